@@ -1,6 +1,6 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,6 @@ from pymc_coresets.rows.sources.readers import (
     Opened,
     Piece,
     Reader,
-    Segment,
     cuts_of,
     reading_errors,
 )
@@ -42,16 +41,16 @@ class _Blocks:
         self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
 
     def of(
-        self, segment: Segment, names: Sequence[str], batches: Callable[[int], Iterator[Any]]
+        self, piece: Piece, names: Sequence[str], batches: Callable[[int], Iterator[Any]]
     ) -> Any:  # noqa: ANN401
-        """Return a segment as an Arrow table; `batches` are those of its piece, of a given size."""
-        cuts = cuts_of(segment.piece.n_rows, BLOCK_ROWS)
+        """Return a piece as an Arrow table; `batches` are those of what is stored, by size."""
+        cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
             return _tables_of_sizes(batches(cuts[1]), [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)
-        return self._cursors.get((segment.piece, *names), make).item(segment.part)
+        return self._cursors.get((piece.held, *names), make).item(piece.part)
 
 
 # -- Parquet ---------------------------------------------------------------------------------------
@@ -99,24 +98,22 @@ class ParquetReader(Reader):
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Read some columns of row groups, see `Reader.tables`."""
-        for file, segments in groupby(chunk.segments, key=lambda segment: segment.piece.held[0]):
+        for file, pieces in groupby(chunk.pieces, key=lambda piece: piece.held[0]):
             stored = [name for name in names if name not in file.keys]
             with reading_errors(file.path):
-                for table in self._read(file, list(segments), stored):
+                for table in self._read(file, pieces, stored):
                     yield self._with_keys(file, table, names)
 
-    def _read(
-        self, file: ParquetFile, segments: Sequence[Segment], names: list[str]
-    ) -> Iterator[Any]:
-        for whole, group in groupby(segments, key=lambda s: len(s) == s.piece.n_rows):
+    def _read(self, file: ParquetFile, pieces: Iterable[Piece], names: list[str]) -> Iterator[Any]:
+        for whole, group in groupby(pieces, key=lambda piece: piece.is_whole):
             if whole:
-                numbers = [segment.piece.held[1] for segment in group]
+                numbers = [piece.held[1] for piece in group]
                 with self._open(file, names) as opened:
                     yield opened.read_row_groups(numbers, columns=names, use_threads=False)
                 continue
-            for segment in group:
-                batches = partial(self._batches, file, segment.piece.held[1], names)
-                yield self._blocks.of(segment, names, batches)
+            for piece in group:
+                batches = partial(self._batches, file, piece.held[1], names)
+                yield self._blocks.of(piece, names, batches)
 
     def _batches(self, file: ParquetFile, group: int, names: list[str], size: int) -> Iterator[Any]:
         with self._open(file, names, buffer_size=_BUFFER) as opened:
@@ -177,11 +174,10 @@ class ScanReader(Reader):
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Scan blocks of fragments, see `Reader.tables`."""
-        for segment in chunk.segments:
-            piece = segment.piece
+        for piece in chunk.pieces:
             with _reading(piece.held, piece.file, self.fields):
                 batches = partial(self._batches, piece.held, list(names))
-                block = self._blocks.of(segment, names, batches)
+                block = self._blocks.of(piece, names, batches)
             if block is not None:  # rows that are gone are noticed by their number
                 yield required_table(block)
 

@@ -49,15 +49,15 @@ class PartitionReader(Reader):
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Compute some columns of partitions, see `Reader.tables`."""
-        for segment, partition in zip(chunk.segments, self.collections(chunk, names), strict=True):
-            with reading_errors(segment.piece.where, _COMPUTING):
+        for piece, partition in zip(chunk.pieces, self.collections(chunk, names), strict=True):
+            with reading_errors(piece.where, _COMPUTING):
                 frame = computed(partition)
             yield required_table(frame)
 
     def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
         """Return partitions, see `Reader.collections`."""
         frame = self._frame[[self._names[name] for name in names]]
-        return [frame.partitions[segment.piece.held] for segment in chunk.segments]
+        return [frame.partitions[piece.held] for piece in chunk.pieces]
 
 
 def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
@@ -86,7 +86,7 @@ class IterableReader(Reader):
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Return chunks by number, see `Reader.tables`."""
         del names  # a chunk comes with all of its columns
-        for piece in (segment.piece for segment in chunk.segments):
+        for piece in chunk.pieces:
             cursor = self._cursor.get("all", lambda: Cursor(self.start, n_kept=_N_KEPT, once=False))
             table = cursor.item(piece.held)
             if table is None or n_rows_of(table) != piece.n_rows:

@@ -21,7 +21,7 @@ from pymc_coresets.rows.fingerprints import (
 )
 from pymc_coresets.rows.memory import TASK_ROWS
 from pymc_coresets.rows.sources.chunks import SentRows, required_table
-from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, segment_at
+from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, piece_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
 from pymc_coresets.rows.sources.tables import read_columns
 
@@ -206,7 +206,7 @@ class RowSource:
 
     def may_begin(self, chunk: Chunk) -> bool:
         """Whether a task may begin with a chunk: a row group is decoded from its start."""
-        return self._reader.location is not Location.IN_FILES or chunk.segments[0].part == 0
+        return self._reader.location is not Location.IN_FILES or chunk.pieces[0].part == 0
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
@@ -292,7 +292,7 @@ class RowSource:
         return decoded, weights, faults or _wrong_weights(weight, weights)
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
-        pieces = {segment_at(chunk.segments, row)[0] for row in _edges(chunk, fault.rows)}
+        pieces = {piece_at(chunk, row)[0] for row in _edges(chunk, fault.rows)}
         row = int(fault.rows[0])
         return BadValues(
             column=fault.column,
@@ -316,18 +316,18 @@ def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
 
 
 def _piece(chunk: Chunk, row: int) -> str:
-    return segment_at(chunk.segments, min(row, chunk.n_rows - 1))[0].where or chunk.where
+    return piece_at(chunk, min(row, chunk.n_rows - 1))[0].where or chunk.where
 
 
 def _place(chunk: Chunk, row: int) -> str:
-    piece, number = segment_at(chunk.segments, row)
-    where = f"row {spaced(number + piece.origin)}"
+    piece, number = piece_at(chunk, row)
+    where = f"row {spaced(number)}"
     return f"{piece.where}, {where}" if piece.where else where
 
 
 def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> list[int]:
-    """Return one of the rows for each segment that holds any of them."""
-    stops = np.cumsum([len(segment) for segment in chunk.segments])
+    """Return one of the rows for each piece that holds any of them."""
+    stops = np.cumsum([piece.n_rows for piece in chunk.pieces])
     _, first = np.unique(np.searchsorted(stops, rows, side="right"), return_index=True)
     return [int(row) for row in rows[first]]
 

@@ -87,8 +87,8 @@ def open_columns(table: Table, kind: str) -> Opened:
 
 
 def _rows_of(chunk: Chunk) -> slice:
-    first, last = chunk.segments[0], chunk.segments[-1]
-    return slice(first.piece.origin + first.start, last.piece.origin + last.stop)
+    first, last = chunk.pieces[0], chunk.pieces[-1]
+    return slice(first.origin, last.origin + last.n_rows)
 
 
 def dataset_columns(dataset: Any, dim: str | None) -> Table:  # noqa: ANN401

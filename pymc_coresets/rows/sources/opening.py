@@ -32,11 +32,11 @@ _REMEDIES = {
 }
 _IN_MEMORY = {"pandas", "polars", "pyarrow"}  # tables of these are sliced where they lie
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
-_FORMATS = {
+_FORMATS = {  # of pyarrow.dataset
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+    ".csv": "csv", ".json": "json", ".orc": "orc",
 }  # fmt: skip
 _OTHERS = {
-    (".csv", ".json", ".orc"): "pyarrow.dataset.dataset({path!r}, format={format!r})",
     (".npy",): "{{'y': numpy.load({path!r}, mmap_mode='r')}}, by its name in the model,",
     (".npz",): "dict(numpy.load({path!r}))",
     (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
@@ -63,8 +63,10 @@ def open_rows(
     source : object
         One of:
 
-        - a path, a folder, a pattern such as ``"flights/*.parquet"`` or a list of paths, of Parquet
-          or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
+        - a path, a folder, a pattern such as ``"flights/*.parquet"`` or a list of paths, of files
+          of one kind: Parquet, Arrow IPC (Feather), ORC, CSV with a header, or JSON with one object
+          per line, where the first megabyte decides the types of the columns; a
+          `pyarrow.dataset.Dataset` with other options, filtered or not;
         - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
           h5py or xarray, which are read by slices;
         - a frame of pandas or Dask; or, where pyarrow is installed, whatever passes on its columns
@@ -227,8 +229,8 @@ def _format_of(files: Sequence[str], paths: Sequence[str]) -> str:
     if "" in formats or len(formats) > 1:
         other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
         raise InvalidOptionError(
-            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, Zarr, "
-            f"NetCDF; one kind at a time). {_remedy(other)}"
+            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, CSV, "
+            f"JSON, ORC, Zarr, NetCDF; one kind at a time). {_remedy(other)}"
         )
     return formats.pop()
 
@@ -239,7 +241,7 @@ def _remedy(path: str) -> str:
         return "Name the files of one kind."
     for suffixes, remedy in _OTHERS.items():
         if suffix in suffixes:
-            return f"Pass {remedy.format(path=path, format=suffix[1:])} instead."
+            return f"Pass {remedy.format(path=path)} instead."
     return "Pass what another library reads from it: a frame, or a mapping from names to arrays."
 
 

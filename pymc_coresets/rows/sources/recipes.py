@@ -130,13 +130,15 @@ def decode(
     return np.array(array, order="C", subok=False), faults
 
 
-def not_finite(recipe: Recipe, array: NDArray[Any]) -> list[Fault]:
+def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ()) -> list[Fault]:
     """Find NaN and infinite values; nulls among them are faults already."""
+    missing = {fault.column: fault.rows for fault in nulls}
     faults = []
     for j, part in enumerate(recipe.fields):
         values = array[:, j] if recipe.stacked else array
         for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
-            rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+            found = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+            rows = np.setdiff1d(found, missing[part]) if part in missing else found
             if rows.size:
                 faults.append(Fault(part, kind, rows, kind))
     return faults

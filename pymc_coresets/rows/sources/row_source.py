@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
 
@@ -163,7 +162,7 @@ class RowSource:
         for name, (array, found) in decoded.items():
             recipe = self._recipes[name]
             prints[name], finite = fingerprint(array)
-            faults += found if finite else _without_nulls(not_finite(recipe, array), found)
+            faults += found if finite else [*found, *not_finite(recipe, array, found)]
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_
@@ -339,19 +338,6 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
         value = f"{weights[negative[0]]:g}"
         faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
-
-
-def _without_nulls(faults: list[Fault], nulls: list[Fault]) -> list[Fault]:
-    """Do not list as NaN what is missing: `nulls`, which come first in the result."""
-    kept = list(nulls)
-    missing = {fault.column: fault.rows for fault in nulls if fault.kind == "missing value"}
-    for fault in faults:
-        rows = fault.rows
-        if fault.kind == "NaN" and fault.column in missing:
-            rows = np.setdiff1d(rows, missing[fault.column])
-        if rows.size:
-            kept.append(replace(fault, rows=rows))
-    return kept
 
 
 def _size(n_bytes: float) -> str:

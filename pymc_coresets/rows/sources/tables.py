@@ -152,16 +152,14 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
         return array_field(np.dtype(column.dtype), column.shape[1:])
     if library_of(column) == "pyarrow":
         return arrow_field(column.type)
-    types = pd.api.types
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
-    if isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
         return Field(TEXT)
-    if getattr(dtype, "numpy_dtype", None) == TEXT:  # as pandas before 3 keeps text
-        return Field(TEXT)
-    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+    if pd.api.types.is_datetime64_any_dtype(dtype):
         return Field(TEXT, (), "dates or times")
-    if types.is_bool_dtype(dtype) or types.is_integer_dtype(dtype) or types.is_float_dtype(dtype):
-        return array_field(np.dtype(getattr(dtype, "numpy_dtype", dtype)), ())
+    plain = getattr(dtype, "numpy_dtype", dtype)
+    if isinstance(plain, np.dtype):
+        return array_field(plain, ())
     return Field(TEXT, (), f"values of type {dtype}")
 
 

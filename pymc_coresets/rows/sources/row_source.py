@@ -14,6 +14,7 @@ from pymc_coresets.rows.fingerprints import (
     BadValues,
     ChunkNotes,
     FirstReading,
+    all_finite,
     extremes,
     fingerprint,
     spaced,
@@ -161,8 +162,8 @@ class RowSource:
         ranges, prints = {}, {}
         for name, (array, found) in decoded.items():
             recipe = self._recipes[name]
-            prints[name], finite = fingerprint(array)
-            faults += found if finite else [*found, *not_finite(recipe, array, found)]
+            prints[name] = fingerprint(array)
+            faults += found if all_finite(array) else [*found, *not_finite(recipe, array, found)]
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
@@ -102,7 +101,9 @@ class ParquetReader(Reader):
             stored = [name for name in names if name not in file.keys]
             with reading_errors(file.path):
                 for table in self._read(file, pieces, stored):
-                    yield self._with_keys(file, table, names)
+                    keys = {name: file.keys[name] for name in names if name in file.keys}
+                    repeated = {n: pa.repeat(key, table.num_rows) for n, key in keys.items()}
+                    yield {**required_table(table), **repeated}
 
     def _read(self, file: ParquetFile, pieces: Iterable[Piece], names: list[str]) -> Iterator[Any]:
         for whole, group in groupby(pieces, key=lambda piece: piece.is_whole):
@@ -140,16 +141,6 @@ class ParquetReader(Reader):
                 pre_buffer=not local and not buffer_size,
                 page_checksum_verification=True,
             )
-
-    def _with_keys(self, file: ParquetFile, table: Any, names: Sequence[str]) -> Table:  # noqa: ANN401
-        """Add the columns that the folders' names hold."""
-        for name in [name for name in names if name in file.keys]:
-            column = pa.DictionaryArray.from_arrays(
-                np.zeros(table.num_rows, np.int32), pa.array([file.keys[name]])
-            )
-            text = self.fields[name].is_text
-            table = table.append_column(name, column if text else column.dictionary_decode())
-        return required_table(table)
 
 
 # -- other files, and filtered ones ----------------------------------------------------------------

@@ -21,25 +21,6 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True)
-class ColumnType:
-    """What an array of a source looks like, apart from its number of rows.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one row; ``()`` for a single number.
-    dtype : numpy.dtype
-        int64 where labels were turned into codes.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{''.join(f'[{size}]' for size in self.shape)}"
-
-
 @dataclass(frozen=True, eq=False)
 class Fault:
     """Rows of a chunk in which a column cannot be used.
@@ -72,8 +53,8 @@ class Recipe:
         In the model.
     fields : mapping from str to Field
         Its parts, which are columns of the source, and what these hold in the first piece.
-    column : ColumnType
-        What the array will look like.
+    column : Field
+        What the array will hold; int64 where labels are turned into codes.
     stacked : bool
         Whether the parts become a trailing axis; otherwise there is one part.
     labels : tuple, optional
@@ -82,7 +63,7 @@ class Recipe:
 
     name: str
     fields: Mapping[str, Field]
-    column: ColumnType
+    column: Field
     stacked: bool = False
     labels: tuple[Hashable, ...] | None = None
 
@@ -221,7 +202,7 @@ def recipes_of(
     --------
     >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
     >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
-    ColumnType(shape=(2,), dtype=dtype('float64'))
+    Field(dtype=dtype('float64'), shape=(2,), refused='')
     """
     wanted = _wanted(fields, columns, weight)
     coded = _labels_by_name(labels, wanted)
@@ -244,8 +225,7 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
         raise InvalidOptionError(
             f"weight={weight!r} must name a column of numbers, but it holds {field}."
         )
-    column = ColumnType((), np.dtype(float))
-    return Recipe(name="(weight)", fields={part: field}, column=column)
+    return Recipe(name="(weight)", fields={part: field}, column=Field(np.dtype(float)))
 
 
 def _wanted(
@@ -354,7 +334,7 @@ def _recipe(
         )
     dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
     shape = (len(names),) if stacked else next(iter(shapes))
-    column = ColumnType(shape, np.result_type(*dtypes))
+    column = Field(np.result_type(*dtypes), shape)
     return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
 
 

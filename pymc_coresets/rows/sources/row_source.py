@@ -40,7 +40,7 @@ class RowSource:
 
     Attributes
     ----------
-    columns : mapping from str to ColumnType
+    columns : mapping from str to Field
         Shape of a row and dtype of each array, by its name in the model.
     n_rows : int
         Number of rows N; ``len(rows)`` is the same.

@@ -17,7 +17,7 @@ TEXT = np.dtype(object)
 
 @dataclass(frozen=True)
 class Field:
-    """What a column of a source holds.
+    """What a column of a source holds, or an array that is made of some.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ class Field:
         return self.dtype == TEXT
 
     def __str__(self) -> str:
-        kind = self.refused or ("text" if self.is_text else str(self.dtype))
-        return f"{kind} of shape {self.shape}" if self.shape else kind
+        sizes = "".join(f"[{size}]" for size in self.shape)
+        return self.refused or ("text" if self.is_text else f"{self.dtype}{sizes}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
     Examples
     --------
     >>> str(array_field(np.dtype("U2"), ())), str(array_field(np.dtype(float), (2,)))
-    ('text', 'float64 of shape (2,)')
+    ('text', 'float64[2]')
     """
     if dtype.kind in "OUST":
         return Field(TEXT, shape, "text of several columns" if shape else "")

@@ -61,6 +61,10 @@ def assert_equal_arrays(found, wanted):
         assert found[name].flags.writeable
 
 
+def as_table(data):
+    return pa.Table.from_pandas(data)
+
+
 def in_parquet(data, folder):
     pq.write_table(pa.Table.from_pandas(data[:20]), folder / "a.parquet", row_group_size=7)
     pq.write_table(pa.Table.from_pandas(data[20:20]), folder / "b.parquet")
@@ -126,6 +130,10 @@ def chunks_of_frame(data):
     return make
 
 
+class Frame(pd.DataFrame):
+    """As those of geopandas."""
+
+
 class Query:
     """A table of a library that we do not know, which passes it on by Arrow's C interface."""
 
@@ -155,6 +163,7 @@ SOURCES = {
     "mapping of series": lambda data, _: {name: data[name] for name in data},
     "memory maps": in_memory_maps,
     "pandas": lambda data, _: data,
+    "pandas, subclass": lambda data, _: Frame(data),
     "pandas categories": lambda data, _: data.assign(carrier=data["carrier"].astype("category")),
     "pandas, objects": lambda data, _: data.astype({"carrier": object}),
     "pandas, own types": lambda data, _: data.convert_dtypes(),
@@ -163,7 +172,7 @@ SOURCES = {
     "polars categories": lambda data, _: pl.DataFrame(data.to_dict("list")).cast(
         {"carrier": pl.Categorical}
     ),
-    "Arrow table": lambda data, _: pa.Table.from_pandas(data),
+    "Arrow table": lambda data, _: as_table(data),
     "Parquet": in_parquet,
     "pattern": lambda data, folder: in_parquet(data, folder) + "/*.parquet",
     "paths": lambda data, folder: [f"{in_parquet(data, folder)}/{n}.parquet" for n in "abc"],
@@ -326,6 +335,11 @@ def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_readin
     assert query.n_runs == before + 1
     np.testing.assert_array_equal(found, data["x"])
     assert max(chunk.n_rows for chunk in rows.chunks) <= BLOCK_ROWS
+
+
+def test_frames_are_sliced_where_they_lie():
+    for source in (Frame(frame()), pl.DataFrame(frame().to_dict("list")), as_table(frame())):
+        assert "chunk" not in repr(opened(source))
 
 
 def test_places_of_rows(tmp_path):

@@ -15,8 +15,8 @@ from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.sources.slices import dataset_columns, open_columns
 from pymc_coresets.rows.sources.tables import (
-    is_arrow,
     is_lazy,
+    is_streamed,
     library_of,
     required_pyarrow,
     table_of,
@@ -30,7 +30,6 @@ _REMEDIES = {
     "Series": "pass a frame, or a mapping from a name to it",
     "ndarray": "pass a mapping from names to arrays",
 }
-_IN_MEMORY = {"pandas", "polars", "pyarrow"}  # tables of these are sliced where they lie
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
 _FORMATS = {  # of pyarrow.dataset
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
@@ -175,7 +174,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
         return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
         return open_partitions(source)
-    if is_arrow(source) and library not in _IN_MEMORY:
+    if is_streamed(source):
         return open_stream(source)
     if (table := table_of(source)) is not None:
         lazy = any(map(is_lazy, table.values()))

@@ -365,15 +365,14 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     >>> table_of(3) is None
     True
     """
-    if isinstance(value, pd.DataFrame):
-        pairs = enumerate(value.columns)
-        return named_columns((str(name), _plain(value.iloc[:, j])) for j, name in pairs)
-    if isinstance(value, Mapping):
+    if isinstance(value, pd.DataFrame | Mapping):
         return named_columns((str(name), _plain(column)) for name, column in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 2:
         return named_columns((str(j), column) for j, column in enumerate(value.T))
     if is_arrow(value):
-        arrow = required_pyarrow(f"A table of {library_of(value)}").table(value)
+        pa = required_pyarrow(f"A table of {library_of(value)}")
+        # The interface of polars passes views of text, which older pyarrow cannot encode.
+        arrow = value.to_arrow() if library_of(value) == "polars" else pa.table(value)
         return named_columns(zip(arrow.schema.names, arrow.columns, strict=True))
     return None
 
@@ -387,6 +386,18 @@ def is_arrow(value: Any) -> bool:  # noqa: ANN401
     (True, False)
     """
     return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+
+
+def is_streamed(value: Any) -> bool:  # noqa: ANN401
+    """Whether a value passes on columns that it need not hold in memory itself.
+
+    Examples
+    --------
+    >>> is_streamed(pd.DataFrame())
+    False
+    """
+    held = isinstance(value, pd.DataFrame) or library_of(value) in {"polars", "pyarrow"}
+    return is_arrow(value) and not held
 
 
 def required_pyarrow(what: str) -> Any:  # noqa: ANN401

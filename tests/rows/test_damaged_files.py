@@ -145,6 +145,14 @@ def test_text_is_read_by_its_path_or_as_a_dataset(tmp_path, name, content):
         np.testing.assert_array_equal(rows.head(9)["g"], [1, 0])
 
 
+def test_orc_is_read_by_its_path(tmp_path):
+    orc = pytest.importorskip("pyarrow.orc")
+    orc.write_table(pa.table({"x": [1.5, 2.5], "g": ["a", "b"]}), tmp_path / "rows.orc")
+    rows = open_rows(tmp_path, labels={"g": ["b", "a"]})
+    np.testing.assert_array_equal(rows.head(9)["x"], [1.5, 2.5])
+    np.testing.assert_array_equal(rows.head(9)["g"], [1, 0])
+
+
 def test_text_whose_columns_change_is_named(tmp_path):
     for i, value in enumerate(["1.5", "none"]):
         (tmp_path / f"part-{i}.csv").write_text(f"x\n{value}\n")

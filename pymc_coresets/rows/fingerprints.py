@@ -234,7 +234,7 @@ class FirstReading:
         """
         first = self.chunks[start]
         for name, array in arrays.items():
-            if fingerprint(array)[0] != first.prints[name]:
+            if fingerprint(array) != first.prints[name]:
                 raise InvalidDataError(
                     f"{first.where}: {name!r} is not what it was in the first reading. The data "
                     "must stay as they are while they are used: open them again with open_rows."
@@ -254,13 +254,13 @@ def extremes(array: NDArray[Any]) -> tuple[int, int] | None:
     return int(array.min()), int(array.max())
 
 
-def fingerprint(array: NDArray[Any]) -> tuple[bytes, bool]:
-    """Return 8 bytes that tell data apart, and whether all floating-point numbers are finite.
+def fingerprint(array: NDArray[Any]) -> bytes:
+    """Return 8 bytes that tell data apart.
 
-    One pass over the data, which are summed in 1021 lanes.  The fingerprint changes with the
-    values, the order of the rows, the dtype or the shape.  It finds data that changed by accident,
-    not by intent: values that stand a multiple of 1021 apart may change places without notice,
-    and float64 numbers may change by less than the rounding error of their sum.
+    One pass over the data, whose 8-byte words are summed in 1021 lanes, modulo 2**64: several times
+    as fast as a digest of all bytes.  The fingerprint changes with the values, the order of the
+    rows, the dtype or the shape.  It finds data that changed by accident, not by intent: words that
+    stand a multiple of 1021 apart may change places without notice.
 
     Parameters
     ----------
@@ -271,33 +271,26 @@ def fingerprint(array: NDArray[Any]) -> tuple[bytes, bool]:
     --------
     >>> fingerprint(np.arange(3)) == fingerprint(np.array([0, 2, 1]))
     False
-    >>> fingerprint(np.array([0.5, np.inf]))[1]
-    False
     """
-    flat = np.ascontiguousarray(array).reshape(-1)
+    octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    n_summed = octets.size // (_LANES * _WORD) * _LANES * _WORD
+    sums = octets[:n_summed].view(np.uint64).reshape(-1, _LANES).sum(axis=0)
     digest = hashlib.blake2b(f"{array.shape}{array.dtype.str}".encode(), digest_size=8)
-    if array.dtype == np.float64:
-        finite = _add_lanes(flat, digest)
-    else:
-        _add_lanes(_words(flat), digest)
-        digest.update(flat.view(np.uint8)[flat.nbytes // _WORD * _WORD :].tobytes())
-        finite = flat.dtype.kind != "f" or bool(np.isfinite(flat).all())
-    return digest.digest(), finite
-
-
-def _words(flat: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return the bytes as whole numbers, apart from the last few."""
-    return flat.view(np.uint8)[: flat.nbytes // _WORD * _WORD].view(np.uint64)
-
-
-def _add_lanes(values: NDArray[Any], digest: "hashlib.blake2b") -> bool:
-    """Feed the sums of the lanes to a digest, and say whether all values are finite."""
-    n_summed = len(values) // _LANES * _LANES
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = values[:n_summed].reshape(-1, _LANES).sum(axis=0, dtype=values.dtype)
-    rest = values[n_summed:]
     digest.update(sums.tobytes())
-    digest.update(rest.tobytes())
-    if values.dtype.kind != "f" or (np.isfinite(sums).all() and np.isfinite(rest).all()):
+    digest.update(octets[n_summed:].tobytes())
+    return digest.digest()
+
+
+def all_finite(array: NDArray[Any]) -> bool:
+    """Whether no number is NaN or infinite.
+
+    Examples
+    --------
+    >>> all_finite(np.array([0.5, np.inf])), all_finite(np.array([1, 2]))
+    (False, True)
+    """
+    if array.dtype.kind != "f":
         return True
-    return bool(np.isfinite(values).all())  # a sum may overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_sum_finite = np.isfinite(array.sum())
+    return bool(is_sum_finite or np.isfinite(array).all())  # the sum may overflow

@@ -128,18 +128,55 @@ def test_folders_without_rows(tmp_path):
         open_rows(nothing)
 
 
-def test_other_formats_need_a_dataset(tmp_path):
-    (tmp_path / "rows.csv").write_text("x,y\n1,2.5\n3,4.5\n")
-    with pytest.raises(InvalidOptionError, match=r"rows\.csv is not of a kind.*format="):
-        open_rows(tmp_path / "rows.csv")
-    rows = open_rows(ds.dataset(tmp_path / "rows.csv", format="csv"))
-    np.testing.assert_array_equal(rows.head(9)["y"], [2.5, 4.5])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", "x,y,g\n1,2.5,a\n3,4.5,b\n"),
+        ("rows.json", '{"x": 1, "y": 2.5, "g": "a"}\n{"x": 3, "y": 4.5, "g": "b"}\n'),
+    ],
+)
+def test_text_is_read_by_its_path_or_as_a_dataset(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    for source in (path, tmp_path, ds.dataset(path, format=path.suffix[1:])):
+        rows = open_rows(source, labels={"g": ["b", "a"]})
+        assert rows.columns["x"].dtype == np.int64
+        np.testing.assert_array_equal(rows.head(9)["y"], [2.5, 4.5])
+        np.testing.assert_array_equal(rows.head(9)["g"], [1, 0])
+
+
+def test_orc_is_read_by_its_path(tmp_path):
+    orc = pytest.importorskip("pyarrow.orc")
+    orc.write_table(pa.table({"x": [1.5, 2.5], "g": ["a", "b"]}), tmp_path / "rows.orc")
+    rows = open_rows(tmp_path, labels={"g": ["b", "a"]})
+    np.testing.assert_array_equal(rows.head(9)["x"], [1.5, 2.5])
+    np.testing.assert_array_equal(rows.head(9)["g"], [1, 0])
+
+
+def test_text_whose_columns_change_is_named(tmp_path):
+    for i, value in enumerate(["1.5", "none"]):
+        (tmp_path / f"part-{i}.csv").write_text(f"x\n{value}\n")
+    message = r"part-1\.csv has 'x' as text, and the dataset as float64: write"
+    with pytest.raises(InvalidDataError, match=message):
+        list(map((rows := open_rows(tmp_path)).read, rows.chunks))
+    (tmp_path / "part-1.csv").write_text("x\n1,2\n")
+    with pytest.raises(InvalidDataError, match=r"part-1\.csv cannot be read: .*columns"):
+        list(map((rows := open_rows(tmp_path)).read, rows.chunks))
+
+
+def test_folders_of_text_may_hold_a_column_in_their_names(tmp_path):
+    for name in ("AA", "UA"):
+        folder = tmp_path / f"carrier={name}"
+        folder.mkdir()
+        (folder / "rows.csv").write_text("x\n1\n2\n")
+    rows = open_rows(tmp_path, labels={"carrier": ["UA", "AA"]})
+    np.testing.assert_array_equal(rows.head(9)["carrier"], [1, 1, 0, 0])
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [("y.npy", r"numpy\.load.*mmap_mode"), ("y.npz", r"dict\(numpy"), ("y.h5", "h5py"),
-     ("y.sas", "a frame, or a mapping"), ("y.csv", r"pyarrow\.dataset.*format='csv'")],
+     ("y.sas", "a frame, or a mapping")],
 )  # fmt: skip
 def test_other_formats_have_remedies_of_their_own(tmp_path, name, words):
     (tmp_path / name).write_bytes(b"")

@@ -446,7 +446,7 @@ def mapped(deadly, tasks, monkeypatch):
 
 
 def tasks_of(n_chunks):
-    chunks = [Chunk(start=i, n_rows=1, where=f"chunk {i}", segments=()) for i in range(2 * 4)]
+    chunks = [Chunk(start=i, n_rows=1, where=f"chunk {i}", pieces=()) for i in range(2 * 4)]
     return [Task(chunks[i : i + n_chunks]) for i in range(0, len(chunks), n_chunks)]
 
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import InvalidDataError, RowSource, open_rows
-from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of, segment_at
+from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of, piece_at
 
 N = 57
 CARRIERS = ["UA", "AA", "B6"]  # not in alphabetical order
@@ -59,6 +59,10 @@ def assert_equal_arrays(found, wanted):
         assert found[name].dtype == array.dtype
         assert found[name].flags.c_contiguous
         assert found[name].flags.writeable
+
+
+def as_table(data):
+    return pa.Table.from_pandas(data)
 
 
 def in_parquet(data, folder):
@@ -126,11 +130,40 @@ def chunks_of_frame(data):
     return make
 
 
+class Frame(pd.DataFrame):
+    """As those of geopandas."""
+
+
+class Query:
+    """A table of a library that we do not know, which passes it on by Arrow's C interface."""
+
+    def __init__(self, data, folder=None, batch_rows=13):
+        self.table, self.n_runs = pa.Table.from_pandas(data, preserve_index=False), 0
+        self.columns, self.batch_rows = list(data), batch_rows
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        self.n_runs += 1
+        batches = self.table.to_batches(max_chunksize=self.batch_rows)
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, batches)
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+def in_duckdb(data, folder):
+    duckdb = pytest.importorskip("duckdb")
+    pq.write_table(pa.Table.from_pandas(data), folder / "rows.parquet")
+    return duckdb.sql(f"SELECT wind, hour, carrier, late, n FROM '{folder}/rows.parquet'")
+
+
+def in_ibis(data, folder):
+    return pytest.importorskip("ibis").memtable(data)
+
+
 SOURCES = {
     "mapping": lambda data, _: {name: data[name].to_numpy() for name in data},
     "mapping of series": lambda data, _: {name: data[name] for name in data},
     "memory maps": in_memory_maps,
     "pandas": lambda data, _: data,
+    "pandas, subclass": lambda data, _: Frame(data),
     "pandas categories": lambda data, _: data.assign(carrier=data["carrier"].astype("category")),
     "pandas, objects": lambda data, _: data.astype({"carrier": object}),
     "pandas, own types": lambda data, _: data.convert_dtypes(),
@@ -139,7 +172,7 @@ SOURCES = {
     "polars categories": lambda data, _: pl.DataFrame(data.to_dict("list")).cast(
         {"carrier": pl.Categorical}
     ),
-    "Arrow table": lambda data, _: pa.Table.from_pandas(data),
+    "Arrow table": lambda data, _: as_table(data),
     "Parquet": in_parquet,
     "pattern": lambda data, folder: in_parquet(data, folder) + "/*.parquet",
     "paths": lambda data, folder: [f"{in_parquet(data, folder)}/{n}.parquet" for n in "abc"],
@@ -158,6 +191,9 @@ SOURCES = {
     "xarray": lambda data, _: as_xarray(data),
     "xarray with Dask": lambda data, _: as_xarray(data).chunk(flight=10),
     "NetCDF": as_netcdf,
+    "Arrow stream": Query,
+    "DuckDB": in_duckdb,
+    "Ibis": in_ibis,
     "list of chunks": lambda data, _: [data[:30], data[30:30], data[30:]],
     "function": lambda data, _: chunks_of_frame(data),
 }
@@ -204,9 +240,9 @@ def test_a_scan_is_the_same_for_every_kind_of_source(source):
         scan.verify(chunk.start, rows.read(chunk))
 
 
-@pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function"}))
+@pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function", "DuckDB", "Ibis"}))
 def test_sources_can_be_pickled(kind, tmp_path):
-    """But open HDF5 files, and functions within functions."""
+    """But open HDF5 files, functions within functions, and connections to a database."""
     rows = opened(SOURCES[kind](frame(), tmp_path))
     rows.read(rows.chunks[0])
     assert_equal_arrays(pickle.loads(pickle.dumps(rows)).head(N), expected(frame()))
@@ -289,6 +325,23 @@ def test_samples_are_uniform_by_row_and_in_order(size):
     assert np.abs(counts / 1_000 - share).max() <= 5 * np.sqrt(share * (1 - share) / 1_000)
 
 
+def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_reading():
+    data = pd.DataFrame({"x": np.arange(3.0 * BLOCK_ROWS)})
+    query = Query(data, batch_rows=len(data))
+    rows = open_rows(query)
+    assert "Query, 3 chunks, 393 216 rows" in repr(rows)
+    before = query.n_runs
+    found = np.concatenate([rows.read(chunk)["x"] for chunk in rows.chunks])
+    assert query.n_runs == before + 1
+    np.testing.assert_array_equal(found, data["x"])
+    assert max(chunk.n_rows for chunk in rows.chunks) <= BLOCK_ROWS
+
+
+def test_frames_are_sliced_where_they_lie():
+    for source in (Frame(frame()), pl.DataFrame(frame().to_dict("list")), as_table(frame())):
+        assert "chunk" not in repr(opened(source))
+
+
 def test_places_of_rows(tmp_path):
     rows = opened(in_parquet(frame(), tmp_path))
     assert rows.locate(0) == f"{tmp_path}/a.parquet, row group 0, row 0"
@@ -367,9 +420,9 @@ def test_chunks_hold_every_row_once(sizes, most):
     for divide in (True, False):
         chunks = chunks_of(pieces, most=most, divide=divide)
         rows = [
-            (pieces.index(piece), row)
+            (int(piece.where[1:]), row)
             for chunk in chunks
-            for piece, row in (segment_at(chunk.segments, r) for r in range(chunk.n_rows))
+            for piece, row in (piece_at(chunk, r) for r in range(chunk.n_rows))
         ]
         assert rows == [(i, row) for i, size in enumerate(sizes) for row in range(size)]
         assert [c.start for c in chunks] == list(np.cumsum([0, *(c.n_rows for c in chunks)])[:-1])

@@ -1,13 +1,12 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
@@ -15,7 +14,8 @@ import pyarrow.parquet as pq
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.iterables import Cursor, Recent
+from pymc_coresets.rows.sources.chunks import required_table
+from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.readers import (
     BLOCK_ROWS,
     Chunk,
@@ -23,12 +23,11 @@ from pymc_coresets.rows.sources.readers import (
     Opened,
     Piece,
     Reader,
-    Segment,
     cuts_of,
-    open_table,
     reading_errors,
 )
-from pymc_coresets.rows.sources.tables import Field, Table, arrow_field, arrow_table
+from pymc_coresets.rows.sources.slices import open_columns
+from pymc_coresets.rows.sources.tables import Field, Table, arrow_field
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
@@ -41,16 +40,16 @@ class _Blocks:
         self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
 
     def of(
-        self, segment: Segment, names: Sequence[str], batches: Callable[[int], Iterator[Any]]
+        self, piece: Piece, names: Sequence[str], batches: Callable[[int], Iterator[Any]]
     ) -> Any:  # noqa: ANN401
-        """Return a segment as an Arrow table; `batches` are those of its piece, of a given size."""
-        cuts = cuts_of(segment.piece.n_rows, BLOCK_ROWS)
+        """Return a piece as an Arrow table; `batches` are those of what is stored, by size."""
+        cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
             return _tables_of_sizes(batches(cuts[1]), [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)
-        return self._cursors.get((segment.piece, *names), make).item(segment.part)
+        return self._cursors.get((piece.held, *names), make).item(piece.part)
 
 
 # -- Parquet ---------------------------------------------------------------------------------------
@@ -98,24 +97,24 @@ class ParquetReader(Reader):
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Read some columns of row groups, see `Reader.tables`."""
-        for file, segments in groupby(chunk.segments, key=lambda segment: segment.piece.held[0]):
+        for file, pieces in groupby(chunk.pieces, key=lambda piece: piece.held[0]):
             stored = [name for name in names if name not in file.keys]
             with reading_errors(file.path):
-                for table in self._read(file, list(segments), stored):
-                    yield self._with_keys(file, table, names)
+                for table in self._read(file, pieces, stored):
+                    keys = {name: file.keys[name] for name in names if name in file.keys}
+                    repeated = {n: pa.repeat(key, table.num_rows) for n, key in keys.items()}
+                    yield {**required_table(table), **repeated}
 
-    def _read(
-        self, file: ParquetFile, segments: Sequence[Segment], names: list[str]
-    ) -> Iterator[Any]:
-        for whole, group in groupby(segments, key=lambda s: len(s) == s.piece.n_rows):
+    def _read(self, file: ParquetFile, pieces: Iterable[Piece], names: list[str]) -> Iterator[Any]:
+        for whole, group in groupby(pieces, key=lambda piece: piece.is_whole):
             if whole:
-                numbers = [segment.piece.held[1] for segment in group]
+                numbers = [piece.held[1] for piece in group]
                 with self._open(file, names) as opened:
                     yield opened.read_row_groups(numbers, columns=names, use_threads=False)
                 continue
-            for segment in group:
-                batches = partial(self._batches, file, segment.piece.held[1], names)
-                yield self._blocks.of(segment, names, batches)
+            for piece in group:
+                batches = partial(self._batches, file, piece.held[1], names)
+                yield self._blocks.of(piece, names, batches)
 
     def _batches(self, file: ParquetFile, group: int, names: list[str], size: int) -> Iterator[Any]:
         with self._open(file, names, buffer_size=_BUFFER) as opened:
@@ -143,16 +142,6 @@ class ParquetReader(Reader):
                 page_checksum_verification=True,
             )
 
-    def _with_keys(self, file: ParquetFile, table: Any, names: Sequence[str]) -> Table:  # noqa: ANN401
-        """Add the columns that the folders' names hold."""
-        for name in [name for name in names if name in file.keys]:
-            column = pa.DictionaryArray.from_arrays(
-                np.zeros(table.num_rows, np.int32), pa.array([file.keys[name]])
-            )
-            text = self.fields[name].is_text
-            table = table.append_column(name, column if text else column.dictionary_decode())
-        return arrow_table(table)
-
 
 # -- other files, and filtered ones ----------------------------------------------------------------
 
@@ -176,13 +165,12 @@ class ScanReader(Reader):
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Scan blocks of fragments, see `Reader.tables`."""
-        for segment in chunk.segments:
-            piece = segment.piece
+        for piece in chunk.pieces:
             with _reading(piece.held, piece.file, self.fields):
                 batches = partial(self._batches, piece.held, list(names))
-                block = self._blocks.of(segment, names, batches)
+                block = self._blocks.of(piece, names, batches)
             if block is not None:  # rows that are gone are noticed by their number
-                yield arrow_table(block)
+                yield required_table(block)
 
     def _batches(self, fragment: Any, names: list[str], size: int) -> Iterator[Any]:  # noqa: ANN401
         batches: Iterator[Any] = fragment.to_batches(
@@ -260,7 +248,7 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
         If the files differ in their columns, or one cannot be read.
     """
     if isinstance(dataset, ds.InMemoryDataset):
-        return open_table(arrow_table(dataset.to_table()), "Arrow dataset")
+        return open_columns(required_table(dataset.to_table()), "Arrow dataset")
     chosen = filter_of(dataset)
     fragments = list(unfiltered(dataset).get_fragments())
     if not fragments:

@@ -9,12 +9,18 @@ from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.iterables import open_iterable
-from pymc_coresets.rows.sources.lazy import dataset_arrays, is_lazy, open_arrays
-from pymc_coresets.rows.sources.readers import Opened, chunks_of, open_table, reading_errors
+from pymc_coresets.rows.sources.chunks import open_iterable, open_partitions, open_stream
+from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import library_of, table_of
+from pymc_coresets.rows.sources.slices import dataset_columns, open_columns
+from pymc_coresets.rows.sources.tables import (
+    is_lazy,
+    is_streamed,
+    library_of,
+    required_pyarrow,
+    table_of,
+)
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {
@@ -25,11 +31,11 @@ _REMEDIES = {
     "ndarray": "pass a mapping from names to arrays",
 }
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
-_FORMATS = {
+_FORMATS = {  # of pyarrow.dataset
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+    ".csv": "csv", ".json": "json", ".orc": "orc",
 }  # fmt: skip
 _OTHERS = {
-    (".csv", ".json", ".orc"): "pyarrow.dataset.dataset({path!r}, format={format!r})",
     (".npy",): "{{'y': numpy.load({path!r}, mmap_mode='r')}}, by its name in the model,",
     (".npz",): "dict(numpy.load({path!r}))",
     (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
@@ -56,11 +62,15 @@ def open_rows(
     source : object
         One of:
 
-        - a path, a folder, a pattern such as ``"flights/*.parquet"`` or a list of paths, of Parquet
-          or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
+        - a path, a folder, a pattern such as ``"flights/*.parquet"`` or a list of paths, of files
+          of one kind: Parquet, Arrow IPC (Feather), ORC, CSV with a header, or JSON with one object
+          per line, where the first megabyte decides the types of the columns; a
+          `pyarrow.dataset.Dataset` with other options, filtered or not;
         - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
           h5py or xarray, which are read by slices;
-        - a frame of pandas, Dask or, where pyarrow is installed, polars; or an Arrow table;
+        - a frame of pandas or Dask; or, where pyarrow is installed, whatever passes on its columns
+          by Arrow's C interface: a table of Arrow, a frame of polars, a relation of DuckDB, a table
+          of Ibis.  A query is run again for each reading, and must return its rows in one order;
         - an `xarray.Dataset`, or the path of a Zarr or NetCDF store;
         - an iterable that can be read repeatedly (a data loader of pymc-extras, for instance), or a
           function without arguments that returns an iterator.  Each item is a chunk: a
@@ -154,7 +164,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
         source = _opened_by_xarray(str(source))
     library, kind = library_of(source), type(source).__name__
     if library == "xarray":
-        return open_arrays(dataset_arrays(source, dim), "xarray.Dataset")
+        return open_columns(dataset_columns(source, dim), "xarray.Dataset")
     if dim is not None:
         raise InvalidOptionError(
             f"dim={dim!r} belongs to an xarray.Dataset; the rows of other sources are along the "
@@ -163,13 +173,12 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
     if _are_paths(source) or (library == "pyarrow" and hasattr(source, "get_fragments")):
         return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
-        from pymc_coresets.rows.sources.lazy import open_frame  # noqa: PLC0415
-
-        return open_frame(source)
-    if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
-        return open_arrays({str(n): a for n, a in source.items()}, "arrays read by slices")
+        return open_partitions(source)
+    if is_streamed(source):
+        return open_stream(source)
     if (table := table_of(source)) is not None:
-        return open_table(table, kind)
+        lazy = any(map(is_lazy, table.values()))
+        return open_columns(table, "arrays read by slices" if lazy else kind)
     _require_chunks(source, kind)
     return open_iterable(source)
 
@@ -189,13 +198,9 @@ def _are_paths(source: Any) -> bool:  # noqa: ANN401
 
 
 def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
-    try:
-        from pymc_coresets.rows.sources.arrow_files import open_dataset, open_files  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InvalidOptionError(
-            f"This source needs {error.name}, which is not installed: "
-            'pip install "pymc-coresets[parquet]".'
-        ) from error
+    required_pyarrow("This source")
+    from pymc_coresets.rows.sources.arrow_files import open_dataset, open_files  # noqa: PLC0415
+
     if not _are_paths(source):
         return open_dataset(source)
     if _is_address(source):
@@ -223,8 +228,8 @@ def _format_of(files: Sequence[str], paths: Sequence[str]) -> str:
     if "" in formats or len(formats) > 1:
         other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
         raise InvalidOptionError(
-            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, Zarr, "
-            f"NetCDF; one kind at a time). {_remedy(other)}"
+            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, CSV, "
+            f"JSON, ORC, Zarr, NetCDF; one kind at a time). {_remedy(other)}"
         )
     return formats.pop()
 
@@ -235,7 +240,7 @@ def _remedy(path: str) -> str:
         return "Name the files of one kind."
     for suffixes, remedy in _OTHERS.items():
         if suffix in suffixes:
-            return f"Pass {remedy.format(path=path, format=suffix[1:])} instead."
+            return f"Pass {remedy.format(path=path)} instead."
     return "Pass what another library reads from it: a frame, or a mapping from names to arrays."
 
 

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.fingerprints import spaced
@@ -32,12 +32,12 @@ _RAISED = (
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows that the source stores together: a row group, a partition, a whole array.
+    """Rows that the source stores together (a row group, a partition, an array), or some of them.
 
     Parameters
     ----------
     where : str
-        For messages; empty for a whole table in memory.
+        What is stored, for messages; empty for a whole table in memory.
     file : str
         What is counted in messages: the file, partition or chunk; empty for a table in memory.
     n_rows : int
@@ -45,6 +45,15 @@ class Piece:
         Number of the first row in messages: rows are counted from the start of what `where` names.
     held : object
         What the reader needs to find the rows.
+    part : int
+        Number of the piece among those into which `divided` cuts what is stored.
+    n_stored : int, optional
+        Number of rows that are stored together; by default these.
+
+    Examples
+    --------
+    >>> [(part.n_rows, part.origin) for part in Piece("a", "a", 9).divided(most=4)]
+    [(3, 0), (3, 3), (3, 6)]
     """
 
     where: str
@@ -52,28 +61,21 @@ class Piece:
     n_rows: int
     origin: int = 0
     held: Any = None
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Consecutive rows of one piece, numbered within it.
-
-    Parameters
-    ----------
-    piece : Piece
-    start, stop : int
-        First row, and the one after the last.
-    part : int
-        Number of the segment among those of the piece.
-    """
-
-    piece: Piece
-    start: int
-    stop: int
     part: int = 0
+    n_stored: int | None = None
 
-    def __len__(self) -> int:
-        return self.stop - self.start
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all rows that are stored together."""
+        return self.n_stored in {None, self.n_rows}
+
+    def divided(self, most: int) -> list[Self]:
+        """Cut into parts of at most `most` rows."""
+        cuts = enumerate(pairwise(cuts_of(self.n_rows, most)))
+        return [
+            replace(self, n_rows=b - a, origin=self.origin + a, part=i, n_stored=self.n_rows)
+            for i, (a, b) in cuts
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +90,14 @@ class Chunk:
         At least 1.
     where : str
         For messages: ``"flights/part-0057.parquet, row group 3"``.
-    segments : tuple of Segment
+    pieces : tuple of Piece
         Where the source finds the rows.
     """
 
     start: int
     n_rows: int
     where: str
-    segments: tuple[Segment, ...] = field(repr=False)
+    pieces: tuple[Piece, ...] = field(repr=False)
 
 
 def cuts_of(n_rows: int, most: int) -> list[int]:
@@ -136,62 +138,57 @@ def chunks_of(
     >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
     ['a', 'c', 'd']
     """
-    joined = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    parts = [
+        part for piece in pieces if piece.n_rows
+        for part in (piece.divided(most) if divide else [piece])
+    ]  # fmt: skip
     chunks: list[Chunk] = []
     start = 0
-    for segments in _joined(_segments(pieces, most, divide=divide), joined):
-        n_rows = sum(map(len, segments))
-        where = _name(segments[0], segments[-1])
-        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, segments=segments))
+    for group in _joined(parts, min(most, _JOINED_BYTES // max(row_bytes, 1))):
+        n_rows = sum(piece.n_rows for piece in group)
+        where = _name(group[0], group[-1])
+        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, pieces=tuple(group)))
         start += n_rows
     return tuple(chunks)
 
 
-def segment_at(segments: Sequence[Segment], row: int) -> tuple[Piece, int]:
-    """Return the piece of a row of a chunk, and the row's number within it.
+def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
+    """Return the piece of a row of a chunk, and the row's number in messages.
 
     Examples
     --------
-    >>> a, b = Piece("a", "a", 3), Piece("b", "b", 9)
-    >>> piece, number = segment_at([Segment(a, 0, 3), Segment(b, 4, 9)], 5)
+    >>> pieces = (Piece("a", "a", 3), Piece("b", "b", 5, origin=4))
+    >>> piece, number = piece_at(Chunk(start=0, n_rows=8, where="", pieces=pieces), 5)
     >>> piece.where, number
     ('b', 6)
     """
-    for segment in segments:
-        if row < len(segment):
+    for piece in chunk.pieces:
+        if row < piece.n_rows:
             break
-        row -= len(segment)
-    return segment.piece, segment.start + row
+        row -= piece.n_rows
+    return piece, piece.origin + row
 
 
-def _segments(pieces: Iterable[Piece], most: int, *, divide: bool) -> Iterator[Segment]:
+def _joined(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
+    """Put small pieces together, up to `most` rows."""
+    groups: list[list[Piece]] = []
+    size = 0
     for piece in pieces:
-        if piece.n_rows:
-            cuts = cuts_of(piece.n_rows, most) if divide else [0, piece.n_rows]
-            for part, (start, stop) in enumerate(pairwise(cuts)):
-                yield Segment(piece, start, stop, part)
+        size += piece.n_rows
+        if not groups or size > most:
+            groups.append([])
+            size = piece.n_rows
+        groups[-1].append(piece)
+    return groups
 
 
-def _joined(segments: Iterator[Segment], most: int) -> Iterator[tuple[Segment, ...]]:
-    group: list[Segment] = []
-    for segment in segments:
-        if group and sum(map(len, group)) + len(segment) > most:
-            yield tuple(group)
-            group = []
-        group.append(segment)
-    if group:
-        yield tuple(group)
-
-
-def _name(first: Segment, last: Segment) -> str:
-    where = first.piece.where
-    if where and first is not last:
-        return f"{where} to {last.piece.where}"
-    if where and len(first) == first.piece.n_rows:
-        return where
-    start, stop = first.start + first.piece.origin, last.stop + last.piece.origin
-    rows = f"rows {spaced(start)} to {spaced(stop - 1)}"
-    return f"{where}, {rows}" if where else rows
+def _name(first: Piece, last: Piece) -> str:
+    if first.where and first is not last:
+        return f"{first.where} to {last.where}"
+    if first.where and first.is_whole:
+        return first.where
+    rows = f"rows {spaced(first.origin)} to {spaced(last.origin + last.n_rows - 1)}"
+    return f"{first.where}, {rows}" if first.where else rows
 
 
 class Location(Enum):
@@ -239,44 +236,6 @@ class Reader(ABC):
 
 
 type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
-
-
-class TableReader(Reader):
-    """A table that lies in memory, or in memory-mapped files."""
-
-    def __init__(self, table: Table, kind: str) -> None:
-        self._table, self.kind, self.fields = table, kind, table.fields
-        self.n_bytes = table.n_bytes
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Return views of the table, see `Reader.tables`."""
-        for segment in chunk.segments:
-            yield self._table.part(names, slice(segment.start, segment.stop))
-
-
-def open_table(table: Table, kind: str) -> Opened:
-    """Return the reader of a table, and where its rows lie."""
-    return TableReader(table, kind), [Piece("", "", table.n_rows)]
-
-
-class SentRows(Reader):
-    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
-
-    Parameters
-    ----------
-    noun : str
-        See `Reader`.
-    found : mapping from int to sequence of Table
-        The rows of each chunk, by the position of the first one.
-    """
-
-    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
-        self.noun, self.fields, self._found = noun, {}, found
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
-        """Return what was read, see `Reader.tables`."""
-        del names
-        return self._found[chunk.start]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.tables import Field, Table, Values
+from pymc_coresets.rows.sources.tables import Column, Field, Table, column_field, read_column
 
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
@@ -19,25 +19,6 @@ _REMEDIES = {
     "dates or times": "leave it out by columns=, or turn it into numbers, such as days since the "
     "first",
 }
-
-
-@dataclass(frozen=True)
-class ColumnType:
-    """What an array of a source looks like, apart from its number of rows.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one row; ``()`` for a single number.
-    dtype : numpy.dtype
-        int64 where labels were turned into codes.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{''.join(f'[{size}]' for size in self.shape)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +53,8 @@ class Recipe:
         In the model.
     fields : mapping from str to Field
         Its parts, which are columns of the source, and what these hold in the first piece.
-    column : ColumnType
-        What the array will look like.
+    column : Field
+        What the array will hold; int64 where labels are turned into codes.
     stacked : bool
         Whether the parts become a trailing axis; otherwise there is one part.
     labels : tuple, optional
@@ -82,7 +63,7 @@ class Recipe:
 
     name: str
     fields: Mapping[str, Field]
-    column: ColumnType
+    column: Field
     stacked: bool = False
     labels: tuple[Hashable, ...] | None = None
 
@@ -116,8 +97,10 @@ def decode(
     for part, field in recipe.fields.items():
         pieces, offset = [], 0
         for table in tables:
-            _require_same_field(field, table.fields.get(part), part, where(offset))
-            array, found = _part(recipe, part, table.values(part))
+            _require_same_field(field, table.get(part), part, where(offset))
+            column = read_column(table[part])
+            _require_same_field(field, column, part, where(offset))  # Dask may have said another
+            array, found = _part(recipe, part, column)
             faults += [replace(fault, rows=fault.rows + offset) for fault in found]
             offset += len(array)
             pieces.append(array)
@@ -128,30 +111,32 @@ def decode(
     return np.array(array, order="C", subok=False), faults
 
 
-def not_finite(recipe: Recipe, array: NDArray[Any]) -> list[Fault]:
+def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ()) -> list[Fault]:
     """Find NaN and infinite values; nulls among them are faults already."""
+    missing = {fault.column: fault.rows for fault in nulls}
     faults = []
     for j, part in enumerate(recipe.fields):
         values = array[:, j] if recipe.stacked else array
         for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
-            rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+            found = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+            rows = np.setdiff1d(found, missing[part]) if part in missing else found
             if rows.size:
                 faults.append(Fault(part, kind, rows, kind))
     return faults
 
 
-def _require_same_field(expected: Field, found: Field | None, part: str, where: str) -> None:
-    if found == expected:
-        return
-    if found is None:
+def _require_same_field(expected: Field, column: Any, part: str, where: str) -> None:  # noqa: ANN401
+    if column is None:
         raise InvalidDataError(f"{where} has no column {part!r}, which the first rows have.")
-    raise InvalidDataError(
-        f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column one "
-        "type everywhere."
-    )
+    found = column_field(column)
+    if found != expected:
+        raise InvalidDataError(
+            f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "
+            "one type everywhere."
+        )
 
 
-def _part(recipe: Recipe, part: str, values: Values) -> tuple[NDArray[Any], list[Fault]]:
+def _part(recipe: Recipe, part: str, values: Column) -> tuple[NDArray[Any], list[Fault]]:
     if recipe.labels is not None:
         return _codes(part, values, recipe.labels)
     data = values.data.astype(recipe.fields[part].dtype, copy=False)
@@ -166,7 +151,7 @@ def _part(recipe: Recipe, part: str, values: Values) -> tuple[NDArray[Any], list
 
 
 def _codes(
-    part: str, values: Values, labels: tuple[Hashable, ...]
+    part: str, values: Column, labels: tuple[Hashable, ...]
 ) -> tuple[NDArray[np.int64], list[Fault]]:
     """Turn values into their positions among the labels."""
     codes, categories = values.data, values.categories
@@ -217,7 +202,7 @@ def recipes_of(
     --------
     >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
     >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
-    ColumnType(shape=(2,), dtype=dtype('float64'))
+    Field(dtype=dtype('float64'), shape=(2,), refused='')
     """
     wanted = _wanted(fields, columns, weight)
     coded = _labels_by_name(labels, wanted)
@@ -240,8 +225,7 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
         raise InvalidOptionError(
             f"weight={weight!r} must name a column of numbers, but it holds {field}."
         )
-    column = ColumnType((), np.dtype(float))
-    return Recipe(name="(weight)", fields={part: field}, column=column)
+    return Recipe(name="(weight)", fields={part: field}, column=Field(np.dtype(float)))
 
 
 def _wanted(
@@ -350,7 +334,7 @@ def _recipe(
         )
     dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
     shape = (len(names),) if stacked else next(iter(shapes))
-    column = ColumnType(shape, np.result_type(*dtypes))
+    column = Field(np.result_type(*dtypes), shape)
     return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
 
 

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
 
@@ -15,14 +14,16 @@ from pymc_coresets.rows.fingerprints import (
     BadValues,
     ChunkNotes,
     FirstReading,
+    all_finite,
     extremes,
     fingerprint,
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, SentRows, segment_at
+from pymc_coresets.rows.sources.chunks import SentRows, required_table
+from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, piece_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.tables import table_of
+from pymc_coresets.rows.sources.tables import read_columns
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
@@ -39,7 +40,7 @@ class RowSource:
 
     Attributes
     ----------
-    columns : mapping from str to ColumnType
+    columns : mapping from str to Field
         Shape of a row and dtype of each array, by its name in the model.
     n_rows : int
         Number of rows N; ``len(rows)`` is the same.
@@ -161,8 +162,8 @@ class RowSource:
         ranges, prints = {}, {}
         for name, (array, found) in decoded.items():
             recipe = self._recipes[name]
-            prints[name], finite = fingerprint(array)
-            faults += found if finite else _without_nulls(not_finite(recipe, array), found)
+            prints[name] = fingerprint(array)
+            faults += found if all_finite(array) else [*found, *not_finite(recipe, array, found)]
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_
@@ -205,7 +206,7 @@ class RowSource:
 
     def may_begin(self, chunk: Chunk) -> bool:
         """Whether a task may begin with a chunk: a row group is decoded from its start."""
-        return self._reader.location is not Location.IN_FILES or chunk.segments[0].part == 0
+        return self._reader.location is not Location.IN_FILES or chunk.pieces[0].part == 0
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
@@ -224,14 +225,16 @@ class RowSource:
             waiting = [reader.collections(chunk, parts) for chunk in read]
             reader = SentRows(reader.noun, {})
         elif reader.location is not Location.IN_FILES:
-            found = {c.start: [t.read(parts) for t in reader.tables(c, parts)] for c in read}
+            found = {
+                c.start: [read_columns(t, parts) for t in reader.tables(c, parts)] for c in read
+            }
             reader = SentRows(reader.noun, found)
         return type(self)(reader, recipes, self._weight, chunks), waiting
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
         """Add the rows that a portion lacks: what the collections have become."""
         pairs = zip(self.chunks, found, strict=False)
-        tables = {c.start: [t for v in some if (t := table_of(v))] for c, some in pairs}
+        tables = {c.start: list(map(required_table, some)) for c, some in pairs}
         reader = SentRows(self._reader.noun, tables)
         return type(self)(reader, self._recipes, self._weight, self.chunks)
 
@@ -289,7 +292,7 @@ class RowSource:
         return decoded, weights, faults or _wrong_weights(weight, weights)
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
-        pieces = {segment_at(chunk.segments, row)[0] for row in _edges(chunk, fault.rows)}
+        pieces = {piece_at(chunk, row)[0] for row in _edges(chunk, fault.rows)}
         row = int(fault.rows[0])
         return BadValues(
             column=fault.column,
@@ -313,18 +316,18 @@ def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
 
 
 def _piece(chunk: Chunk, row: int) -> str:
-    return segment_at(chunk.segments, min(row, chunk.n_rows - 1))[0].where or chunk.where
+    return piece_at(chunk, min(row, chunk.n_rows - 1))[0].where or chunk.where
 
 
 def _place(chunk: Chunk, row: int) -> str:
-    piece, number = segment_at(chunk.segments, row)
-    where = f"row {spaced(number + piece.origin)}"
+    piece, number = piece_at(chunk, row)
+    where = f"row {spaced(number)}"
     return f"{piece.where}, {where}" if piece.where else where
 
 
 def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> list[int]:
-    """Return one of the rows for each segment that holds any of them."""
-    stops = np.cumsum([len(segment) for segment in chunk.segments])
+    """Return one of the rows for each piece that holds any of them."""
+    stops = np.cumsum([piece.n_rows for piece in chunk.pieces])
     _, first = np.unique(np.searchsorted(stops, rows, side="right"), return_index=True)
     return [int(row) for row in rows[first]]
 
@@ -336,19 +339,6 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
         value = f"{weights[negative[0]]:g}"
         faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
-
-
-def _without_nulls(faults: list[Fault], nulls: list[Fault]) -> list[Fault]:
-    """Do not list as NaN what is missing: `nulls`, which come first in the result."""
-    kept = list(nulls)
-    missing = {fault.column: fault.rows for fault in nulls if fault.kind == "missing value"}
-    for fault in faults:
-        rows = fault.rows
-        if fault.kind == "NaN" and fault.column in missing:
-            rows = np.setdiff1d(rows, missing[fault.column])
-        if rows.size:
-            kept.append(replace(fault, rows=rows))
-    return kept
 
 
 def _size(n_bytes: float) -> str:

@@ -1,15 +1,15 @@
-"""Tables in memory: what columns of NumPy, pandas and Arrow hold, with missing values."""
+"""Tables: columns of NumPy, pandas, Arrow and arrays read by slices, and what they hold."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from mmap import mmap
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 TEXT = np.dtype(object)
@@ -17,7 +17,7 @@ TEXT = np.dtype(object)
 
 @dataclass(frozen=True)
 class Field:
-    """What a column of a source holds.
+    """What a column of a source holds, or an array that is made of some.
 
     Parameters
     ----------
@@ -39,16 +39,17 @@ class Field:
         return self.dtype == TEXT
 
     def __str__(self) -> str:
-        kind = self.refused or ("text" if self.is_text else str(self.dtype))
-        return f"{kind} of shape {self.shape}" if self.shape else kind
+        sizes = "".join(f"[{size}]" for size in self.shape)
+        return self.refused or ("text" if self.is_text else f"{self.dtype}{sizes}")
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
-    """What a column holds, whichever library it is of.
+class Column:
+    """Values of some rows, whichever library they came from; pickles and sends well.
 
     Parameters
     ----------
+    field : Field
     data : ndarray
         Numbers with the rows along the first axis, or positions in `categories`.
     missing : ndarray of bool, optional
@@ -57,9 +58,18 @@ class Values:
         The distinct values of text or categories.
     """
 
+    field: Field
     data: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
     categories: Sequence[Hashable] | None = None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+#: Columns of equal lengths by their names: arrays of NumPy, extension arrays of pandas, arrays of
+#: Arrow, arrays that are read by slices, or a `Column` that was read elsewhere.
+type Table = Mapping[str, Any]
 
 
 def array_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
@@ -68,7 +78,7 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
     Examples
     --------
     >>> str(array_field(np.dtype("U2"), ())), str(array_field(np.dtype(float), (2,)))
-    ('text', 'float64 of shape (2,)')
+    ('text', 'float64[2]')
     """
     if dtype.kind in "OUST":
         return Field(TEXT, shape, "text of several columns" if shape else "")
@@ -90,28 +100,66 @@ def library_of(value: Any) -> str:  # noqa: ANN401
     return type(value).__module__.partition(".")[0]
 
 
+def is_lazy(value: Any) -> bool:  # noqa: ANN401
+    """Whether a value is an array that is read by slices.
+
+    Examples
+    --------
+    >>> is_lazy(np.zeros(3))
+    False
+    """
+    sliced = {"dask", "zarr", "h5py", "xarray", "netCDF4"}
+    return isinstance(value, RowsFirst) or library_of(value) in sliced
+
+
+class RowsFirst:
+    """A variable of xarray with the dimension of the rows first.
+
+    Transposing a variable that lies in a file would make xarray read it element by element.
+    """
+
+    def __init__(self, variable: Any, dim: str) -> None:  # noqa: ANN401
+        self._variable, self._axis = variable, variable.dims.index(dim)
+        others = [n for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
+        self.shape, self.dtype = (variable.sizes[dim], *others), variable.dtype
+        stored = variable.encoding.get("preferred_chunks", {}).get(dim)
+        self.chunks = (stored,) if stored else None
+        self.in_memory = lies_in_memory(variable)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        where = (slice(None),) * self._axis + (rows,)
+        return np.moveaxis(self._variable[where].values, self._axis, 0)
+
+
+def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
+    """Leave aside the coordinates of an array of xarray, and xarray itself where Dask computes."""
+    if array.chunks is not None:
+        return array.variable.transpose(dim, ...).data
+    return RowsFirst(array.variable, dim)
+
+
 def column_field(column: Any) -> Field:  # noqa: ANN401
-    """Say what an array of NumPy, pandas or Arrow holds.
+    """Say what a column of a table holds.
 
     Examples
     --------
     >>> str(column_field(pd.array([3, None])))
     'int64'
     """
-    if isinstance(column, np.ndarray):
-        return array_field(column.dtype, column.shape[1:])
+    if isinstance(column, Column):
+        return column.field
+    if isinstance(column, np.ndarray) or is_lazy(column):
+        return array_field(np.dtype(column.dtype), column.shape[1:])
     if library_of(column) == "pyarrow":
         return arrow_field(column.type)
-    types = pd.api.types
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
-    if isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
         return Field(TEXT)
-    if getattr(dtype, "numpy_dtype", None) == TEXT:  # as pandas before 3 keeps text
-        return Field(TEXT)
-    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+    if pd.api.types.is_datetime64_any_dtype(dtype):
         return Field(TEXT, (), "dates or times")
-    if types.is_bool_dtype(dtype) or types.is_integer_dtype(dtype) or types.is_float_dtype(dtype):
-        return array_field(np.dtype(getattr(dtype, "numpy_dtype", dtype)), ())
+    plain = getattr(dtype, "numpy_dtype", dtype)
+    if isinstance(plain, np.dtype):
+        return array_field(plain, ())
     return Field(TEXT, (), f"values of type {dtype}")
 
 
@@ -147,62 +195,64 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     return Field(TEXT, (), f"values of Arrow's type {type_}")
 
 
-def column_values(column: Any, field: Field) -> Values:  # noqa: ANN401
-    """Return the values of an array of NumPy, pandas or Arrow, or such values themselves.
+def read_column(column: Any) -> Column:  # noqa: ANN401
+    """Return the values of a column of a table.
 
     Examples
     --------
-    >>> column = pd.array([3, None])
-    >>> column_values(column, column_field(column))
-    Values(data=array([3, 0]), missing=array([False,  True]), categories=None)
+    >>> read_column(pd.array([3, None]))
+    Column(field=Field(dtype=dtype('int64'), shape=(), refused=''), data=array([3, 0]),
+           missing=array([False,  True]), categories=None)
     """
-    if isinstance(column, Values):
+    if isinstance(column, Column):
         return column
+    if is_lazy(column):
+        column = np.asanyarray(column[:])
+    field = column_field(column)
     if isinstance(column, np.ndarray):
-        return _array_values(column)
+        return _of_array(column, field)
     if library_of(column) == "pyarrow":
-        return _arrow_values(column, field)
+        return _of_arrow(column, field)
     absent = np.asarray(column.isna())
     missing = absent if absent.any() else None
     if isinstance(column, pd.Categorical):
-        return Values(column.codes.astype(np.int64), missing, list(column.categories))
+        return Column(field, column.codes.astype(np.int64), missing, list(column.categories))
     if field.is_text:
-        return _array_values(column.to_numpy(object))
-    if missing is None:
-        return Values(column.to_numpy(field.dtype))
-    return Values(column.to_numpy(field.dtype, na_value=field.dtype.type(0)), missing)
+        return _of_array(column.to_numpy(object), field)
+    filled = {} if missing is None else {"na_value": field.dtype.type(0)}
+    return Column(field, column.to_numpy(field.dtype, **filled), missing)
 
 
-def _array_values(array: NDArray[Any]) -> Values:
+def _of_array(array: NDArray[Any], field: Field) -> Column:
     """Return the values of an array, with text as positions among its distinct values."""
     mask = np.ma.getmask(array)
     missing = None if mask is np.ma.nomask else mask.reshape(len(array), -1).any(axis=1)
     if isinstance(array, np.ma.MaskedArray):
         array = array.filled(array.dtype.type(0)) if array.dtype.kind in "biuf" else array.data
     if array.dtype.kind not in "OUST":
-        return Values(np.asarray(array), missing)
+        return Column(field, np.asarray(array), missing)
     codes, found = pd.factorize(array.astype(object))
     absent = (codes < 0) if missing is None else (codes < 0) | missing
-    return Values(codes, absent if absent.any() else None, list(found))
+    return Column(field, codes, absent if absent.any() else None, list(found))
 
 
-def _arrow_values(column: Any, field: Field) -> Values:  # noqa: ANN401
+def _of_arrow(column: Any, field: Field) -> Column:  # noqa: ANN401
     import pyarrow as pa  # noqa: PLC0415
 
     if not isinstance(column, pa.ChunkedArray):
         column = pa.chunked_array([column])
     missing = np.asarray(column.is_null()) if column.null_count else None
     if field.is_text:
-        return _text_of(column, missing)
+        return _text_of(column, field, missing)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # no chunk at all
         array = pa.array([], column.type)
-    return Values(_numbers_of(array, field), missing)
+    return Column(field, _numbers_of(array, field), missing)
 
 
-def _text_of(column: Any, missing: NDArray[np.bool_] | None) -> Values:  # noqa: ANN401
+def _text_of(column: Any, field: Field, missing: NDArray[np.bool_] | None) -> Column:  # noqa: ANN401
     """Return text as positions in one dictionary; each chunk of a file may have its own."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -216,7 +266,7 @@ def _text_of(column: Any, missing: NDArray[np.bool_] | None) -> Values:  # noqa:
     if None in categories:  # a null may be a category as well
         null = np.array([category is None for category in [*categories, None]])[codes]
         missing = null if missing is None else missing | null
-    return Values(codes, missing, categories)
+    return Column(field, codes, missing, categories)
 
 
 def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
@@ -242,159 +292,147 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
     return numbers[array.offset : array.offset + len(array)]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Some rows in memory, by column.
+def named_columns(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Return columns, each with its name, as a table.
 
-    Parameters
-    ----------
-    columns : mapping from str to array
-        Arrays of NumPy, extension arrays of pandas or chunked arrays of Arrow, of equal lengths;
-        or `Values`, which were read elsewhere.
-    fields : mapping from str to Field
-    n_rows : int
-
-    Examples
-    --------
-    >>> table = table_of({"x": np.arange(3.0), "g": np.array(["b", None, "b"], dtype=object)})
-    >>> table.values("g")
-    Values(data=array([ 0, -1,  0]), missing=array([False,  True, False]), categories=['b'])
-    >>> table.part(["x"], slice(1, 3)).values("x").data
-    array([1., 2.])
+    Raises
+    ------
+    InvalidDataError
+        If two have the same name, one has no rows axis, or the lengths differ.
+    InvalidOptionError
+        If Dask does not know the length of one.
     """
-
-    columns: Mapping[str, Any]
-    fields: Mapping[str, Field]
-    n_rows: int
-
-    @classmethod
-    def of(cls, named: Iterable[tuple[str, Any]]) -> Self:
-        """Say what columns hold, each with its name.
-
-        Raises
-        ------
-        InvalidDataError
-            If two have the same name, one has no rows axis, or the lengths differ.
-        """
-        named = list(named)
-        for name, count in Counter(name for name, _ in named).items():
-            if count > 1:
-                raise InvalidDataError(
-                    f"There are two columns {name!r}: rename one of them. Names are compared as "
-                    "text."
-                )
-        columns = dict(named)
-        lengths = {name: len(c) if getattr(c, "ndim", 1) else None for name, c in columns.items()}
-        if len(set(lengths.values())) > 1 or None in lengths.values():
+    pairs = list(pairs)
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
             raise InvalidDataError(
-                "Each array needs the rows along its first axis, and as many of them as the "
-                f"others, but the numbers of rows are {lengths}."
+                f"There are two columns {name!r}: rename one of them. Names are compared as text."
             )
-        fields = {name: column_field(column) for name, column in columns.items()}
-        return cls(columns, fields, next(iter(lengths.values()), 0) or 0)
+    columns = dict(pairs)
+    lengths = {name: _length(column) for name, column in columns.items()}
+    if any(n is not None and np.isnan(n) for n in lengths.values()):
+        raise InvalidOptionError(
+            f"The numbers of rows of the arrays are {lengths}: call compute_chunk_sizes() of Dask "
+            "arrays of unknown length."
+        )
+    if len(set(lengths.values())) > 1 or None in lengths.values():
+        raise InvalidDataError(
+            "Each array needs the rows along its first axis, and the arrays must not differ in "
+            f"their numbers of rows, but the numbers of rows are {lengths}."
+        )
+    return columns
 
-    @property
-    def n_bytes(self) -> int:
-        """Size of all columns."""
-        return sum(int(column.nbytes) for column in self.columns.values())
 
-    def part(self, names: Sequence[str], rows: slice) -> Self:
-        """Return some rows of some columns, which are views of these."""
-        columns = {name: self.columns[name][rows] for name in names if name in self.columns}
-        return replace(self, columns=columns, n_rows=len(range(*rows.indices(self.n_rows))))
+def n_rows_of(table: Table) -> int:
+    """Return the number of rows; 0 if there are no columns."""
+    return next((_length(column) or 0 for column in table.values()), 0)
 
-    def values(self, name: str) -> Values:
-        """Return what a column holds."""
-        return column_values(self.columns[name], self.fields[name])
 
-    def read(self, names: Sequence[str]) -> Self:
-        """Return some of the columns as values, which can be sent elsewhere."""
-        known = [name for name in names if name in self.columns]
-        columns = {name: self.values(name) for name in known}
-        return replace(self, columns=columns, fields={name: self.fields[name] for name in known})
+def fields_of(table: Table) -> dict[str, Field]:
+    """Say what each column of a table holds."""
+    return {name: column_field(column) for name, column in table.items()}
 
-    def __getstate__(self) -> dict[str, Any]:
-        stored = {name: _mapped_file(column) for name, column in self.columns.items()}
-        return vars(self) | {"columns": stored}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        stored = state.pop("columns").items()
-        columns = {n: np.memmap(**c) if isinstance(c, dict) else c for n, c in stored}
-        vars(self).update(state, columns=columns)
+def read_columns(table: Table, names: Iterable[str]) -> dict[str, Column]:
+    """Return some columns of a table, as far as it has them, as values."""
+    return {name: read_column(table[name]) for name in names if name in table}
+
+
+def _length(column: Any) -> int | None:  # noqa: ANN401
+    shape = getattr(column, "shape", None)
+    if shape is None:
+        return len(column)
+    return shape[0] if shape else None
 
 
 def table_of(value: Any) -> Table | None:  # noqa: ANN401
-    """Return what holds columns in memory as a table, or None if the value is nothing of the kind.
+    """Return what holds columns as a table, or None if the value is nothing of the kind.
 
-    The columns of a matrix are named ``"0"``, ``"1"``, ...  The index of a frame is left aside.
+    Whatever passes columns through Arrow's C interface is taken over without a copy.  The columns
+    of a matrix are named ``"0"``, ``"1"``, ...  The index of a frame is left aside.
 
     Raises
     ------
     InvalidDataError
         If two columns have the same name, or their lengths differ.
     InvalidOptionError
-        If it is of polars, and there is no pyarrow.
+        If it needs pyarrow, and there is none.
 
     Examples
     --------
-    >>> table_of(np.zeros((5, 2))).fields.keys()
+    >>> table_of(np.zeros((5, 2))).keys()
     dict_keys(['0', '1'])
     >>> table_of(3) is None
     True
     """
-    kind = (library_of(value), type(value).__name__)
-    if isinstance(value, pd.DataFrame):
-        pairs = enumerate(value.columns)
-        return Table.of((str(name), _plain(value.iloc[:, j])) for j, name in pairs)
-    if isinstance(value, Mapping):
-        return Table.of((str(name), _plain(column)) for name, column in value.items())
+    if isinstance(value, pd.DataFrame | Mapping):
+        return named_columns((str(name), _plain(column)) for name, column in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 2:
-        return Table.of((str(j), column) for j, column in enumerate(value.T))
-    if kind == ("polars", "DataFrame"):
-        try:
-            return table_of(value.to_arrow())
-        except ModuleNotFoundError as error:
-            raise InvalidOptionError(
-                "A frame of polars needs pyarrow, which is not installed: "
-                'pip install "pymc-coresets[parquet]".'
-            ) from error
-    if kind in {("pyarrow", "Table"), ("pyarrow", "RecordBatch")}:
-        return arrow_table(value)
+        return named_columns((str(j), column) for j, column in enumerate(value.T))
+    if is_arrow(value):
+        pa = required_pyarrow(f"A table of {library_of(value)}")
+        # The interface of polars passes views of text, which older pyarrow cannot encode.
+        arrow = value.to_arrow() if library_of(value) == "polars" else pa.table(value)
+        return named_columns(zip(arrow.schema.names, arrow.columns, strict=True))
     return None
 
 
-def arrow_table(value: Any) -> Table:  # noqa: ANN401
-    """Return a table or a record batch of Arrow as a table.
+def is_arrow(value: Any) -> bool:  # noqa: ANN401
+    """Whether a value passes on its columns through Arrow's C interface.
 
     Examples
     --------
-    >>> import pyarrow as pa
-    >>> arrow_table(pa.table({"x": [1, None]})).values("x").missing
-    array([False,  True])
+    >>> is_arrow(pd.DataFrame()), is_arrow(pd.Series())
+    (True, False)
     """
-    return Table.of(zip(value.schema.names, value.columns, strict=True))
+    return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+
+
+def is_streamed(value: Any) -> bool:  # noqa: ANN401
+    """Whether a value passes on columns that it need not hold in memory itself.
+
+    Examples
+    --------
+    >>> is_streamed(pd.DataFrame())
+    False
+    """
+    held = isinstance(value, pd.DataFrame) or library_of(value) in {"polars", "pyarrow"}
+    return is_arrow(value) and not held
+
+
+def required_pyarrow(what: str) -> Any:  # noqa: ANN401
+    """Import pyarrow.
+
+    Parameters
+    ----------
+    what : str
+        Which source needs it, for messages.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InvalidOptionError(
+            f"{what} needs {error.name}, which is not installed: "
+            'pip install "pymc-coresets[parquet]".'
+        ) from error
+    return pa
 
 
 def _plain(column: Any) -> Any:  # noqa: ANN401
-    """Return a column of a mapping as a `Table` holds it."""
+    """Return a column of a mapping as a table holds it."""
     if isinstance(column, pd.Series | pd.Index):
         column = column.array
-    if isinstance(column, pd.Categorical) or library_of(column) == "pyarrow":
+    if library_of(column) == "xarray":
+        return rows_first(column, column.dims[0])
+    if is_lazy(column) or isinstance(column, Column | pd.Categorical):
+        return column
+    if library_of(column) == "pyarrow":
         return column
     if isinstance(column, pd.api.extensions.ExtensionArray):
         return column.to_numpy() if isinstance(column.dtype, np.dtype) else column
     return np.asanyarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-
-
-def _mapped_file(column: Any) -> Any:  # noqa: ANN401
-    """Return how a memory-mapped array is opened again; other columns, and views, themselves."""
-    if not isinstance(column, np.memmap) or not isinstance(column.base, mmap):
-        return column
-    order = "C" if column.flags.c_contiguous else "F"
-    return {
-        "filename": column.filename, "dtype": column.dtype, "mode": "r",
-        "offset": column.offset, "shape": column.shape, "order": order,
-    }  # fmt: skip
-
-
-# -- readers ---------------------------------------------------------------------------------------

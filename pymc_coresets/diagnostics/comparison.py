@@ -14,8 +14,7 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.display.facts import table_text, wrapped
-from pymc_coresets.display.page import numbers_table, page_of, sentences
+from pymc_coresets.display.report import Numbers, Part, as_html, as_text
 from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -26,8 +25,6 @@ _LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _WITHIN = (1, 2)  # axes of the chains and the draws of components
 _SHOWN_ROWS = 20
 _LONG = 100.0  # numbers from here on are written with an exponent
-_TITLE = "Approximate posterior against full posterior"
-
 
 #: How numbers are written: most of them, and those of 100 or more.
 _MEAN, _RATIO, _SHIFT = (".4g", ".4g"), (".3f", ".1e"), ("+.3f", "+.1e")
@@ -42,7 +39,6 @@ _SHOWN = {
     "wasserstein_sd": ("W1", _RATIO),
     "wasserstein_noise": ("noise", _RATIO),
 }
-_HEADER = ["", *(heading for heading, _ in _SHOWN.values())]
 _LEGEND = (
     "Means, their shift and the Wasserstein distance W1 in sd of the full posterior, each with the "
     "noise that two full runs would show."
@@ -53,7 +49,6 @@ _JOINT = {
     "energy_distance": "energy distance",
     "mmd": "MMD",
 }
-_JOINT_HEADER = ["all components together", "value", "noise"]
 
 
 class Largest(NamedTuple):
@@ -144,51 +139,35 @@ class Comparison:
             "within two Monte Carlo standard errors."
         )
 
-    def _head(self) -> list[list[str]]:
+    def _shown(self) -> tuple[str, *tuple[Part, ...]]:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
         shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
         formats = [written for _, written in _SHOWN.values()]
-        return [
-            [
-                str(name),
-                *(f"{v:{f[int(abs(v) >= _LONG)]}}" for v, f in zip(row, formats, strict=True)),
-            ]
-            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        head = [
+            [name, *(f"{v:{f[abs(v) >= _LONG]}}" for v, f in zip(row, formats, strict=True))]
+            for name, *row in shown.itertuples()  # of Python's floats
         ]
-
-    def _joint_rows(self) -> list[list[str]]:
-        return [
+        joint = [
             [words, *(f"{number:.3g}" for number in self.joint.loc[name])]
             for name, words in _JOINT.items()
         ]
-
-    def _left_out(self) -> str:
-        rows = len(self.table) - _SHOWN_ROWS
-        parts = [f"{rows} more rows in .table."] if rows > 0 else []
-        if self.skipped:
-            parts.append(f"Not compared: {', '.join(self.skipped)}.")
-        return " ".join(parts)
+        more = len(self.table) - len(shown)
+        left_out = [f"{more} more rows in .table."] * (more > 0)
+        left_out += [f"Not compared: {', '.join(self.skipped)}."] * bool(self.skipped)
+        return (
+            "Approximate posterior against full posterior",
+            Numbers(["", *(heading for heading, _ in _SHOWN.values())], head),
+            _LEGEND,
+            Numbers(["all components together", "value", "noise"], joint),
+            self._summary(),
+            " ".join(left_out),
+        )
 
     def __repr__(self) -> str:
-        parts = [
-            _TITLE,
-            table_text(_HEADER, self._head()),
-            wrapped(_LEGEND),
-            table_text(_JOINT_HEADER, self._joint_rows()),
-            wrapped(self._summary()),
-            wrapped(self._left_out()),
-        ]
-        return "\n\n".join(part for part in parts if part)
+        return as_text(*self._shown())
 
     def _repr_html_(self) -> str:
-        return page_of(
-            _TITLE,
-            numbers_table(_HEADER, self._head()),
-            sentences(_LEGEND),
-            numbers_table(_JOINT_HEADER, self._joint_rows()),
-            sentences(f"{self._summary()} {self._left_out()}"),
-            plain=repr(self),
-        )
+        return as_html(*self._shown())
 
 
 def compare(

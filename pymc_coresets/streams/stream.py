@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -375,7 +375,7 @@ class CoresetStream:
             "candidates": f"{len(state.candidates):,} for a coreset of {options.size:,} at most",
             "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
         }
-        return facts_text("CoresetStream", facts)
+        return as_text("CoresetStream", facts)
 
 
 def _default_draws(n_dims: int, size: int) -> int:

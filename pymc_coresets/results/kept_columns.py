@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset, rows_of_dataset
 from pymc_coresets.results.columns import (
+    MOST_CLASSES,
     Column,
     Labels,
     Measure,
@@ -90,7 +91,7 @@ def columns_of_kept(
     if is_sampled:
         drawn = source.scan(_SAMPLED, key=int(rng.integers(2**63)))
         known, masses = drawn.rows, drawn.weights
-        for name, counts in source.reduce(_ExactPass(flat, dict(labels))).items():
+        for name, counts in source.reduce(_ExactPass(flat, dict(labels), _BLOCK_ROWS)).items():
             least, most = counts.index[0], counts.index[-1]
             if labels.setdefault(name, classes(counts.index.to_numpy())) is None:
                 exact[name] = np.array([least, most])
@@ -121,7 +122,7 @@ class _ExactPass:
 
     flat: Callable[[Rows], dict[str, Values]]
     labels: Mapping[str, Labels | None]
-    size: int = _BLOCK_ROWS
+    size: int
 
     def begin(self) -> Callable[[Rows], dict[str, pd.Series]]:
         return self._of_block
@@ -131,11 +132,19 @@ class _ExactPass:
         return {name: _counted(column, rows.base_weights) for name, column in columns.items()}
 
     def joined(self, parts: Iterable[dict[str, pd.Series]]) -> dict[str, pd.Series]:
-        blocks = list(parts)
+        return reduce(self._plus, parts)
+
+    def _plus(self, one: dict[str, pd.Series], other: dict[str, pd.Series]) -> dict[str, pd.Series]:
         return {
-            name: pd.concat([block[name] for block in blocks]).groupby(level=0).sum()
-            for name in blocks[0]
+            name: counts + other[name] if name in self.labels else _plus(counts, other[name])
+            for name, counts in one.items()
         }
+
+
+def _plus(one: pd.Series, other: pd.Series) -> pd.Series:
+    """Add up counts of numbers; of too many to be counted, only the ends are kept."""
+    counts = pd.concat([one, other]).groupby(level=0).sum()
+    return counts if len(counts) <= MOST_CLASSES else counts.iloc[[0, -1]]
 
 
 def _counted(column: Column, masses: Values) -> pd.Series:

@@ -470,6 +470,8 @@ PLANTED = [
     *plant(
         "results/kept_columns.py",
         ("groupby(level=0).sum()", "groupby(level=0).first()"),
+        ("counts + other[name] if", "counts if"),
+        ("counts.iloc[[0, -1]]", "counts.iloc[[0, 1]]"),
         ("counts.index[0], counts.index[-1]", "counts.index[-1], counts.index[0]"),
         ("_counted(column, rows.base_weights)", "_counted(column, None)"),
     ),

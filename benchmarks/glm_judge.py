@@ -16,7 +16,12 @@ from scipy.stats import multivariate_t
 from benchmarks.closed_forms import Array
 from benchmarks.glm_data import PRIOR_SD, DataSet
 from benchmarks.regressions import Regression
-from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_distance, kernel_noise
+from pymc_coresets.diagnostics.distances import (
+    cubic_kernel,
+    kernel_distance,
+    kernel_noise,
+    thinned,
+)
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 
 DEGREES = 6
@@ -105,17 +110,16 @@ class Judge:
 
     def mmd(self, draws: Array, *, standard: bool, max_draws: int) -> float:
         """Return the polynomial MMD, in standard deviations of the full posterior or as it is."""
-        return kernel_distance(
-            self._scaled(draws, standard=standard),
-            self._scaled(self.full.draws, standard=standard),
-            cubic_kernel,
-            max_draws=max_draws,
+        found, full = (
+            thinned(self._scaled(each, standard=standard), max_draws)
+            for each in (draws, self.full.draws)
         )
+        return kernel_distance(found, full, cubic_kernel)
 
     def mmd_noise(self, n_draws: int, *, standard: bool) -> float:
         """Return the MMD of two sets of so many independent draws of the full posterior."""
-        draws = self._scaled(self.full.draws, standard=standard)
-        return kernel_noise(draws, cubic_kernel, 2 / n_draws, max_draws=1_000)
+        draws = thinned(self._scaled(self.full.draws, standard=standard), 1_000)
+        return kernel_noise(draws, cubic_kernel, 2 / n_draws)
 
     def _scaled(self, draws: Array, *, standard: bool) -> Array:
         return (draws - self.mean) / self.sd if standard else draws

@@ -10,8 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display.facts import facts_text
-from pymc_coresets.display.page import facts_html
+from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.predictive import all_rows, stand_ins
@@ -30,7 +29,8 @@ from pymc_coresets.reading.user_model import (
     terms_of,
 )
 from pymc_coresets.results import proposed_draws
-from pymc_coresets.results.summary import facts_of, summarise_rows
+from pymc_coresets.results.facts import facts_of
+from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
@@ -393,12 +393,14 @@ class Coreset(WeightedRows):
     # -- display and copies ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        verdict = [] if self.certificate is None else [self.certificate.verdict]
-        return facts_text(type(self).__name__, facts_of(self), *verdict)
+        return as_text(*self._shown())
 
     def _repr_html_(self) -> str:
+        return as_html(*self._shown())
+
+    def _shown(self) -> tuple[str, dict[str, str], str]:
         verdict = "" if self.certificate is None else self.certificate.verdict
-        return facts_html(type(self).__name__, facts_of(self), verdict=verdict, plain=repr(self))
+        return type(self).__name__, facts_of(self), verdict
 
     __reduce__ = shared.pickled
     __copy__ = replace

@@ -1,21 +1,20 @@
 """Compare an approximate posterior with a run of the full posterior, variable by variable."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 from scipy.stats import wasserstein_distance
 
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.display.facts import table_text, wrapped
-from pymc_coresets.display.page import numbers_table, page_of, sentences
+from pymc_coresets.display.report import Numbers, Part, as_html, as_text
 from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -23,10 +22,9 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 _ROUNDING = 1e-13  # relative differences below this are rounding: constant components have them
 _LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
+_WITHIN = (1, 2)  # axes of the chains and the draws of components
 _SHOWN_ROWS = 20
 _LONG = 100.0  # numbers from here on are written with an exponent
-_TITLE = "Approximate posterior against full posterior"
-
 
 #: How numbers are written: most of them, and those of 100 or more.
 _MEAN, _RATIO, _SHIFT = (".4g", ".4g"), (".3f", ".1e"), ("+.3f", "+.1e")
@@ -41,7 +39,6 @@ _SHOWN = {
     "wasserstein_sd": ("W1", _RATIO),
     "wasserstein_noise": ("noise", _RATIO),
 }
-_HEADER = ["", *(heading for heading, _ in _SHOWN.values())]
 _LEGEND = (
     "Means, their shift and the Wasserstein distance W1 in sd of the full posterior, each with the "
     "noise that two full runs would show."
@@ -52,7 +49,6 @@ _JOINT = {
     "energy_distance": "energy distance",
     "mmd": "MMD",
 }
-_JOINT_HEADER = ["all components together", "value", "noise"]
 
 
 class Largest(NamedTuple):
@@ -143,51 +139,35 @@ class Comparison:
             "within two Monte Carlo standard errors."
         )
 
-    def _head(self) -> list[list[str]]:
+    def _shown(self) -> tuple[str, *tuple[Part, ...]]:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
         shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
         formats = [written for _, written in _SHOWN.values()]
-        return [
-            [
-                str(name),
-                *(f"{v:{f[int(abs(v) >= _LONG)]}}" for v, f in zip(row, formats, strict=True)),
-            ]
-            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        head = [
+            [name, *(f"{v:{f[abs(v) >= _LONG]}}" for v, f in zip(row, formats, strict=True))]
+            for name, *row in shown.itertuples()  # of Python's floats
         ]
-
-    def _joint_rows(self) -> list[list[str]]:
-        return [
+        joint = [
             [words, *(f"{number:.3g}" for number in self.joint.loc[name])]
             for name, words in _JOINT.items()
         ]
-
-    def _left_out(self) -> str:
-        rows = len(self.table) - _SHOWN_ROWS
-        parts = [f"{rows} more rows in .table."] if rows > 0 else []
-        if self.skipped:
-            parts.append(f"Not compared: {', '.join(self.skipped)}.")
-        return " ".join(parts)
+        more = len(self.table) - len(shown)
+        left_out = [f"{more} more rows in .table."] * (more > 0)
+        left_out += [f"Not compared: {', '.join(self.skipped)}."] * bool(self.skipped)
+        return (
+            "Approximate posterior against full posterior",
+            Numbers(["", *(heading for heading, _ in _SHOWN.values())], head),
+            _LEGEND,
+            Numbers(["all components together", "value", "noise"], joint),
+            self._summary(),
+            " ".join(left_out),
+        )
 
     def __repr__(self) -> str:
-        parts = [
-            _TITLE,
-            table_text(_HEADER, self._head()),
-            wrapped(_LEGEND),
-            table_text(_JOINT_HEADER, self._joint_rows()),
-            wrapped(self._summary()),
-            wrapped(self._left_out()),
-        ]
-        return "\n\n".join(part for part in parts if part)
+        return as_text(*self._shown())
 
     def _repr_html_(self) -> str:
-        return page_of(
-            _TITLE,
-            numbers_table(_HEADER, self._head()),
-            sentences(_LEGEND),
-            numbers_table(_JOINT_HEADER, self._joint_rows()),
-            sentences(f"{self._summary()} {self._left_out()}"),
-            plain=repr(self),
-        )
+        return as_html(*self._shown())
 
 
 def compare(
@@ -254,107 +234,100 @@ def compare(
                 f"{name} has chains of {draws.sizes['draw']} draws, but at least {_LEAST_DRAWS} "
                 "are needed to tell differences from noise."
             )
-    pairs = zip(labelled_components(first), labelled_components(second), strict=True)
+    pair = [dict(labelled_components(draws)) for draws in (first, second)]
+    x, y = (np.stack([*components.values()]) for components in pair)
+    size = np.maximum(*(np.abs(z).max(axis=_WITHIN) for z in (x, y)))
+    rounding = _ROUNDING * size
+    x, y = (_unless_rounding(z, rounding) for z in (x, y))
+    centre, sd = x.mean(axis=_WITHIN), _sd(x)
+    means = {"mean_full": centre, "mean_approximation": y.mean(axis=_WITHIN)}
+    # Constants keep their unit: a change of theirs is infinitely many sds.
+    unit = np.where(sd > 0, sd, 1.0)
+    x, y = ((z - centre[:, None, None]) / unit[:, None, None] for z in (x, y))
     limits = [float(draws.attrs.get("psis_ess", np.inf)) for draws in (first, second)]
-    components = [_Component.of(label, x, y, *limits) for (label, x), (_, y) in pairs]
-    table = pd.DataFrame([item.row() for item in components], index=[c.label for c in components])
-    return Comparison(table=table, joint=_joint(components), skipped=skipped)
-
-
-class _Component(NamedTuple):
-    """Draws of one scalar component in both posteriors, and their effective sample sizes."""
-
-    label: str
-    x: Floats  # full posterior, (n_chains, n_draws)
-    y: Floats  # approximation
-    rounding: float  # differences up to this are rounding errors
-    sd: float  # of x
-    inverse_ess: float  # of the mean, summed over both
-    inverse_ess_sd: float  # of the sd, likewise
-    inverse_ess_cdf: float  # of the distribution function at the median, likewise
-
-    @classmethod
-    def of(cls, label: str, x: Floats, y: Floats, limit_x: float, limit_y: float) -> "_Component":
-        rounding = _ROUNDING * max(float(np.abs(x).max()), float(np.abs(y).max()))
-        x, y = (np.full_like(z, z.mean()) if np.ptp(z) <= rounding else z for z in (x, y))
-        inverse = [
-            1 / min(_stat("ess", x, method), limit_x) + 1 / min(_stat("ess", y, method), limit_y)
+    inverse_ess = pd.DataFrame(
+        {
+            method: 1 / np.minimum(array_stats.ess(x, method=method), limits[0])
+            + 1 / np.minimum(array_stats.ess(y, method=method), limits[1])
             for method in ("mean", "sd", "median")
-        ]
-        sd = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0
-        return cls(label, x, y, rounding, sd, *inverse)
-
-    def row(self) -> dict[str, float]:
-        """One row of the table."""
-        x, y = self.x.ravel(), self.y.ravel()
-        sd_y = float(y.std(ddof=1)) if np.ptp(y) > 0 else 0.0
-        varies = self.sd > 0
-        row = {
-            "mean_full": float(x.mean()),
-            "mean_approximation": float(y.mean()),
-            "delta_mean_sd": self._over_sd(float(y.mean() - x.mean())),
-            "delta_mean_noise": np.sqrt(self.inverse_ess) if varies else 0.0,
-            "sd_ratio": sd_y / self.sd if varies else (1.0 if sd_y == 0 else np.inf),
-            "sd_ratio_noise": self._sd_noise(),
-            "wasserstein_sd": self._over_sd(float(wasserstein_distance(x, y))),
-            "wasserstein_noise": self._over_sd(
-                distances.wasserstein_noise(x, self.inverse_ess_cdf)
-            ),
-        }
-        shifts = np.quantile(y, QUANTILES) - np.quantile(x, QUANTILES)
-        for probability, shift in zip(QUANTILES, shifts, strict=True):
-            name = f"shift_q{100 * probability:.0f}"
-            errors = [_stat("mcse", z, "quantile", probability) for z in (self.x, self.y)]
-            row[name] = self._over_sd(float(shift))
-            row[f"{name}_noise"] = self._over_sd(math.hypot(*errors))
-        return row
-
-    def _over_sd(self, difference: float) -> float:
-        """Return the difference in sds of the full posterior; infinite where a constant changed."""
-        if self.sd > 0:
-            return difference / self.sd
-        unchanged = abs(difference) <= self.rounding
-        return 0.0 if unchanged else float(np.copysign(np.inf, difference))
-
-    def _sd_noise(self) -> float:
-        """Relative standard error of the ratio of standard deviations."""
-        if self.sd == 0:
-            return 0.0
-        kurtosis = float(np.mean((self.x - self.x.mean()) ** 4)) / float(self.x.var()) ** 2
-        return float(np.sqrt(max(kurtosis - 1, 0.0) * self.inverse_ess_sd)) / 2
+        },
+        index=[*pair[0]],
+    )
+    table = pd.DataFrame(means | _differences(x, y, inverse_ess, rounding), index=[*pair[0]])
+    joint = _joint(x[sd > 0], y[sd > 0], inverse_ess[sd > 0].to_numpy())
+    return Comparison(table=table, joint=joint, skipped=skipped)
 
 
-def _joint(components: Sequence[_Component]) -> pd.DataFrame:
-    """Return distances between the joint distributions of the components that vary."""
-    kept = [item for item in components if item.sd > 0]
-    if not kept:
+def _unless_rounding(draws: Floats, rounding: Floats) -> Floats:
+    """Return the draws; their mean, where they differ by no more than rounding errors."""
+    varies = np.ptp(draws, axis=_WITHIN, keepdims=True) > rounding[:, None, None]
+    return np.where(varies, draws, draws.mean(axis=_WITHIN, keepdims=True))
+
+
+def _sd(draws: Floats) -> Floats:
+    """Return the sd of each component; 0 where it is constant, whose mean may be rounded."""
+    return np.where(np.ptp(draws, axis=_WITHIN) > 0, draws.std(axis=_WITHIN, ddof=1), 0.0)
+
+
+def _differences(
+    x: Floats, y: Floats, inverse_ess: pd.DataFrame, rounding: Floats
+) -> dict[str, Floats]:
+    """Return the columns of the table from the second pair of columns on.
+
+    Parameters
+    ----------
+    x, y : ndarray of shape (n_components, n_chains, n_draws)
+        Of the full posterior and of the approximation, in sds of the full posterior.
+    inverse_ess : pandas.DataFrame
+        For each component, the reciprocals of the effective sample sizes of both for means, sds
+        and the distribution function at the median, added up.
+    rounding : ndarray of shape (n_components,)
+        Differences of constants up to this are rounding errors.
+    """
+    flat_x, flat_y = (z.reshape(len(z), -1) for z in (x, y))
+    sd_y, varies = _sd(y), _sd(x) > 0
+
+    def in_sds(difference: ArrayLike) -> Floats:
+        changed = np.where(np.abs(difference) > rounding, np.copysign(np.inf, difference), 0.0)
+        return np.where(varies, difference, changed)
+
+    variances = np.where(varies, np.mean(flat_x**2, axis=1), 1.0)
+    kurtosis = np.mean(flat_x**4, axis=1) / variances**2
+    found = {
+        "delta_mean_sd": in_sds(flat_y.mean(axis=1) - flat_x.mean(axis=1)),
+        "delta_mean_noise": np.where(varies, np.sqrt(inverse_ess["mean"]), 0.0),
+        "sd_ratio": np.where(varies, sd_y, np.where(sd_y > 0, np.inf, 1.0)),
+        "sd_ratio_noise": np.sqrt(np.maximum(kurtosis - 1, 0.0) * inverse_ess["sd"]) / 2,
+        "wasserstein_sd": in_sds([*map(wasserstein_distance, flat_x, flat_y)]),
+        "wasserstein_noise": [*map(distances.wasserstein_noise, flat_x, inverse_ess["median"])],
+    }
+    for q in QUANTILES:
+        name = f"shift_q{100 * q:.0f}"
+        errors = [array_stats.mcse(z, method="quantile", prob=q) for z in (x, y)]
+        found[name] = in_sds(np.quantile(flat_y, q, axis=1) - np.quantile(flat_x, q, axis=1))
+        found[f"{name}_noise"] = in_sds(np.hypot(*errors))
+    return found
+
+
+def _joint(x: Floats, y: Floats, inverse_ess: Floats) -> pd.DataFrame:
+    """Return distances between the joint distributions of the components that vary.
+
+    Parameters
+    ----------
+    x, y, inverse_ess
+        See `_differences`.
+    """
+    if not len(x):
         return pd.DataFrame({"value": np.nan, "noise": np.nan}, index=list(_JOINT))
-    centre = np.array([item.x.mean() for item in kept])
-    scale = np.array([item.sd for item in kept])
-    x = (np.column_stack([item.x.ravel() for item in kept]) - centre) / scale
-    y = (np.column_stack([item.y.ravel() for item in kept]) - centre) / scale
-    inverse = np.array([[item.inverse_ess, item.inverse_ess_sd] for item in kept])
+    x, y = (z.reshape(len(z), -1).T for z in (x, y))
+    kls, rank = distances.gaussian_kls(y, x)
+    moments = np.array([rank, rank * (rank + 1) / 2])  # of the means, and of the covariance
+    inverse_ess = inverse_ess[:, :2]
+    kl_noise = np.nan if np.isnan(kls[0]) else float(moments @ inverse_ess.mean(axis=0)) / 2
+    x, y = (distances.thinned(z) for z in (x, y))
     # The effective sample size of thinned draws is at most their number.
-    used = [min(len(draws), distances.MAX_PAIR_DRAWS) for draws in (x, y)]
-    pairs = max(float(inverse.max(axis=1).mean()), sum(1 / n for n in used))
+    pairs = max(float(inverse_ess.max(axis=1).mean()), 1 / len(x) + 1 / len(y))
     kernels = (distances.negative_distance, distances.cubic_kernel)
-    (forward, backward), kl_noise = _gaussian_kls(x, y, inverse.mean(axis=0))
-    values = [forward, backward, *(distances.kernel_distance(x, y, k) for k in kernels)]
+    values = [*kls, *(distances.kernel_distance(x, y, k) for k in kernels)]
     noise = [kl_noise, kl_noise, *(distances.kernel_noise(x, k, pairs) for k in kernels)]
     return pd.DataFrame({"value": values, "noise": noise}, index=list(_JOINT))
-
-
-def _gaussian_kls(x: Floats, y: Floats, inverse: Floats) -> tuple[tuple[float, float], float]:
-    """Return KL(approximation || full), KL(full || approximation), and their noise level."""
-    x, y = distances.independent_coordinates(x, y)
-    dims = x.shape[1]
-    if min(len(x), len(y)) <= dims:
-        return (np.nan, np.nan), np.nan
-    moments = np.array([dims, dims * (dims + 1) / 2])
-    both = (distances.gaussian_kl(y, x), distances.gaussian_kl(x, y))
-    return both, float(moments @ inverse) / 2
-
-
-def _stat(name: str, values: Floats, method: str, probability: float | None = None) -> float:
-    stats: Any = array_stats
-    return float(getattr(stats, name)(values, method=method, prob=probability))

@@ -18,8 +18,7 @@ from pymc_coresets.diagnostics.known_posterior import SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.shifts import Shift
-from pymc_coresets.display.facts import facts_text
-from pymc_coresets.display.page import facts_html
+from pymc_coresets.display.report import as_html, as_text
 
 TOLERANCE = 0.01
 """Symmetrised KL divergence (nats) up to which draws can be used as they are, by default.
@@ -344,10 +343,10 @@ class Certificate:
         }
 
     def __repr__(self) -> str:
-        return facts_text(self._title, self.facts, self.verdict)
+        return as_text(self._title, self.facts, self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title, self.facts, verdict=self.verdict, plain=repr(self))
+        return as_html(self._title, self.facts, self.verdict)
 
     @property
     def _title(self) -> str:

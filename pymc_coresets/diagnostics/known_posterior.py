@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.shifts import entry_name
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
@@ -166,7 +166,7 @@ class Modes:
             f"mode {i}": f"{seen.listed([i])}, where {n} starts ended"
             for i, n in enumerate(self.n_ended)
         }
-        return facts_text(f"Modes of a posterior, from {self.n_starts} starts", facts)
+        return as_text(f"Modes of a posterior, from {self.n_starts} starts", facts)
 
     def nearest(self, draws: Mapping[str, Floats]) -> NDArray[np.int64]:
         """Return the number of the mode that each draw is next to, in its standard deviations.

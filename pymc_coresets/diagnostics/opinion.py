@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 
 #: Nats by which log-ratios may differ: a divergence at the limit of 0.01 by a tenth at most.
 HARMLESS = 0.005
@@ -51,4 +51,4 @@ class SecondOpinion:
             "as stated by us": f"{self.by_us:.2g} nats at the same {self.n_draws} draws",
             "log-ratios": f"differ by at most {self.difference:.1g} nats",
         }
-        return facts_text("Second opinion", rows)
+        return as_text("Second opinion", rows)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
+from rich.text import Text
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +22,10 @@ _REFRESH_SECONDS = 0.2
 class Reporter:
     """Shows the parts of a construction as they run; keeps their seconds, counts and figures.
 
-    In a terminal as bars, in a notebook as a table below the cell, and otherwise, as in a log, by a
-    line for each part when it has ended.
+    In a terminal as bars.  In a notebook as a table below the cell, which is replaced as often as
+    five times a second: that needs IPython alone, while Rich's bars need widgets, and it is kept in
+    the notebook's file.  Otherwise, as in a log, by a line for each part when it has ended: there
+    are no control characters, and nothing is overwritten.
 
     Parameters
     ----------
@@ -44,15 +47,36 @@ class Reporter:
         self.figures: dict[str, Any] = {}
         self._reading: TaskID | None = None
         self._reading_since = 0.0
-        self._view = View(console or Console(), show=show)
-        self._bars = self._view.bars
+        console = console or Console()
+        in_terminal = console.is_terminal and not console.is_jupyter
+        names, notes = (Column(no_wrap=True, overflow="ellipsis") for _ in range(2))
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False, table_column=names),
+            BarColumn(_BAR_WIDTH),
+            TextColumn("{task.fields[note]}", markup=False, table_column=notes),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not (show and in_terminal),
+        )
+        self._in_notebook = show and console.is_jupyter
+        self._in_log = show and not (in_terminal or console.is_jupyter)
+        self._page: Any = None  # IPython's handle of what is shown in a notebook
+        self._replaced = 0.0
 
     def __enter__(self) -> Self:
-        self._view.start()
+        self._bars.start()
+        if self._in_notebook:
+            from IPython.display import DisplayHandle  # noqa: PLC0415 - there is one in notebooks
+
+            self._page = DisplayHandle()
+            self._page.display(self._bars.make_tasks_table(self._bars.tasks))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._view.stop()
+        self._replace_page()
+        if not self._bars.disable:  # or else it prints an empty line
+            self._bars.stop()
 
     @contextmanager
     def part(self, name: str, total: int | None = None) -> Iterator[Callable[[object], None]]:
@@ -120,83 +144,23 @@ class Reporter:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             self._bars.stop_task(task)
             _log.debug("%s: %.2f s", name, seconds)
-        self._update(task, total=1, completed=1)
-        self._view.finish(task, seconds)
+        self._bars.update(task, total=1, completed=1)
+        self._replace_page()
+        if self._in_log:
+            [ended] = (each for each in self._bars.tasks if each.id == task)
+            note = f"{ended.fields['note']}, " if ended.fields["note"] else ""
+            line = Text(f"{ended.description}: {note}{seconds:.1f} s")
+            self._bars.console.print(line, no_wrap=True, overflow="ellipsis")
 
     def _update(self, task: TaskID, **changes: Any) -> None:  # noqa: ANN401 - those of Rich
         self._bars.update(task, **changes)
-        self._view.refresh()
+        if time.monotonic() - self._replaced >= _REFRESH_SECONDS:
+            self._replace_page()
 
-
-class View:
-    """Shows tasks while they run, each in one line, with a field ``note``.
-
-    In a notebook, it is a table below the cell, which is replaced as often as five times a second:
-    that needs IPython alone, while Rich's bars need widgets, and it is kept in the notebook's file.
-    A log has no control characters, and nothing is overwritten.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-    show : bool
-
-    Examples
-    --------
-    >>> View(Console(), show=False).bars.disable
-    True
-    """
-
-    def __init__(self, console: Console, *, show: bool) -> None:
-        names, notes = (Column(no_wrap=True, overflow="ellipsis") for _ in range(2))
-        self.bars = Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False, table_column=names),
-            BarColumn(_BAR_WIDTH),
-            TextColumn("{task.fields[note]}", markup=False, table_column=notes),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not (show and console.is_terminal and not console.is_jupyter),
-        )
-        self._in_notebook = show and console.is_jupyter
-        self._in_log = show and not (console.is_terminal or console.is_jupyter)
-        self._handle: Any = None
-        self._shown = 0.0
-
-    def start(self) -> None:
-        """Begin to show."""
-        if not self.bars.disable:
-            self.bars.start()
-        if self._in_notebook:
-            from IPython.display import DisplayHandle  # noqa: PLC0415 - there is one in notebooks
-
-            self._handle = DisplayHandle()
-            self._handle.display(self.bars.make_tasks_table(self.bars.tasks))
-
-    def refresh(self) -> None:
-        """Show how far the tasks have come, unless that was done just now."""
-        if time.monotonic() - self._shown >= _REFRESH_SECONDS:
-            self._replace()
-
-    def finish(self, task: TaskID, seconds: float) -> None:
-        """Show that a task has ended."""
-        self._replace()
-        if self._in_log:
-            ended = next(each for each in self.bars.tasks if each.id == task)
-            note = f"{ended.fields['note']}, " if ended.fields["note"] else ""
-            line = f"{ended.description}: {note}{seconds:.1f} s"
-            plainly: Any = {"markup": False, "highlight": False}
-            self.bars.console.print(line, **plainly, no_wrap=True, overflow="ellipsis")
-
-    def stop(self) -> None:
-        """Leave what is shown as it is."""
-        self._replace()
-        if not self.bars.disable:
-            self.bars.stop()
-
-    def _replace(self) -> None:
-        if self._handle is not None:
-            self._shown = time.monotonic()
-            self._handle.update(self.bars.make_tasks_table(self.bars.tasks))
+    def _replace_page(self) -> None:
+        if self._page is not None:
+            self._replaced = time.monotonic()
+            self._page.update(self._bars.make_tasks_table(self._bars.tasks))
 
 
 def tell(line: str, *, show: bool) -> None:
@@ -213,6 +177,6 @@ def tell(line: str, *, show: bool) -> None:
     pm.sample on all rows.
     """
     if show:
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+        Console().print(Text(line), soft_wrap=True)
     else:
         _log.info(line)

@@ -1,8 +1,8 @@
-"""Columns of the rows: their values in all rows, and in those of a coreset."""
+"""Columns of the rows: numbers, or codes of labels, by name."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,170 +12,178 @@ from pymc_coresets.potentials.code_checks import lookups
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 
-_MOST_CLASSES = 20
+#: Whole numbers within a range of at most so many are counted one by one, as classes of outcomes
+#: are; of more, quantiles say more than a list.
+MOST_CLASSES = 20
 
 type Values = NDArray[Any]
+type Labels = Sequence[Any] | Values
+type Measure = tuple[slice | Values, NDArray[np.float64] | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
-    """What the whole numbers of a column stand for.
+class Column(NamedTuple):
+    """One number of each row: a covariate, an outcome, or the code of a label.
 
     Parameters
     ----------
-    labels : ndarray of shape (n_levels,)
-        Of the levels, whose numbers count up from `start`.
-    start : int
+    values : ndarray of shape (n_rows,)
+        With labels, positions in these; -1 for none.
+    labels : sequence, optional
     """
 
-    labels: Values
-    start: int = 0
+    values: Values
+    labels: Labels | None = None
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @classmethod
+    def of(cls, codes: Values, labels: Labels | None) -> Self:
+        """Return the column of some numbers or codes.
 
-    def totals(self, codes: Values, masses: Values | None) -> NDArray[np.float64]:
-        """Add up the masses of the rows of each level; their number, without masses.
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows,)
+            Numbers, if there are no labels; values in `labels`, if these are a range; or else
+            positions there.  Negative positions count from the end, as in NumPy and PyTensor; NaN
+            for none.
+        labels : sequence or None
 
         Examples
         --------
-        >>> Levels(np.array(["a", "b"])).totals(np.array([1, 1]), np.array([0.5, 2.0]))
+        >>> Column.of(np.array([1.0, -1.0, np.nan]), ["a", "b", "c"]).values
+        array([ 1,  2, -1])
+        >>> Column.of(np.array([3, 5]), range(3, 6)).values
+        array([0, 2])
+        """
+        if labels is None:
+            return cls(codes)
+        start = labels.start if isinstance(labels, range) else 0
+        positions = (codes.astype(np.float64) - start) % max(len(labels), 1)
+        return cls(np.nan_to_num(positions, nan=-1.0).astype(np.int64), labels)
+
+    def at(self, rows: slice | Values) -> Self:
+        """Return the column of some of the rows."""
+        return self._replace(values=self.values[rows])
+
+    def counts(self, masses: Values | None = None) -> NDArray[np.float64]:
+        """Add up the masses of the rows of each label; their number, without masses.
+
+        Examples
+        --------
+        >>> Column(np.array([1, 1, -1]), ["a", "b"]).counts(np.array([0.5, 2.0, 1.0]))
         array([0. , 2.5])
         """
-        known = ~np.isnan(codes)  # rows of other likelihood terms have none
-        codes, masses = codes[known], None if masses is None else masses[known]
-        numbers = codes.astype(np.int64) - self.start
-        numbers[numbers < 0] += len(self)  # as NumPy and PyTensor count from the end
-        found = np.bincount(numbers, masses, minlength=len(self))
+        assert self.labels is not None  # or else there is nothing to count
+        known = self.values >= 0
+        masses = None if masses is None else masses[known]
+        found = np.bincount(self.values[known], masses, minlength=len(self.labels))
         return found.astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
-    """One number of each row: a covariate, an outcome, or the number of a level.
+def named_columns(columns: Mapping[str, Column], names: Sequence[str]) -> dict[str, Column]:
+    """Return columns by name; all parts of an array by that of the array.
 
-    Parameters
-    ----------
-    name : str
-    chosen : ndarray of shape (size,)
-        In the rows of the coreset.
-    every : ndarray of shape (n_known,), optional
-        In all rows, or in a sample of them; None where they are out of reach.
-    levels : Levels, optional
-        Where the numbers stand for levels.
-    totals : ndarray of shape (n_levels,), optional
-        Number of rows of each level, where that is known better than from `every`.
-    extremes : tuple of float, optional
-        Smallest and largest of all values, likewise.
+    Raises
+    ------
+    InvalidOptionError
+        If there is none of a name, or no name.
     """
-
-    name: str
-    chosen: Values
-    every: Values | None
-    levels: Levels | None = None
-    totals: NDArray[np.float64] | None = None
-    extremes: tuple[float, float] | None = None
-
-    def with_classes(self) -> "Column":
-        """Return the same with levels, if it has whole numbers in a range of at most 20.
-
-        Examples
-        --------
-        >>> Column("y", np.array([1, 2]), np.array([1, 2, 3])).with_classes().levels.labels
-        array([1, 2, 3])
-        """
-        known = self.chosen if self.every is None else self.every
-        if self.levels is not None or known.dtype.kind not in "iub" or not known.size:
-            return self
-        low, high = self.extremes or (int(known.min()), int(known.max()))
-        return replace(self, levels=classes_between(int(low), int(high)))
+    known = ", ".join(map(repr, columns)) or "none"
+    if not names:
+        raise InvalidOptionError(f"columns={names!r}: name at least one of {known}.")
+    found: dict[str, Column] = {}
+    for name in names:
+        parts = {n: c for n, c in columns.items() if n == name or n.startswith(f"{name}[")}
+        if not parts:
+            raise InvalidOptionError(
+                f"columns: the rows have no column {name!r}. Choose among: {known}."
+            )
+        found |= parts
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class RowColumns:
-    """All columns of the rows of a coreset, beside those of the rows that it stands for.
+class MeasuredColumns(NamedTuple):
+    """Columns of some rows, and the distributions over these rows that are summarised.
 
     Parameters
     ----------
-    columns : tuple of Column
-        With different names.
-    weights : ndarray of shape (size,)
-    masses : ndarray of shape (n_known,), optional
-        Number of rows that each known one stands for; 1 by default.
+    columns : mapping of str to Column
+    measures : mapping of str to (slice or ndarray of int, ndarray or None)
+        Which of the rows, and how many each of these stands for; None: one.
+    exact : mapping of str to ndarray
+        Of the measure ``all``, where that is a sample: the number of rows of each label, or the
+        smallest and the largest value.
     n_sampled : int, optional
-        How many rows were drawn, where `every` holds a sample.
+        How many rows were drawn for it.
     """
 
-    columns: tuple[Column, ...]
-    weights: NDArray[np.float64]
-    masses: NDArray[np.float64] | None = None
+    columns: Mapping[str, Column]
+    measures: Mapping[str, Measure]
+    exact: Mapping[str, Values] = MappingProxyType({})
     n_sampled: int | None = None
 
-    def named(self, names: Sequence[str]) -> list[Column]:
-        """Return columns by name; all parts of an array by that of the array.
 
-        Raises
-        ------
-        InvalidOptionError
-            If there is none of a name, or no name.
-        """
-        known = ", ".join(repr(c.name) for c in self.columns) or "none"
-        if not names:
-            raise InvalidOptionError(f"columns={names!r}: name at least one of {known}.")
-        found: dict[str, Column] = {}
-        for name in names:
-            parts = [c for c in self.columns if c.name == name or c.name.startswith(f"{name}[")]
-            if not parts:
-                raise InvalidOptionError(
-                    f"columns: the rows have no column {name!r}. Choose among: {known}."
-                )
-            found |= {part.name: part for part in parts}
-        return list(found.values())
-
-
-def classes_between(low: int, high: int) -> Levels | None:
-    """Return the classes of whole numbers in a range; None where there are more than 20.
+def classes(values: Values) -> range | None:
+    """Return the range of whole numbers that lie in a small one.
 
     Examples
     --------
-    >>> classes_between(1, 3).labels, classes_between(0, 100)
-    (array([1, 2, 3]), None)
+    >>> classes(np.array([3, 1])), classes(np.array([0, 99])), classes(np.array([0.0, 1.0]))
+    (range(1, 4), None, None)
     """
-    few = high - low < _MOST_CLASSES
-    return Levels(np.arange(low, high + 1), start=low) if few else None
+    if values.dtype.kind not in "iub" or not values.size:
+        return None
+    low, high = int(values.min()), int(values.max())
+    return range(low, high + 1) if high - low < MOST_CLASSES else None
 
 
 def flat_columns(
-    name: str, chosen: Values, every: Values | None, labels: Sequence[Sequence[Any] | None] = ()
-) -> Iterator[Column]:
-    """Split an array with several numbers for each row into columns.
+    arrays: Mapping[str, Values], axes: Mapping[str, Sequence[Labels | None]] | None = None
+) -> dict[str, Values]:
+    """Split arrays with several numbers for each row into columns.
 
     Parameters
     ----------
-    name : str
-    chosen, every : ndarray
+    arrays : mapping of str to ndarray
         With the rows along the first axis.
-    labels : sequence
-        Of the entries along each other axis; None where they are numbered.
+    axes : mapping of str to sequence, optional
+        Labels of the entries along each other axis; None where they are numbered.
 
     Examples
     --------
-    >>> [c.name for c in flat_columns("x", np.ones((2, 2)), None, [["age", "dose"]])]
-    ['x[age]', 'x[dose]']
+    >>> list(flat_columns({"x": np.ones((2, 2)), "y": np.ones(2)}, {"x": [["age", "dose"]]}))
+    ['x[age]', 'x[dose]', 'y']
     """
-    if chosen.ndim == 1:
-        yield Column(name, chosen, every)
-        return
-    given = [*labels, *[None] * chosen.ndim]
-    for entry in np.ndindex(*chosen.shape[1:]):
-        known = (str(i if at is None else at[i]) for i, at in zip(entry, given, strict=False))
-        part = (slice(None), *entry)
-        yield Column(
-            f"{name}[{', '.join(known)}]", chosen[part], None if every is None else every[part]
-        )
+    found = {}
+    for name, array in arrays.items():
+        given = [*(axes or {}).get(name, ()), *[None] * array.ndim]
+        for entry in np.ndindex(*array.shape[1:]):
+            known = [str(i if at is None else at[i]) for i, at in zip(entry, given, strict=False)]
+            column = f"{name}[{', '.join(known)}]" if known else name
+            found[column] = array[(slice(None), *entry)]
+    return found
 
 
-def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels]]:
+def columns_of(
+    arrays: Mapping[str, Values], labels: Mapping[str, Labels | None] | None = None
+) -> dict[str, Column]:
+    """Return columns with labels, where they have any, or are whole numbers of a small range.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray of shape (n_rows,)
+    labels : mapping of str to sequence or None, optional
+        Of columns for which this is known.
+
+    Examples
+    --------
+    >>> found = columns_of({"y": np.array([2, 3]), "x": np.ones(2)})
+    >>> found["y"].labels, found["x"].labels
+    (range(2, 4), None)
+    """
+    known = {name: classes(array) for name, array in arrays.items()} | dict(labels or {})
+    return {name: Column.of(array, known[name]) for name, array in arrays.items()}
+
+
+def labels_of_lookups(observations: Observations) -> dict[int, tuple[str, Labels]]:
     """Find the row arrays that are indices of variables, as ``group`` in ``effect[group]``.
 
     Parameters
@@ -184,8 +192,8 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
 
     Returns
     -------
-    mapping of int to (str, Levels)
-        By the position in ``observations.rows``: the name of the column, and its levels.
+    dict of int to (str, sequence)
+        By the position in ``observations.rows``: the name of the column, and its labels.
 
     Examples
     --------
@@ -194,28 +202,27 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
     >>> with pm.Model(coords={"shop": ["a", "b"]}) as model:
     ...     effect = pm.Normal("effect", dims="shop")
     ...     y = pm.Normal("y", effect[np.array([0, 1, 1])], 1.0, observed=np.ones(3))
-    >>> [(name, levels)] = levels_of_rows(find_observations(model)).values()
-    >>> name, levels.labels.tolist()
-    ('shop', ['a', 'b'])
+    >>> labels_of_lookups(find_observations(model))
+    {0: ('shop', ('a', 'b'))}
     """
-    found = lookups(observations)
-    levels: dict[int, tuple[str, Levels]] = {}
+    model, found = observations.model, lookups(observations)
+    labels: dict[int, tuple[str, Labels]] = {}
     for number, row in enumerate(observations.rows):
         if observations.sets and row.name == TERM_OF_ROW:
-            levels[number] = row.name, Levels(np.array([s.names for s in observations.sets]))
+            labels[number] = row.name, [s.names for s in observations.sets]
         uses = [lookup for lookup in found if lookup.codes is row.placeholder]
         if not uses or row.values.ndim > 1:
             continue
-        length, table = max(lookup.length for lookup in uses), uses[0].table
-        dims = (d for lookup in uses for d in _dims_of_length(observations, lookup.table, length))
-        dim = next(dims, None)
-        labels = np.arange(length) if dim is None else level_labels(observations, dim, length)
-        name = row.name if row.name != UNNAMED else dim or f"index of {table}"
-        levels[number] = name, Levels(labels)
-    return levels
+        length = max(lookup.length for lookup in uses)
+        dims = [dim for lookup in uses for dim in model.named_vars_to_dims.get(lookup.table, ())]
+        dim = next((dim for dim in dims if len(model.coords.get(dim) or ()) == length), None)
+        own = dim or f"index of {uses[0].table}"
+        name = own if row.name == UNNAMED else row.name
+        labels[number] = name, range(length) if dim is None else model.coords[dim]
+    return labels
 
 
-def own_values(row: RowArray, values: np.ndarray, positions: np.ndarray) -> np.ndarray:
+def own_values(row: RowArray, values: Values, positions: Values) -> Values:
     """Return the values of a row array, with NaN for rows of other likelihood terms.
 
     Parameters
@@ -231,14 +238,3 @@ def own_values(row: RowArray, values: np.ndarray, positions: np.ndarray) -> np.n
     start, stop = row.own
     own = (positions >= start) & (positions < stop)
     return np.where(own.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
-
-
-def level_labels(observations: Observations, dim: str, length: int) -> np.ndarray:
-    """Return the labels of a dimension; numbers where it has none."""
-    labels = observations.model.coords.get(dim)
-    return np.arange(length) if labels is None else np.asarray(labels)
-
-
-def _dims_of_length(observations: Observations, table: str, length: int) -> list[str]:
-    dims, coords = observations.model.named_vars_to_dims.get(table, ()), observations.model.coords
-    return [dim for dim in dims if dim is not None and len(coords.get(dim) or ()) == length]

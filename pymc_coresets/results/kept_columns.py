@@ -1,43 +1,46 @@
 """The columns of rows that lie elsewhere: exact counts by one reading, the rest from a sample."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset, rows_of_dataset
-from pymc_coresets.reading.observations import Observations
 from pymc_coresets.results.columns import (
+    MOST_CLASSES,
     Column,
-    Levels,
-    RowColumns,
-    classes_between,
+    Labels,
+    Measure,
+    MeasuredColumns,
+    Values,
+    classes,
+    columns_of,
     flat_columns,
-    levels_of_rows,
+    labels_of_lookups,
 )
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import AbsentRows, RowBlocks
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-_SAMPLED = 100_000
+_SAMPLED = 100_000  # rows: quantiles are within 0.5 % of their probabilities
 _BLOCK_ROWS = 2**16
 
 
 def columns_of_kept(
     loglik: LogLikelihood | None,
     kept: xr.Dataset,
-    weights: np.ndarray,
+    weights: NDArray[np.float64],
     *,
     rng: np.random.Generator,
-) -> RowColumns:
+) -> MeasuredColumns:
     """Return the columns of the chosen rows, and of those that they were chosen from.
 
-    Costs two readings of the rows: one counts levels and finds the smallest and largest values, the
+    Costs two readings of the rows: one counts labels and finds the smallest and largest values, the
     other draws 100 000 rows in proportion to their base weights, for all else.  Where there are no
     more rows than that, all are kept.  Memory: those rows.
 
@@ -65,103 +68,87 @@ def columns_of_kept(
     >>> found = columns_of_kept(
     ...     coreset.loglikelihood, coreset.rows, coreset.weights, rng=np.random.default_rng(1)
     ... )
-    >>> [(c.name, len(c.every)) for c in found.columns]
-    [('y', 200)]
+    >>> {name: len(column.values) for name, column in found.columns.items()}
+    {'y': 205}
     """
+    size = len(weights)
+    measures: dict[str, Measure] = {
+        "chosen": (slice(size), None),
+        "weighted": (slice(size), weights),
+    }
     if loglik is None:
-        arrays = arrays_of_dataset(kept)
-        flat = [c for name, array in arrays.items() for c in flat_columns(name, array, None)]
-        return RowColumns(tuple(c.with_classes() for c in flat), weights)
-    observations, source = loglik.observations, loglik.source
-    chosen = rows_of_dataset(observations, kept)
-    levels = {i: found for i, (_, found) in levels_of_rows(observations).items()}
+        return MeasuredColumns(columns_of(flat_columns(arrays_of_dataset(kept))), measures)
+    model, names = loglik.observations.model, [row.name for row in loglik.observations.rows]
+    dims = {name: model.named_vars_to_dims.get(name, ())[1:] for name in names}
+    axes = {n: [dim and model.coords.get(dim) for dim in found] for n, found in dims.items()}
+    flat = partial(_flat, names, axes)
+    labels: dict[str, Labels | None] = dict(labels_of_lookups(loglik.observations).values())
+    chosen, source = flat(rows_of_dataset(loglik.observations, kept)), loglik.source
     if isinstance(source, AbsentRows):
-        return RowColumns(_columns(observations, chosen, levels), weights)
-    if source.n_rows <= _SAMPLED or isinstance(source, InMemoryRows):
+        return MeasuredColumns(columns_of(chosen, labels), measures)
+    is_sampled = source.n_rows > _SAMPLED and not isinstance(source, InMemoryRows)
+    exact: dict[str, Values] = {}
+    if is_sampled:
+        drawn = source.scan(_SAMPLED, key=int(rng.integers(2**63)))
+        known, masses = drawn.rows, drawn.weights
+        for name, counts in source.reduce(_ExactPass(flat, dict(labels), _BLOCK_ROWS)).items():
+            least, most = counts.index[0], counts.index[-1]
+            if labels.setdefault(name, classes(counts.index.to_numpy())) is None:
+                exact[name] = np.array([least, most])
+            else:
+                exact[name] = counts.reindex(range(least, most + 1), fill_value=0.0).to_numpy()
+    else:
         known = Rows.joined(list(source.blocks(_BLOCK_ROWS)))
-        columns = _columns(observations, chosen, levels, known)
-        return RowColumns(columns, weights, known.base_weights)
-    levels = _classes(observations, source) | levels
-    drawn = source.scan(_SAMPLED, key=int(rng.integers(2**63)))
-    counts = source.reduce(_CountPass(levels))
-    columns = _columns(observations, chosen, levels, drawn.rows, counts)
-    return RowColumns(columns, weights, drawn.weights, n_sampled=_SAMPLED)
+        masses = known.base_weights
+    both = {n: np.concatenate([chosen[n], every]) for n, every in flat(known).items()}
+    measures["all"] = slice(size, None), masses
+    return MeasuredColumns(
+        columns_of(both, labels), measures, exact, n_sampled=_SAMPLED if is_sampled else None
+    )
 
 
-def _columns(
-    observations: Observations,
-    chosen: Rows,
-    levels: Mapping[int, Levels],
-    known: Rows | None = None,
-    counts: "_Counts | None" = None,
-) -> tuple[Column, ...]:
-    found: list[Column] = []
-    for i, row in enumerate(observations.rows):
-        every = None if known is None else known.arrays[i]
-        parts = list(
-            flat_columns(row.name, chosen.arrays[i], every, _labels(observations, row.name))
-        )
-        if i in levels:
-            parts = [replace(part, levels=levels[i]) for part in parts]
-        if counts is not None:
-            pairs = zip(np.ravel(counts.lows[i]), np.ravel(counts.highs[i]), strict=True)
-            totals = counts.totals.get(i)
-            parts = [
-                replace(part, extremes=pair, totals=totals)
-                for part, pair in zip(parts, pairs, strict=True)
-            ]
-        found += parts
-    return tuple(column.with_classes() for column in found)
-
-
-def _labels(observations: Observations, name: str) -> list[Sequence[Any] | None]:
-    dims = observations.model.named_vars_to_dims.get(name, ())[1:]
-    return [None if dim is None else observations.model.coords.get(dim) for dim in dims]
-
-
-# -- what is counted exactly -----------------------------------------------------------------------
-
-
-def _classes(observations: Observations, source: RowBlocks) -> dict[int, Levels]:
-    """Find whole numbers of a small range, which the first reading of all rows knows."""
-    first = source.first if isinstance(source, StreamedRows) else None
-    if first is None:
-        return {}
-    ranges = {i: first.ranges.get(row.name) for i, row in enumerate(observations.rows)}
-    plain = {i: found for i, found in ranges.items() if observations.rows[i].values.ndim == 1}
-    classes = {i: classes_between(*found) for i, found in plain.items() if found is not None}
-    return {i: levels for i, levels in classes.items() if levels is not None}
-
-
-class _Counts(NamedTuple):
-    """Rows of each level, and the smallest and largest values of each array."""
-
-    totals: dict[int, NDArray[np.float64]]
-    lows: list[NDArray[Any]]
-    highs: list[NDArray[Any]]
+def _flat(
+    names: Sequence[str], axes: Mapping[str, Sequence[Labels | None]], rows: Rows
+) -> dict[str, Values]:
+    return flat_columns(dict(zip(names, rows.arrays, strict=True)), axes)
 
 
 @dataclass(frozen=True, eq=False)
-class _CountPass:
-    """See `columns_of_kept`."""
+class _ExactPass:
+    """Counts the rows of each code and of each whole number of a small range, see `Pass`.
 
-    levels: Mapping[int, Levels]
-    size: int = _BLOCK_ROWS
+    What is counted is the index of a series; of other numbers the smallest and the largest.
+    """
 
-    def begin(self) -> Callable[[Rows], _Counts]:
+    flat: Callable[[Rows], dict[str, Values]]
+    labels: Mapping[str, Labels | None]
+    size: int
+
+    def begin(self) -> Callable[[Rows], dict[str, pd.Series]]:
         return self._of_block
 
-    def _of_block(self, rows: Rows) -> _Counts:
-        return _Counts(
-            {i: each.totals(rows.arrays[i], rows.base_weights) for i, each in self.levels.items()},
-            [array.min(axis=0) for array in rows.arrays],
-            [array.max(axis=0) for array in rows.arrays],
-        )
+    def _of_block(self, rows: Rows) -> dict[str, pd.Series]:
+        columns = columns_of(self.flat(rows), self.labels)
+        return {name: _counted(column, rows.base_weights) for name, column in columns.items()}
 
-    def joined(self, parts: Iterable[_Counts]) -> _Counts:
-        totals, lows, highs = zip(*parts, strict=True)
-        return _Counts(
-            {i: np.sum([some[i] for some in totals], axis=0) for i in self.levels},
-            [np.min(some, axis=0) for some in zip(*lows, strict=True)],
-            [np.max(some, axis=0) for some in zip(*highs, strict=True)],
-        )
+    def joined(self, parts: Iterable[dict[str, pd.Series]]) -> dict[str, pd.Series]:
+        return reduce(self._plus, parts)
+
+    def _plus(self, one: dict[str, pd.Series], other: dict[str, pd.Series]) -> dict[str, pd.Series]:
+        return {
+            name: counts + other[name] if name in self.labels else _plus(counts, other[name])
+            for name, counts in one.items()
+        }
+
+
+def _plus(one: pd.Series, other: pd.Series) -> pd.Series:
+    """Add up counts of numbers; of too many to be counted, only the ends are kept."""
+    counts = pd.concat([one, other]).groupby(level=0).sum()
+    return counts if len(counts) <= MOST_CLASSES else counts.iloc[[0, -1]]
+
+
+def _counted(column: Column, masses: Values) -> pd.Series:
+    if column.labels is None:
+        return pd.Series(0.0, index=[column.values.min(), column.values.max()])
+    codes = column.labels if isinstance(column.labels, range) else range(len(column.labels))
+    return pd.Series(column.counts(masses), index=codes)

@@ -1,7 +1,7 @@
 """The columns of rows that the model itself holds: containers, outcomes, arrays, cells."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping
+from itertools import chain, count
 
 import numpy as np
 from pytensor.graph import ancestors
@@ -13,17 +13,16 @@ from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.results.columns import (
     Column,
-    Levels,
+    Labels,
+    Values,
+    columns_of,
     flat_columns,
-    level_labels,
-    levels_of_rows,
+    labels_of_lookups,
     own_values,
 )
 
-type Labels = list[Sequence[Any] | None]
 
-
-def columns_of_model(observations: Observations, indices: np.ndarray) -> tuple[Column, ...]:
+def columns_of_model(observations: Observations) -> dict[str, Column]:
     """Return what the model holds of its rows.
 
     These are its data containers along the observation dimension, whether the likelihood uses them
@@ -33,8 +32,6 @@ def columns_of_model(observations: Observations, indices: np.ndarray) -> tuple[C
     Parameters
     ----------
     observations : Observations
-    indices : ndarray of int
-        Positions of the chosen rows in the user's data.
 
     Examples
     --------
@@ -43,13 +40,36 @@ def columns_of_model(observations: Observations, indices: np.ndarray) -> tuple[C
     >>> with pm.Model() as model:
     ...     x = pm.Data("x", np.array([2.0, 3.0, 5.0]))
     ...     y = pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.ones(3))
-    >>> [c.name for c in columns_of_model(find_observations(model), np.array([0, 2]))]
+    >>> list(columns_of_model(find_observations(model)))
     ['x', 'y']
     """
-    return tuple(_Reader(observations, indices).columns())
+    positions = positions_of_rows(observations)
+    codes = cell_codes(observations, positions)
+    cells = codes if len(codes) > 1 else {}
+    arrays, axes = ({}, {}) if observations.sets else _held(observations, codes, positions)
+    labels: dict[str, Labels] = {dim: labels_of_dim(observations, dim) for dim in cells}
+    lookups = labels_of_lookups(observations)
+    unnamed = chain(["array"], map("array {}".format, count(1)))
+    indices: dict[str, Values] = dict(cells)
+    for number, row in enumerate(observations.rows):
+        values = own_values(row, np.moveaxis(row.values, row.axis, 0), positions)
+        if number not in lookups:
+            # Containers are known; parameters are checked by truths, and nodes are no data.
+            if row.name not in {*arrays, CENTRE, FACTOR} and row.values.dtype != bool:
+                arrays[next(unnamed) if row.name == UNNAMED else row.name] = values
+        elif row.name != UNNAMED or not cells:
+            name, labels[name] = lookups[number]
+            indices[name] = values
+    return columns_of(flat_columns(arrays, axes) | indices, labels)
 
 
-def cell_codes(observations: Observations, positions: np.ndarray) -> dict[str, np.ndarray]:
+def positions_of_rows(observations: Observations) -> Values:
+    """Return the positions of all rows in the user's data."""
+    positions = observations.positions
+    return np.arange(observations.n_obs) if positions is None else positions
+
+
+def cell_codes(observations: Observations, positions: Values) -> dict[str, Values]:
     """Return where rows lie along each of the observation dimensions.
 
     Parameters
@@ -76,99 +96,46 @@ def cell_codes(observations: Observations, positions: np.ndarray) -> dict[str, n
     return dict(zip(dims, codes, strict=True))
 
 
-class _Reader:
-    def __init__(self, observations: Observations, indices: np.ndarray) -> None:
-        self.obs, self.model = observations, observations.model
-        n_obs, positions = observations.n_obs, observations.positions
-        self.positions = np.arange(n_obs) if positions is None else positions
-        self.chosen = np.searchsorted(self.positions, indices)
-        self.codes = cell_codes(observations, self.positions)
-        self.levels = levels_of_rows(observations)
-        self.used = {v.name for v in ancestors([row.source for row in observations.rows]) if v.name}
+def labels_of_dim(observations: Observations, dim: str) -> Labels:
+    """Return the labels of a dimension; numbers where it has none."""
+    model = observations.model
+    return model.coords.get(dim) or range(int(evaluate([model.dim_lengths[dim]])[0]))
 
-    def columns(self) -> list[Column]:
-        found = {c.name: c for name, v, at in self._arrays() for c in self._flat(name, v, at)}
-        for dim, codes in self.codes.items() if len(self.codes) > 1 else ():
-            levels = Levels(level_labels(self.obs, dim, int(codes.max()) + 1))
-            found[dim] = Column(dim, codes[self.chosen], codes, levels)
-        for number, (name, levels) in self.levels.items():
-            row = self.obs.rows[number]
-            if row.name != UNNAMED or len(self.codes) < 2:
-                codes = self._values(number)
-                found[name] = Column(name, codes[self.chosen], codes, levels)
-        return [column.with_classes() for column in found.values()]
 
-    def _flat(self, name: str, values: np.ndarray, labels: Labels) -> Iterator[Column]:
-        return flat_columns(name, values[self.chosen], values, labels)
+def _held(
+    observations: Observations, codes: Mapping[str, Values], positions: Values
+) -> tuple[dict[str, Values], dict[str, list[Labels | None]]]:
+    """Return containers and outcomes by rows, and the labels of their other axes."""
+    model, n_obs = observations.model, observations.n_obs
+    sources = [row.source for row in observations.rows]
+    used = {variable.name for variable in ancestors(sources) if variable.name}
+    arrays: dict[str, Values] = {}
+    axes: dict[str, list[Labels | None]] = {}
 
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray, Labels]]:
-        """Arrays with the rows along the first axis, with labels of their other axes."""
-        names: set[str] = set()
-        if self.obs.sets:  # no container has values for all rows
-            yield from self._others(names)
+    def add(name: str, array: Values, axis: int = 0) -> None:
+        dims = [*(model.named_vars_to_dims.get(name) or ()), *[None] * array.ndim][: array.ndim]
+        along = [dims.index(dim) for dim in codes if dim in dims]
+        if along:
+            rows = np.moveaxis(array, along, range(len(along)))
+            rows = rows[tuple(codes[str(dims[i])] for i in along)]
+        elif any(dims) or not array.ndim or name not in used:
             return
-        for name in (variable.name for variable in self.obs.held.live.data_vars):  # in their order
-            found = self._along_rows(name, data_of(self.model[name]))
-            if found is not None:
-                names.add(name)
-                yield name, *found
-        for term in self.obs.terms:
-            found = self._observed(term.name, term.axis, names)
-            if found is not None:
-                names.add(term.name)
-                yield term.name, *found
-        yield from self._others(names)
+        else:
+            along, rows = [axis], np.moveaxis(array, axis, 0)
+            if len(rows) != n_obs:  # or else it has the rows that are left
+                if observations.positions is None or len(rows) <= positions[-1]:
+                    return
+                rows = rows[positions]
+        others = [dim for i, dim in enumerate(dims) if i not in along]
+        axes[name] = [None if dim is None else model.coords.get(dim) for dim in others]
+        arrays[name] = rows
 
-    def _along_rows(
-        self, name: str, values: np.ndarray, axis: int = 0, *, used: bool = False
-    ) -> tuple[np.ndarray, Labels] | None:
-        """Return the rows of an array, if it has any."""
-        dims: Sequence[str | None] = self.model.named_vars_to_dims.get(name, ())
-        dims = [*dims, *[None] * (values.ndim - len(dims))]
-        axes = {dim: dims.index(dim) for dim in self.codes if dim in dims}
-        if axes:
-            rows = np.moveaxis(values, list(axes.values()), range(len(axes)))
-            taken = rows[tuple(self.codes[dim] for dim in axes)]
-            return taken, self._labels(dims, axes.values())
-        if any(dims) or not values.ndim or not (used or name in self.used):
-            return None
-        rows, n_obs = np.moveaxis(values, axis, 0), self.obs.n_obs
-        if len(rows) != n_obs:
-            if self.obs.positions is None or len(rows) <= self.positions[-1]:
-                return None
-            rows = rows[self.positions]
-        return rows, self._labels(dims, [axis])
-
-    def _labels(self, dims: Sequence[str | None], axes: Any) -> Labels:  # noqa: ANN401
-        others = [dim for i, dim in enumerate(dims) if i not in set(axes)]
-        return [None if dim is None else self.model.coords.get(dim) for dim in others]
-
-    def _observed(self, name: str, axis: int, known: set[str]) -> tuple[np.ndarray, Labels] | None:
-        """Return the values of an observed variable, unless a container holds them."""
-        if self.obs.units is not None:  # its values are those of rows in units
-            return None
-        value = self.model.rvs_to_values.get(self.model[name])
-        if value is None or {v.name for v in ancestors([value])} & known:
-            return None
-        [data] = evaluate([value])
-        return self._along_rows(name, data, axis, used=True)
-
-    def _others(self, known: set[str]) -> Iterator[tuple[str, np.ndarray, Labels]]:
-        """Return row arrays that are not computed from what is known."""
-        number = 0
-        for i, row in enumerate(self.obs.rows):
-            if i in self.levels or row.name in known or row.values.dtype == bool:
-                continue
-            if row.name in (CENTRE, FACTOR):  # where nodes are, which no data say
-                continue
-            name = row.name
-            if name == UNNAMED:
-                name, number = f"array {number}" if number else "array", number + 1
-            else:
-                known = known | {name}
-            yield name, self._values(i), []
-
-    def _values(self, number: int) -> np.ndarray:
-        """Return the values of a row array in all rows."""
-        row = self.obs.rows[number]
-        return own_values(row, np.moveaxis(row.values, row.axis, 0), self.positions)
+    for variable in observations.held.live.data_vars:  # in the user's order
+        add(variable.name, data_of(model[variable.name]))
+    for term in () if observations.units else observations.terms:  # rows of units are no columns
+        value = model.rvs_to_values.get(model[term.name])
+        if value is not None and arrays.keys().isdisjoint(v.name for v in ancestors([value])):
+            used.add(term.name)
+            [array] = evaluate([value])
+            add(term.name, array, term.axis)
+    return arrays, axes

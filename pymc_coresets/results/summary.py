@@ -1,6 +1,6 @@
-"""What a coreset says of itself: its rows beside all rows in one table, and a few words."""
+"""The rows of a coreset beside all rows, in one table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,27 +9,29 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
-from pymc_coresets.reading.observations import TERM_OF_ROW
 from pymc_coresets.results.columns import (
     Column,
-    RowColumns,
-    level_labels,
-    levels_of_rows,
-    own_values,
+    Labels,
+    Measure,
+    MeasuredColumns,
+    Values,
+    named_columns,
 )
 from pymc_coresets.results.kept_columns import columns_of_kept
-from pymc_coresets.results.model_columns import cell_codes, columns_of_model
-from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
-from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
+from pymc_coresets.results.model_columns import (
+    cell_codes,
+    columns_of_model,
+    labels_of_dim,
+    positions_of_rows,
+)
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20
-_MEASURES = ("all", "chosen", "weighted")
+_MEASURES = ["all", "chosen", "weighted"]
 
-type _Lines = Iterator[tuple[str, Sequence[float]]]
 type Floats = NDArray[np.float64]
-_SHOWN_GROUPS = 6
 
 
 def summarise_rows(
@@ -111,74 +113,67 @@ def summarise_rows(
     >>> float(table.loc[("y", "50%"), "all"])
     249.0
     """
-    names, probabilities = names_of("columns", columns), _probabilities(quantiles)
+    asked, probabilities = names_of("columns", columns), _probabilities(quantiles)
     rng = generator(random_seed)
+    loglik, weights = coreset.loglikelihood, coreset.weights
     if coreset.data is not None:
-        found = columns_of_kept(coreset.loglikelihood, coreset.data, coreset.weights, rng=rng)
+        found = columns_of_kept(loglik, coreset.data, weights, rng=rng)
     else:
-        held = columns_of_model(required_likelihood(coreset).observations, coreset.indices)
-        found = RowColumns(held, coreset.weights)
-    named = [names] if isinstance(names, str) else names
-    return summary_table(
-        found,
-        found.columns if named is None else found.named(named),
-        labels=row_labels(coreset),
-        n_observations=coreset.n_observations,
-        n_distinct=coreset.n_distinct,
-        quantiles=probabilities,
-    )
+        observations = required_likelihood(coreset).observations
+        chosen = np.searchsorted(positions_of_rows(observations), coreset.indices)
+        found = MeasuredColumns(
+            columns_of_model(observations),
+            {"all": (slice(None), None), "chosen": (chosen, None), "weighted": (chosen, weights)},
+        )
+    names = [asked] if isinstance(asked, str) else asked
+    shown = found.columns if names is None else named_columns(found.columns, names)
+    largest = np.argsort(-weights, kind="stable")[:_SHOWN_WEIGHTS]
+    labels = row_labels(coreset, coreset.indices[largest])
+    parts = {
+        "rows": _numbers_of_rows(weights, coreset.n_observations, coreset.n_distinct),
+        "largest weights": _table([(1, 1, weight) for weight in weights[largest]], labels),
+    }
+    for name, column in shown.items():
+        parts[name] = described(column, found.measures, probabilities, found.exact.get(name))
+    table = pd.concat(parts, names=["part", "quantity"])
+    table.attrs["n_sampled"] = found.n_sampled
+    return table
 
 
-def summary_table(
-    found: RowColumns,
-    columns: Sequence[Column],
-    *,
-    labels: Sequence[str],
-    n_observations: int,
-    n_distinct: int,
+def described(
+    column: Column,
+    measures: Mapping[str, Measure],
     quantiles: Sequence[float],
+    exact: Values | None = None,
 ) -> pd.DataFrame:
-    """Return the table that `Coreset.summary` describes.
+    """Describe one column of the rows by each measure: its numbers, or how many have each label.
 
     Parameters
     ----------
-    found : RowColumns
-    columns : sequence of Column
-        Those of them that are summarised.
-    labels : sequence of str
-        Of the chosen rows.
-    n_observations, n_distinct : int
-        Number of rows, and of different ones.
+    column : Column
+    measures, exact
+        See `MeasuredColumns`.
     quantiles : sequence of float
         Probabilities.
 
     Examples
     --------
-    >>> column = Column("x", np.array([1.0, 3.0]), np.array([1.0, 2.0, 3.0]))
-    >>> found = RowColumns((column,), np.array([2.0, 1.0]))
-    >>> table = summary_table(
-    ...     found, [column], labels=["row 0", "row 2"], n_observations=3, n_distinct=3,
-    ...     quantiles=[0.5],
-    ... )
-    >>> table.loc[("x", "50%")].tolist()
-    [2.0, 1.0, 1.0]
+    >>> column = Column(np.array([1.0, 2.0, 3.0]))
+    >>> measures = {"chosen": ([0, 2], None), "weighted": ([0, 2], np.array([2.0, 1.0]))}
+    >>> described(column, measures, [0.5]).loc["50%"].tolist()
+    [nan, 1.0, 1.0]
     """
-    parts = {
-        "rows": _rows(found.weights, n_observations, n_distinct),
-        "largest weights": _largest(found.weights, labels),
+    parts = {name: (column.at(rows), masses) for name, (rows, masses) in measures.items()}
+    if column.labels is not None:
+        counts = {name: part.counts(masses) for name, (part, masses) in parts.items()}
+        return _of_labels(column.labels, counts if exact is None else counts | {"all": exact})
+    numbers = {
+        name: _of_numbers(part.values, masses, quantiles) for name, (part, masses) in parts.items()
     }
-    lines = [(part, *line) for part, some in parts.items() for line in some]
-    for column in columns:
-        some = (
-            _numbers(column, found, quantiles) if column.levels is None else _levels(column, found)
-        )
-        lines += [(column.name, *line) for line in some]
-    index = pd.MultiIndex.from_tuples(
-        [(part, name) for part, name, _ in lines], names=["part", "quantity"]
-    )
-    table = pd.DataFrame([values for *_, values in lines], index=index, columns=list(_MEASURES))
-    table.attrs["n_sampled"] = found.n_sampled
-    return table
+    if exact is not None:
+        numbers["all"] |= dict(zip(("min", "max"), exact, strict=True))
+    names = list(numbers["chosen"])
+    return pd.DataFrame(numbers, index=names, columns=_MEASURES, dtype=np.float64)
 
 
 def effective_size(weights: Floats) -> float:
@@ -192,82 +187,69 @@ def effective_size(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
 
 
-def _rows(weights: Floats, n_observations: int, n_distinct: int) -> _Lines:
-    yield "number", (n_observations, len(weights), weights.sum())
-    if n_distinct < n_observations:
-        yield "distinct", (n_distinct, len(weights), len(weights))
-    yield "effective", (n_observations, len(weights), effective_size(weights))
+def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]:
+    """Return the labels of rows by their positions: of cells by those of their dimensions."""
+    if coreset.data is None and coreset.loglikelihood is not None:
+        observations = coreset.loglikelihood.observations
+        if observations.sets:
+            return [observations.place(position) for position in positions.tolist()]
+        if len(observations.dims) > 1:
+            codes = cell_codes(observations, positions)
+            labels = [[labels_of_dim(observations, dim)[i] for i in codes[dim]] for dim in codes]
+            return [", ".join(map(str, pair)) for pair in zip(*labels, strict=True)]
+    return [f"row {position}" for position in positions]
 
 
-def _largest(weights: Floats, labels: Sequence[str]) -> _Lines:
-    for i in np.argsort(-weights, kind="stable")[:_SHOWN_WEIGHTS]:
-        yield labels[i], (1, 1, weights[i])
+def _table(lines: Sequence[Sequence[float]], names: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(lines, index=names, columns=_MEASURES, dtype=np.float64)
 
 
-def _numbers(column: Column, found: RowColumns, quantiles: Sequence[float]) -> _Lines:
-    every = None if column.every is None else _described(column.every, found.masses, quantiles)
-    chosen = _described(column.chosen, None, quantiles)
-    weighted = _described(column.chosen, found.weights, quantiles)
-    for name, value in chosen.items():
-        of_all = np.nan if every is None else every[name]
-        if column.extremes is not None and name in ("min", "max"):
-            of_all = column.extremes[name == "max"]
-        yield name, (of_all, value, weighted[name])
+def _numbers_of_rows(weights: Floats, n_observations: int, n_distinct: int) -> pd.DataFrame:
+    size = len(weights)
+    lines = {
+        "number": (n_observations, size, weights.sum()),
+        "distinct": (n_distinct, size, size),
+        "effective": (n_observations, size, effective_size(weights)),
+    }
+    if n_distinct == n_observations:
+        del lines["distinct"]
+    return _table([*lines.values()], [*lines])
 
 
-def _described(
-    values: NDArray[np.generic], masses: Floats | None, quantiles: Sequence[float]
+def _of_labels(labels: Labels, counts: Mapping[str, Floats]) -> pd.DataFrame:
+    """Count labels that have rows, rows with labels that were chosen, and those of each label."""
+    table = pd.DataFrame(counts, columns=_MEASURES, dtype=np.float64)
+    covered = table["chosen"] > 0
+    present = covered | (table["all"] > 0)
+    n_all = present.sum() if "all" in counts else np.nan
+    head = _table(
+        [(n_all, covered.sum(), covered.sum()), table[covered].sum(skipna=False)],
+        ["levels", "in these levels"],
+    )
+    shown = np.flatnonzero(present).tolist()
+    if len(shown) > _SHOWN_LEVELS:
+        return head
+    return pd.concat([head, table.iloc[shown].set_axis([f"= {labels[i]}" for i in shown])])
+
+
+def _of_numbers(
+    values: Values, masses: Floats | None, quantiles: Sequence[float]
 ) -> dict[str, float]:
     """Describe the distribution that has these masses, without any correction of its sd."""
-    numbers = values.astype(np.float64)
-    known = ~np.isnan(numbers)
-    if not known.all():
-        numbers, masses = numbers[known], None if masses is None else masses[known]
+    known = ~np.isnan(values)
+    numbers, masses = values[known].astype(np.float64), None if masses is None else masses[known]
     names = [f"{100 * p:.4g}%" for p in quantiles]
     if not numbers.size:
         return dict.fromkeys(["mean", "sd", "min", *names, "max"], np.nan)
     mean = np.average(numbers, weights=masses)
     cuts = np.quantile(numbers, quantiles, method="inverted_cdf", weights=masses)
     return {
-        "mean": float(mean),
-        "sd": float(np.sqrt(np.average((numbers - mean) ** 2, weights=masses))),
-        "min": float(numbers.min()),
-        **dict(zip(names, map(float, cuts), strict=True)),
-        "max": float(numbers.max()),
+        "mean": mean,
+        "sd": np.sqrt(np.average((numbers - mean) ** 2, weights=masses)),
+        "min": numbers.min(),
+        **dict(zip(names, cuts, strict=True)),
+        "max": numbers.max(),
     }
-
-
-def _levels(column: Column, found: RowColumns) -> _Lines:
-    levels, totals = column.levels, column.totals
-    assert levels is not None  # or else it is one of numbers
-    if totals is None and column.every is not None:
-        totals = levels.totals(column.every, found.masses)
-    known = totals is not None
-    rows = np.full(len(levels), np.nan) if totals is None else totals
-    chosen, weight = (levels.totals(column.chosen, some) for some in (None, found.weights))
-    covered = chosen > 0
-    present = covered | (rows > 0)
-    n_present, n_covered = float(present.sum()), float(covered.sum())
-    yield "levels", (n_present if known else np.nan, n_covered, n_covered)
-    yield "in these levels", (rows[covered].sum() if known else np.nan, chosen.sum(), weight.sum())
-    if n_present <= _SHOWN_LEVELS:
-        for i in np.flatnonzero(present):
-            yield f"= {levels.labels[i]}", (rows[i], chosen[i], weight[i])
-
-
-def row_labels(coreset: WeightedRows) -> list[str]:
-    """Labels of the chosen rows: their positions, or the labels of their cells."""
-    if coreset.data is None and coreset.loglikelihood is not None:
-        observations = coreset.loglikelihood.observations
-        if observations.sets:
-            return [observations.place(position) for position in coreset.indices.tolist()]
-        if len(observations.dims) > 1:
-            codes = cell_codes(observations, coreset.indices)
-            labels = [
-                level_labels(observations, dim, int(max(c) + 1))[c] for dim, c in codes.items()
-            ]
-            return [", ".join(map(str, pair)) for pair in zip(*labels, strict=True)]
-    return [f"row {position}" for position in coreset.indices]
 
 
 def _probabilities(quantiles: Any) -> list[float]:  # noqa: ANN401 - what users pass
@@ -281,92 +263,3 @@ def _probabilities(quantiles: Any) -> list[float]:  # noqa: ANN401 - what users 
             f"quantiles={quantiles!r} must be a sequence of numbers between 0 and 1."
         )
     return [float(p) for p in found]
-
-
-def facts_of(coreset: WeightedRows) -> dict[str, str]:
-    """Return what is shown of a coreset, by name."""
-    found = {
-        "rows": _numbers_of_rows(coreset),
-        "integrated": _integrated(coreset),
-        "quadratic": ""
-        if coreset.quadratic is None
-        else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
-        "weights": _weights(coreset),
-        "terms": _terms(coreset),
-        "groups": _groups(coreset),
-        "method": coreset.method,
-        "weighting": coreset.weighting,
-        "divergence": _divergence(coreset),
-        "modes": _modes(coreset),
-        "status": coreset.status,
-    }
-    always = ("method", "weighting", "status")
-    return {name: words for name, words in found.items() if words or name in always}
-
-
-def _numbers_of_rows(coreset: WeightedRows) -> str:
-    rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
-    merged = coreset.n_distinct < coreset.n_observations
-    rows = f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    if units is None:
-        return rows
-    chosen = chosen_rows(coreset).n_members
-    return f"{chosen:,} of {len(units.positions):,}, all those of {rows} units"
-
-
-def _integrated(coreset: WeightedRows) -> str:
-    """Say which variables were integrated out, by how many nodes, and how far these are off."""
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    if units is None:
-        return ""
-    names = ", ".join(units.integrated)
-    return f"{names}, by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
-
-
-def _weights(coreset: WeightedRows) -> str:
-    weights = coreset.weights
-    if not len(weights):
-        return ""
-    lowest, highest = f"{weights.min():,.4g}", f"{weights.max():,.4g}"
-    if lowest == highest:
-        return f"{lowest} each"
-    largest = row_labels(coreset)[int(np.argmax(weights))]
-    return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
-
-
-def _terms(coreset: WeightedRows) -> str:
-    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
-    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
-    numbers = [np.searchsorted(coreset.indices, [s.start, s.stop]) for s in sets]
-    return ", ".join(
-        f"{stop - start:,} of {s.stop - s.start:,} of {s.names}"
-        for (start, stop), s in zip(numbers, sets, strict=True)
-    )
-
-
-def _groups(coreset: WeightedRows) -> str:
-    """Say how many levels have a chosen row, for each index by which variables are looked up."""
-    if coreset.loglikelihood is None:
-        return ""
-    observations, rows = coreset.loglikelihood.observations, chosen_rows(coreset)
-    found = []
-    for i, (name, levels) in levels_of_rows(observations).items():
-        if name != TERM_OF_ROW:
-            codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
-            covered = np.count_nonzero(levels.totals(codes.ravel(), None))
-            found.append(f"{name} {covered:,} of {len(levels):,}")
-    more = len(found) - _SHOWN_GROUPS
-    return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _divergence(coreset: WeightedRows) -> str:
-    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    if unmeasured or not np.isfinite(coreset.objective):
-        return ""
-    return f"about {coreset.objective:.3g} nats"
-
-
-def _modes(coreset: WeightedRows) -> str:
-    modes = None if coreset.certificate is None else coreset.certificate.modes
-    return modes.words if modes is not None and modes.n_modes > 1 else ""

@@ -12,7 +12,7 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOpti
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template import Template
-from pymc_coresets.rows.fingerprints import FirstReading
+from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.readers import Chunk
@@ -22,7 +22,6 @@ from pymc_coresets.rows.values import Rows
 
 _WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
 _MOST_KNOWN = 10_000  # chunks, of 8 bytes each
-_ENOUGH = 10_000  # rows of a chunk, to say how much they vary
 _UNLIKELY = 1e-6  # chance that a chunk is said to come again which does not
 
 
@@ -92,8 +91,10 @@ class Arrivals:
     def __init__(self, template: LogLikelihood) -> None:
         self._template, self._codes = template, CodeCheck(template.observations)
 
-    def read(self, source: RowSource, *, number: int, start: int) -> Iterator[ArrivedRows]:
-        """Return the rows of a chunk, one after the other where the source divides it.
+    def read(
+        self, source: RowSource, *, number: int, start: int
+    ) -> Iterator[tuple[ArrivedRows, ChunkNotes]]:
+        """Return the rows of a chunk, piece by piece where the source divides it, with notes.
 
         Parameters
         ----------
@@ -131,7 +132,9 @@ class Arrivals:
             )
         Template.of(self._template.observations.model, {n: source.columns[n] for n in names})
 
-    def _read(self, rows: StreamedRows, piece: Chunk, number: int) -> ArrivedRows:
+    def _read(
+        self, rows: StreamedRows, piece: Chunk, number: int
+    ) -> tuple[ArrivedRows, ChunkNotes]:
         found, weights, notes = rows.source.examine(piece)
         FirstReading.joined([notes]).require_usable()
         some = rows.rows_of(piece, found, weights)
@@ -140,62 +143,52 @@ class Arrivals:
         stop = rows.start + piece.start + piece.n_rows
         arrived = ArrivedRows(some, stop, lambda at: f"Chunk {number}, {rows.place(at)}")
         self._codes.require_inside(arrived)
-        return arrived
+        return arrived, notes
 
 
-class ChunkDigest:
-    """Tells whether the rows of a chunk came before, however they were cut then.
+def digest_of_rows(notes: Sequence[ChunkNotes]) -> int:
+    """Return a digest of the rows of a chunk, by the fingerprints of their columns.
+
+    Parameters
+    ----------
+    notes : sequence of ChunkNotes
+        Of the pieces that its source divides it into: in other pieces, it has another digest.
 
     Examples
     --------
-    >>> rows, digest = Rows(np.arange(9), np.ones(9), (np.arange(9.0),)), ChunkDigest()
-    >>> digest.add(rows)
-    >>> known, again = digest.known([]), ChunkDigest()
-    >>> for part in rows.blocks(4):
-    ...     again.add(part)
-    >>> again.repeats(known)
-    0
+    >>> pieces = [open_rows({"y": np.arange(n)}).check().chunks[0] for n in (3, 3, 4)]
+    >>> one, same, other = (digest_of_rows([piece]) for piece in pieces)
+    >>> one == same, one == other
+    (True, False)
     """
+    digest = blake2b(digest_size=8)
+    for piece in notes:
+        digest.update(f"{sorted(piece.prints.items())} {piece.total_weight}".encode())
+    return int.from_bytes(digest.digest(), signed=True)
 
-    def __init__(self) -> None:
-        self._columns: list[blake2b] = []
-        self._some: list[Rows] = []
 
-    def add(self, rows: Rows) -> None:
-        """Add consecutive rows of the chunk."""
-        arrays = (rows.base_weights, *rows.arrays)
-        self._columns = self._columns or [blake2b(digest_size=8) for _ in arrays]
-        if sum(map(len, self._some)) < _ENOUGH:
-            self._some.append(rows)
-        for column, array in zip(self._columns, arrays, strict=True):
-            column.update(np.ascontiguousarray(array))
+def with_chunk(known: Sequence[int], digest: int, rows: Rows, number: int) -> tuple[int, ...]:
+    """Add the digest of a chunk to those of the chunks before it, and warn if it is among them.
 
-    def known(self, before: Sequence[int]) -> tuple[int, ...]:
-        """Return digests of the last chunks, this one included, in their order."""
-        return (*before, self._value)[-_MOST_KNOWN:]
-
-    def repeats(self, known: Sequence[int]) -> int | None:
-        """Return which of the known chunks has the same rows, where that is no mere chance."""
-        if self._value not in known:
-            return None
+    Parameters
+    ----------
+    known : sequence of int
+        Digests of the pilot and of the chunks before it, of which the last ones are kept.
+    digest : int
+    rows : Rows
+        Some rows of the chunk: equal ones by mere chance are no reason to warn.
+    number : int
+        Of the chunk.
+    """
+    if digest in known:
         # Rows like these, drawn at random, are again the same with this probability.
-        some = Rows.joined(self._some)
-        _, counts = collapse_rows(some.arrays, len(some))
+        _, counts = collapse_rows(rows.arrays, len(rows))
         log_chance = counts @ np.log(counts / counts.sum()) + math.log(len(known))
-        return known.index(self._value) if log_chance < math.log(_UNLIKELY) else None
-
-    def warn_if_known(self, known: Sequence[int], number: int) -> None:
-        """Warn where the chunk of a number came before."""
-        found = self.repeats(known)
-        if found is not None:
-            first = number - len(known) + found
+        if log_chance < math.log(_UNLIKELY):
+            first = number - len(known) + known.index(digest)
             warn_user(
                 f"Chunk {number} of the stream has the same rows as "
                 f"{f'chunk {first}' if first else 'the pilot'}: they count twice now. If it was "
                 "given twice by mistake, go on from a state() of before, without it."
             )
-
-    @property
-    def _value(self) -> int:
-        digests = b"".join(column.digest() for column in self._columns)
-        return int.from_bytes(blake2b(digests, digest_size=8).digest(), signed=True)
+    return (*known, digest)[-_MOST_KNOWN:]

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.problem import Vector
 
@@ -144,7 +144,7 @@ class Coverage:
             "Pareto k-hat": f"{self.pareto_khat:.2f}",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
         }
-        return facts_text("Coverage of a stream", facts, self.verdict)
+        return as_text("Coverage of a stream", facts, self.verdict)
 
 
 def _whitened(draws: Draws) -> Vector:

@@ -123,7 +123,7 @@ class StreamState:
     beginnings : tuple of Beginning
         Of all epochs.
     known : tuple of int
-        Digests of the pilot and of the last chunks, see `ChunkDigest`.
+        Digests of the pilot and of the last chunks, see `digest_of_rows`.
     """
 
     n_rows: int

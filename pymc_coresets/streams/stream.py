@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -26,7 +26,13 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, ChunkDigest, rows_given
+from pymc_coresets.streams.arrivals import (
+    Arrivals,
+    ArrivedRows,
+    digest_of_rows,
+    rows_given,
+    with_chunk,
+)
 from pymc_coresets.streams.coverage import Coverage
 from pymc_coresets.streams.growth import WIDENING, Beginning, Growth, Reason, StreamOptions
 from pymc_coresets.streams.stored import (
@@ -174,9 +180,8 @@ class CoresetStream:
         rows = ArrivedRows(loglik.all_rows, loglik.n_rows, source.locate)
         refuse_impossible_rows(loglik.reading(rows), Unconstrained(model))
         self._begin(Growth(loglik.reading(rows_gone()), options))
-        digest = ChunkDigest()
-        digest.add(rows.all)
-        self._state = replace(self._growth.first(rows), known=digest.known([]))
+        digest = digest_of_rows([*source.check().chunks.values()])
+        self._state = replace(self._growth.first(rows), known=(digest,))
 
     def _begin(self, growth: Growth) -> None:
         self._growth, self._arrivals = growth, Arrivals(growth.template)
@@ -233,13 +238,13 @@ class CoresetStream:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream."
             ) from error
-        digest = ChunkDigest()
-        for rows in self._arrivals.read(source, number=number, start=self._state.n_rows):
+        notes = []
+        for rows, noted in self._arrivals.read(source, number=number, start=self._state.n_rows):
             state = self._growth.add(state, rows)
-            digest.add(rows.all)
-        digest.warn_if_known(state.known, number)
+            notes.append(noted)
+        known = with_chunk(state.known, digest_of_rows(notes), rows.all, number)
         n_known = len(self._state.beginnings)
-        self._state = replace(state, n_chunks=number, known=digest.known(state.known))
+        self._state = replace(state, n_chunks=number, known=known)
         for begun in state.beginnings[n_known:]:
             _warn_of_drift(begun, number)
 
@@ -375,7 +380,7 @@ class CoresetStream:
             "candidates": f"{len(state.candidates):,} for a coreset of {options.size:,} at most",
             "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
         }
-        return facts_text("CoresetStream", facts)
+        return as_text("CoresetStream", facts)
 
 
 def _default_draws(n_dims: int, size: int) -> int:

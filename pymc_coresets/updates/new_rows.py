@@ -11,7 +11,7 @@ import pymc as pm
 from pymc_coresets.advice import decided_by
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.report import as_text
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -321,7 +321,7 @@ class Ancestry:
             for i, (rows, objective) in enumerate(steps)
         }
         facts["together"] = f"at most {_nats(self.combined)}, if the posterior hardly moves"
-        return facts_text("Ancestry of a coreset", facts, self._words())
+        return as_text("Ancestry of a coreset", facts, self._words())
 
     def _words(self) -> str:
         if len(self.rows) == 1:

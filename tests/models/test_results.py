@@ -76,14 +76,20 @@ def merged():
     return build_coreset(model, collapse=True, **BUILD | {"size": 3})
 
 
-COLUMNS = {"x": X, "shop": SHOP, "late": LATE, "n": RNG.integers(1, 4, size=N).astype(float)}
+COLUMNS = {
+    "x": X,
+    "shop": SHOP,
+    "late": LATE,
+    "items": np.arange(N)[:, None] % [2, N],
+    "n": RNG.integers(1, 4, size=N).astype(float),
+}
 
 
 def template():
     with pm.Model(coords={"name": list("abcde")}) as model:
-        held = {name: pm.Data(name, COLUMNS[name][:9]) for name in ("x", "shop", "late")}
+        held = {name: pm.Data(name, COLUMNS[name][:9]) for name in COLUMNS if name != "n"}
         effect = pm.Normal("effect", dims="name")
-        eta = effect[held["shop"]] + held["x"] @ pm.Normal("b", shape=2)
+        eta = effect[held["shop"]] + (held["x"] + held["items"]) @ pm.Normal("b", shape=2)
         pm.Bernoulli("y", logit_p=eta, observed=held["late"])
     return model
 
@@ -128,6 +134,17 @@ def test_cells_have_the_columns_of_their_dimensions(cells):
     assert 40 * "abc".index(item) + int(person) in cells.indices
 
 
+def test_rows_are_counted_and_the_largest_weights_listed(in_memory):
+    table, weights = in_memory.summary(), in_memory.weights
+    assert table.loc[("rows", "number")].tolist() == [N, 12, weights.sum()]
+    worth = weights.sum() ** 2 / (weights @ weights)
+    assert table.loc[("rows", "effective")].tolist() == pytest.approx([N, 12, worth])
+    largest = table.loc["largest weights"]["weighted"]
+    by_label = {f"row {i}": w for i, w in zip(in_memory.indices, weights, strict=True)}
+    assert largest.tolist() == sorted(weights, reverse=True)[:5]
+    assert largest.to_dict() == {label: by_label[label] for label in largest.index}
+
+
 def test_merged_rows_count_as_often_as_they_occur(merged):
     table = merged.summary()
     assert table.loc[("rows", "distinct"), "all"] == len(np.unique(VISITS))
@@ -150,6 +167,8 @@ def test_rows_elsewhere_are_counted_by_their_base_weights(elsewhere, sampled, mo
     for code, label in enumerate("abcde"):
         assert table.loc[("shop", f"= {label}"), "all"] == n[code == SHOP].sum()
     assert table.loc[("late", "= 1"), "all"] == n[LATE == 1].sum()
+    assert table.loc[("items[0]", "= 1"), "all"] == n[1::2].sum()
+    assert table.loc[("items[1]", "max"), "all"] == N - 1
     error = 5 / np.sqrt(300) if sampled else 1e-12  # five standard errors of a mean of unit sd
     mean = np.average(X[:, 1], weights=n)
     assert table.loc[("x[1]", "mean"), "all"] == pytest.approx(mean, abs=error)

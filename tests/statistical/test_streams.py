@@ -26,7 +26,7 @@ from pymc_coresets import (
 from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.streams.arrivals import ChunkDigest
+from pymc_coresets.streams.arrivals import with_chunk
 from pymc_coresets.streams.coverage import Displacement
 from pymc_coresets.streams.growth import Priorities, Reason
 from pymc_coresets.streams.stored import digest_of
@@ -276,13 +276,14 @@ def test_a_chunk_that_comes_twice_is_named(pilot):
     stream.update(chunk)
     stream.update(part(DATA, PILOT + 100, PILOT + 110))
     with pytest.warns(CoresetWarning, match="Chunk 3 .* the same rows as chunk 1: they count tw"):
-        stream.update(open_rows([part(chunk, 0, 30), part(chunk, 30, 100)]))
+        stream.update(open_rows(chunk))
     with pytest.warns(CoresetWarning, match="Chunk 4 .* the same rows as the pilot"):
         stream.update(part(DATA, 0, PILOT))
     before = stream._state
     with pytest.raises(CoresetWarning, match="Chunk 5"):  # an error, as all warnings are in tests
         stream.update(chunk)
     assert stream._state is before
+    stream.update(chunk, weights=np.full(100, 2.0))  # other rows, as they stand for more
 
 
 def test_a_chunk_is_known_after_a_restart(pilot, model):
@@ -294,18 +295,11 @@ def test_a_chunk_is_known_after_a_restart(pilot, model):
 
 
 def test_chunks_that_are_equal_by_chance_are_not_said_to_come_twice():
-    rng = np.random.default_rng(8)
-    known, n_equal = (), 0
-    for _ in range(300):
-        digest, flips = ChunkDigest(), rng.integers(0, 2, 6)
-        digest.add(Rows(np.arange(6), np.ones(6), (flips,)))
-        n_equal += digest._value in known
-        assert digest.repeats(known) is None
-        known = digest.known(known)
-    assert n_equal > 100
-    digest = ChunkDigest()
-    digest.add(Rows(np.arange(200), np.ones(200), (rng.integers(0, 2, 200),)))
-    assert digest.repeats(digest.known(known)) == 300
+    flips = np.random.default_rng(8).integers(0, 2, 200)
+    few, many = (Rows(np.arange(n), np.ones(n), (flips[:n],)) for n in (6, 200))
+    assert with_chunk([7, 8], 7, few, 2) == (7, 8, 7)
+    with pytest.warns(CoresetWarning, match="the same rows as chunk 1"):
+        with_chunk([7, 8], 8, many, 2)
 
 
 def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from pymc_coresets.diagnostics import distances
-from pymc_coresets.exceptions import InvalidDataError
 
 energy_distance = partial(distances.kernel_distance, kernel=distances.negative_distance)
 polynomial_mmd = partial(distances.kernel_distance, kernel=distances.cubic_kernel)
@@ -26,43 +25,52 @@ def test_gaussian_kl_is_the_textbook_formula(draws):
     inverse = np.linalg.inv(cov_y)
     log_dets = np.linalg.slogdet(cov_y)[1] - np.linalg.slogdet(cov_x)[1]
     expected = (np.trace(inverse @ cov_x) + shift @ inverse @ shift - 3 + log_dets) / 2
-    assert distances.gaussian_kl(x, y) == pytest.approx(expected)
+    (forward, backward), rank = distances.gaussian_kls(x, y)
+    assert forward == pytest.approx(expected)
+    assert distances.gaussian_kls(y, x)[0] == pytest.approx((backward, forward))
+    assert rank == 3
 
 
-def test_gaussian_kl_is_invariant_to_affine_maps(draws):
+def test_gaussian_kls_are_invariant_to_affine_maps(draws):
     x, y = draws
     map_ = np.random.default_rng(2).normal(size=(3, 3))
-    mapped = distances.gaussian_kl(x @ map_ + 5, y @ map_ + 5)
-    assert mapped == pytest.approx(distances.gaussian_kl(x, y))
+    mapped, _ = distances.gaussian_kls(x @ map_ + 5, y @ map_ + 5)
+    assert mapped == pytest.approx(distances.gaussian_kls(x, y)[0])
+
+
+def test_gaussian_kls_of_very_different_spreads_keep_their_digits(draws):
+    """The spreads differ by five orders of magnitude, and the variances by ten."""
+    x, _ = draws
+    x = x - x.mean(axis=0)
+    (narrow, wide), _ = distances.gaussian_kls(1e-5 * x, x)
+    assert narrow == pytest.approx(3 * np.log(1e5) - 1.5, rel=1e-6)
+    assert wide == pytest.approx(1.5e10 - 1.5 - 3 * np.log(1e5), rel=1e-4)
 
 
 def test_gaussian_kl_of_a_degenerate_set_is_infinite(draws):
     x, _ = draws
     flat = x * [1, 1, 0]
-    assert distances.gaussian_kl(x, flat) == distances.gaussian_kl(flat, x) == np.inf
+    for pair in [(x, flat), (flat, x)]:
+        assert distances.gaussian_kls(*pair)[0] == (np.inf, np.inf)
 
 
-def test_gaussian_kl_refuses_fewer_draws_than_dimensions():
-    with pytest.raises(InvalidDataError, match="compare fewer variables"):
-        distances.gaussian_kl(np.zeros((3, 3)), np.zeros((9, 3)))
-
-
-def test_different_dimensions_are_refused(draws):
-    with pytest.raises(InvalidDataError, match="n_dims"):
-        energy_distance(draws[0], draws[1][:, :2])
-
-
-def test_independent_coordinates_keep_the_gaussian_kl(draws):
+def test_fewer_draws_than_dimensions_have_no_gaussian_kl(draws):
     x, y = draws
+    found, rank = distances.gaussian_kls(x[:3], y)
+    assert np.isnan(found).all()
+    assert rank == 3
+
+
+def test_redundant_dimensions_leave_the_gaussian_kls(draws):
     redundant = [np.hstack([z, z @ [[1e3], [2.0], [0.0]], np.ones((len(z), 1))]) for z in draws]
-    first, second = distances.independent_coordinates(*redundant)
-    assert first.shape == x.shape
-    assert distances.gaussian_kl(first, second) == pytest.approx(distances.gaussian_kl(x, y))
+    found, rank = distances.gaussian_kls(*redundant)
+    assert found == pytest.approx(distances.gaussian_kls(*draws)[0])
+    assert rank == 3
 
 
 def test_energy_distance_in_one_dimension_is_scipys(draws):
-    x, y = draws[0][:, 0], draws[1][:, 0]
-    assert energy_distance(x, y) == pytest.approx(stats.energy_distance(x, y))
+    x, y = draws[0][:, :1], draws[1][:, :1]
+    assert energy_distance(x, y) == pytest.approx(stats.energy_distance(x[:, 0], y[:, 0]))
 
 
 @pytest.mark.parametrize("block", [1, 7, 1000])
@@ -93,9 +101,8 @@ def test_distances_are_symmetric_and_vanish_for_equal_draws(draws):
 
 def test_thinning_keeps_first_and_last_draw_and_the_wanted_number():
     x = np.arange(1000.0)[:, None]
-    thinned = distances.kernel_distance(x, x[:1], distances.negative_distance, max_draws=11)
-    spaced = np.linspace(0, 999, 11).round()
-    assert thinned == pytest.approx(stats.energy_distance(spaced, [0.0]))
+    np.testing.assert_array_equal(distances.thinned(x, 11)[:, 0], np.linspace(0, 999, 11).round())
+    np.testing.assert_array_equal(distances.thinned(x, 2000), x)
 
 
 @pytest.mark.parametrize("kernel", [distances.negative_distance, distances.cubic_kernel])

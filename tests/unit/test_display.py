@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pymc_coresets.display.facts import TEXT_WIDTH, facts_text, table_text
-from pymc_coresets.display.page import facts_html, numbers_table, page_of
+from pymc_coresets.display.report import TEXT_WIDTH, Numbers, as_html, as_text
 
 VOID = {"br", "hr", "img", "meta"}
 MARKUP = "<script>alert(1)</script> & \"quoted\" 'x'"
@@ -37,13 +36,13 @@ class Balanced(HTMLParser):
 
 
 def test_values_stand_below_each_other():
-    text = facts_text("Title", {"a": "1", "longer": "2"}, "In short: good.", "Go on.")
+    text = as_text("Title", {"a": "1", "longer": "2"}, "In short: good.", "Go on.")
     assert text == "Title\n  a       1\n  longer  2\nIn short: good.\nGo on."
 
 
 def test_no_line_of_text_is_longer_than_a_terminal():
     words, long = 40 * "word ", 200 * "x"
-    text = facts_text("T", {"name": words, "other": long}, words)
+    text = as_text("T", {"name": words, "other": long}, words)
     lines = text.splitlines()
     assert max(map(len, lines)) <= TEXT_WIDTH
     assert lines[2].startswith(" " * 9 + "word")  # below the beginning of the value
@@ -53,7 +52,8 @@ def test_no_line_of_text_is_longer_than_a_terminal():
 
 def test_long_names_of_a_table_take_several_lines():
     long = "effect[" + 90 * "m" + " 1]"
-    lines = table_text(["", "mean"], [[long, "0.5"], ["[bold]short", "-12.25"]]).splitlines()
+    numbers = Numbers(["", "mean"], [[long, "0.5"], ["[bold]short", "-12.25"]])
+    lines = as_text("T", numbers).splitlines()[2:]
     assert max(map(len, lines)) == TEXT_WIDTH
     assert lines[1].endswith("    0.5")
     assert "".join(lines[1:-1]).replace(" ", "").replace("0.5", "") == long.replace(" ", "")
@@ -61,11 +61,16 @@ def test_long_names_of_a_table_take_several_lines():
     assert lines[-1].endswith(" -12.25")
 
 
+def test_what_is_empty_is_left_out():
+    assert as_text("T", {}, "") == "T"
+    assert "<p>" not in as_html("T", {}, "")
+
+
 @pytest.mark.parametrize(
     "html",
     [
-        facts_html(MARKUP, {MARKUP: MARKUP}, plain=MARKUP, verdict=f"Good: {MARKUP}"),
-        page_of("T", numbers_table(["", MARKUP], [[MARKUP, MARKUP]]), plain=MARKUP),
+        as_html(MARKUP, {MARKUP: MARKUP}, f"Good: {MARKUP}"),
+        as_html("T", Numbers(["", MARKUP], [[MARKUP, MARKUP]])),
     ],
 )
 def test_nothing_that_users_name_is_taken_for_markup(html):
@@ -75,7 +80,7 @@ def test_nothing_that_users_name_is_taken_for_markup(html):
 
 
 def test_pages_load_nothing_and_leave_all_else_as_it_is():
-    html = facts_html("T", {"a": "1"}, plain="T")
+    html = as_html("T", {"a": "1"})
     assert not re.search(r"https?:|url\(|@import|<script|\son\w+=", html)
     # Letters and paper have the colours of their surroundings.
     assert "color" not in html

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display.facts import facts_text
-from pymc_coresets.display.page import facts_html
+from pymc_coresets.display.report import as_html, as_text
 
 OUTSIDE_NOTICEABLE = 0.03
 """Share of predictors outside the radius above which the verdict gives the radius as the reason."""
@@ -106,7 +105,7 @@ class PolynomialCheck:
         }
 
     def __repr__(self) -> str:
-        return facts_text(_TITLE, self._facts(), self.verdict)
+        return as_text(_TITLE, self._facts(), self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(_TITLE, self._facts(), verdict=self.verdict, plain=repr(self))
+        return as_html(_TITLE, self._facts(), self.verdict)

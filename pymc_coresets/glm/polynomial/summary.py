@@ -7,8 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.display.facts import facts_text
-from pymc_coresets.display.page import facts_html
+from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior, require_prior_at
@@ -349,10 +348,10 @@ class PolynomialSummary:
     # -- display and copies --------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return facts_text(type(self).__name__, self._facts())
+        return as_text(type(self).__name__, self._facts())
 
     def _repr_html_(self) -> str:
-        return facts_html(type(self).__name__, self._facts(), plain=repr(self))
+        return as_html(type(self).__name__, self._facts())
 
     __reduce__ = shared.pickled
     __copy__ = replace

@@ -214,4 +214,5 @@ CASES = {
     ),
     "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
     "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
+    "many items": _case("20 000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),
 }

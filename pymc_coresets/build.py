@@ -120,13 +120,12 @@ def build_coreset(  # noqa: PLR0913
     method : str or option object
         ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
         `size` are left, all of them (``"exact"``); else, where no `size` is given,
-        `ControlVariates` for 25 or more free dimensions, of rows that depend on at most five
-        numbers; else `RiemannianPursuit`, which chooses weighted rows alone; also where the
-        quadratic of the former misses a tail or a mode in 60 dimensions at most.  Or
-        ``"control_variates"``; a method with a fixed weighting distribution: ``"pursuit"``,
-        ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw
-        from Laplace approximations of the coreset's posterior; ``"sensitivity"``, for logistic
-        regression with a guarantee; or ``"uniform"``.
+        `ControlVariates` for 25 or more free dimensions; else `RiemannianPursuit`, which chooses
+        weighted rows alone; also where the quadratic of the former misses a tail or a mode in 60
+        dimensions at most.  Or ``"control_variates"``; a method with a fixed weighting
+        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
+        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior;
+        ``"sensitivity"``, for logistic regression with a guarantee; or ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:

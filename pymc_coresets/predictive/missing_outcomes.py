@@ -36,6 +36,8 @@ def with_missing(
         which missing outcomes may depend.
     """
     observations = own.parts[0].observations
+    if not observations.held.imputed:
+        return idata
     posterior, model = idata["posterior"].to_dataset(), observations.held.whole
     missing = observations.held.imputed.difference(posterior.data_vars)
     if not missing or not observations.held.integrated.issubset(posterior.data_vars):

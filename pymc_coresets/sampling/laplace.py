@@ -1,6 +1,7 @@
 """The Laplace approximation of a model's posterior, on the unconstrained scale."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -240,17 +241,10 @@ def _negative(space: Unconstrained) -> Guarded:
 
 def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
     if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
-        options = {"maxiter": _NEWTON_STEPS, "gtol": _FLAT}
-        newton = minimize(
-            _negative(space),
-            start,
-            jac=True,
-            hess=space.curvature,
-            method="trust-exact",
-            options=options,
-        )
-        if newton.success and np.isfinite(newton.fun):
-            return np.asarray(newton.x)
+        with suppress(SamplingError):
+            newton = _by_curvature(_negative(space), start, space.curvature, _NEWTON_STEPS)
+            if newton.success and np.isfinite(newton.fun):
+                return np.asarray(newton.x)
     result = descend(_negative(space), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
@@ -270,12 +264,28 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -
             raise SamplingError(f"The posterior has no mode: {_REMEDY}")
         return hessian
 
-    options = {"maxiter": max(n_gradients // (4 * space.n_dims), 5), "gtol": _FLAT}
     negative = _negative(space)
     if np.linalg.norm(negative(x)[1]) < _FLAT:
         x = x + _off_saddle(curvature(x))
-    result = minimize(negative, x, jac=True, hess=curvature, method="trust-exact", options=options)
-    return np.asarray(result.x)
+    most_steps = max(n_gradients // (4 * space.n_dims), 5)
+    return np.asarray(_by_curvature(negative, x, curvature, most_steps).x)
+
+
+def _by_curvature(
+    negative: Guarded, x: np.ndarray, hess: Callable[[np.ndarray], np.ndarray], most_steps: int
+) -> OptimizeResult:
+    """Take steps in regions that are trusted.
+
+    Raises
+    ------
+    SamplingError
+        If gradients or curvature are not finite.
+    """
+    options = {"maxiter": most_steps, "gtol": _FLAT}
+    try:
+        return minimize(negative, x, jac=True, hess=hess, method="trust-exact", options=options)
+    except (ValueError, LinAlgError) as error:  # SciPy decomposes what is not finite
+        raise SamplingError(f"The posterior has no mode ({error}): {_REMEDY}") from error
 
 
 def _off_saddle(hessian: np.ndarray) -> np.ndarray:

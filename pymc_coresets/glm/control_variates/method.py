@@ -59,12 +59,12 @@ class ControlVariates:
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
     it leaves is of third order and small where there are many rows for each dimension; a few rows
-    stand for that.  Made for models of 25 to a few thousand dimensions whose rows depend on at most
-    five numbers each: linear predictors, and scalars that all rows share, such as a noise scale.
-    So regressions with or without a free scale, shape or dispersion, mean and scale both of
-    covariates, ordered answers, choices between five alternatives, item response, hierarchies and
-    crossed factors.  At the end other modes are looked for, given the scales of a hierarchy, as
-    long as that takes a small part of the time.
+    stand for that.  Made for models of 25 to 1 000 dimensions, and of a few thousand whose rows
+    depend on at most five numbers each: linear predictors, and scalars that all rows share, such as
+    a noise scale.  So regressions with or without a free scale, shape or dispersion, mean and scale
+    both of covariates, ordered answers, choices between five alternatives, item response,
+    hierarchies and crossed factors.  At the end other modes are looked for, given the scales of a
+    hierarchy, as long as that takes a small part of the time.
 
     Parameters
     ----------
@@ -88,13 +88,15 @@ class ControlVariates:
     The log-likelihood of row n is approximated as a function of the numbers that it sees, by the
     quadratic that is closest to it on average over the posterior (its projection on Hermite
     polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
-    any functions of the free variables: prior, scales and transforms stay exact.  In every round
-    the average is taken over draws of the approximation of the round before.  Rows are then drawn
-    by priority sampling with probabilities in proportion to what the quadratic misses of them, and
-    kept whole where that is one; ridge regression at the draws brings their weighted sum closer to
-    that of all rows, where that helps at other draws, too.  Weights shrink in directions where rows
-    have more curvature than the posterior, so that the quadratic without the rows' part is concave,
-    with the prior.
+    any functions of the free variables: prior, scales and transforms stay exact.  Where rows see
+    more numbers, and for units, it is a function of all coordinates, and slope and curvature of the
+    sum are regressions of its gradients on draws (Stein's identity).  In every round the average is
+    taken over draws of the approximation of the round before.  Rows are then drawn by priority
+    sampling with probabilities in proportion to what the quadratic misses of them, and kept whole
+    where that is one; ridge regression at the draws brings their weighted sum closer to that of all
+    rows, where that helps at other draws, too.  Weights shrink in directions where rows have more
+    curvature than the posterior, so that the quadratic without the rows' part is concave, with the
+    prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
     and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients, or

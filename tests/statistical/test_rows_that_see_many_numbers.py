@@ -6,23 +6,32 @@ import pytensor.tensor as pt
 import pytest
 from scipy.special import expit, softmax
 
-from pymc_coresets import Coreset, build_coreset
+from pymc_coresets import Coreset, build_coreset, open_rows
 
 N, K, P = 4_000, 7, 5
 
 
 @pytest.fixture(scope="module")
-def classes():
-    """Softmax regression: 30 dimensions, all of which every row sees."""
+def data():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(N, P))
     chances = softmax(x @ np.c_[np.zeros(P), rng.normal(0, 0.5, (P, K - 1))], axis=1)
-    y = (chances.cumsum(axis=1) < rng.random((N, 1))).sum(axis=1)
+    return {"x": x, "kind": (chances.cumsum(axis=1) < rng.random((N, 1))).sum(axis=1)}
+
+
+def regression(data):
+    """Softmax regression: 30 dimensions, all of which every row sees."""
     with pm.Model() as model:
+        x, kind = pm.Data("x", data["x"]), pm.Data("kind", data["kind"])
         eta = x @ pm.Normal("w", shape=(P, K - 1))
-        logit_p = pt.concatenate([pt.zeros((N, 1)), eta], axis=1)
-        pm.Categorical("y", logit_p=logit_p, observed=y)
+        logit_p = pt.concatenate([pt.zeros((x.shape[0], 1)), eta], axis=1)
+        pm.Categorical("y", logit_p=logit_p, observed=kind)
     return model
+
+
+@pytest.fixture(scope="module")
+def classes(data):
+    return regression(data)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +68,35 @@ def test_it_is_reliable_with_a_part_of_the_rows(coreset):
     assert opinion.by_pymc < 0.03  # at ten draws
 
 
-def test_a_file_has_its_quadratic(coreset, tmp_path, request):
+def test_a_file_has_its_quadratic(classes, tmp_path):
+    coreset = build_coreset(classes, random_seed=1, progressbar=False)
     coreset.to_netcdf(tmp_path / "coreset.nc")
-    name = request.node.callspec.params["coreset"]
-    model = request.getfixturevalue(name)
-    again = Coreset.from_netcdf(tmp_path / "coreset.nc", model)
+    again = Coreset.from_netcdf(tmp_path / "coreset.nc", classes)
     x = coreset.model.initial_point()
     logp, other = (c.model.compile_logp()(x) for c in (coreset, again))
     assert float(logp) == pytest.approx(float(other), rel=1e-12)
+
+
+def test_rows_from_elsewhere_are_the_same(data):
+    few = regression({name: values[:20] for name, values in data.items()})
+    coreset, other = (
+        build_coreset(model, rows=rows, random_seed=1, progressbar=False)
+        for model, rows in ((regression(data), None), (few, open_rows(data)))
+    )
+    np.testing.assert_array_equal(coreset.indices, other.indices)
+    np.testing.assert_allclose(coreset.weights, other.weights, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_new_rows_are_added_to_the_quadratic(data):
+    half, rest = (
+        regression({name: values[part] for name, values in data.items()})
+        for part in (slice(0, N // 2), slice(N // 2, N))
+    )
+    coreset = build_coreset(half, random_seed=1, progressbar=False)
+    coreset = coreset.extend(rest, random_seed=1, progressbar=False)
+    full, own = (model.compile_logp() for model in (regression(data), coreset.model))
+    draws = coreset.sample(draws=100, chains=2, cores=1, random_seed=1, progressbar=False)
+    points = [{"w": w} for w in draws["posterior"]["w"].to_numpy().reshape(-1, P, K - 1)[::4]]
+    ratios = [float(full(point) - own(point)) for point in points]
+    assert np.var(ratios) < 0.015  # the tolerance, at fifty draws

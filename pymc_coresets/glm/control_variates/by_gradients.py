@@ -214,7 +214,10 @@ class ByGradients:
         size = min(max(_FOR_CURVATURE * len(center), 1_000), self.loglik.n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
-        return self._differences(rows, center, np.eye(len(center)))
+        values, vectors = eigh(self._differences(rows, center, np.eye(len(center))))
+        # Where it is convex, far from the mode, the posterior of a quadratic would have no end.
+        concave: np.ndarray = -(vectors * np.abs(values)) @ vectors.T
+        return concave
 
     def _differences(self, rows: RowBlocks, center: np.ndarray, root: np.ndarray) -> np.ndarray:
         """Return the curvature of rows at a point, by steps of some of a coordinate's width."""

@@ -170,6 +170,8 @@ def beside_nuts(
     shared = [v.name for v in coreset.model.free_RVs]
     levels = levels_of(coreset, 1)
     of_units = full[list(case.local)].isel({full[n].dims[2]: levels for n in case.local})
+    labels = [name for name in of_units.coords if name not in {"chain", "draw"}]
+    of_units = of_units.drop_vars(labels)  # those of some levels, in the same order
     own = {name: local[name].values for name in case.local}
     return Compared(
         seconds=seconds["nuts"],

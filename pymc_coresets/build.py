@@ -260,11 +260,16 @@ def build_coreset(  # noqa: PLR0913
             sample_key=sample_key,
             report=report,
         )
-        built = _built(chosen, job, wanted)
-        if method == "auto" and size is None and _misses_a_part(chosen, built):
-            # Rows alone follow the posterior of all wherever it goes.
-            others = configured(RiemannianPursuit(), given)
-            most = min(others.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
+        by_itself = method == "auto" and size is None
+        try:
+            built = _built(chosen, job, wanted)
+        except SamplingError:
+            if not (by_itself and isinstance(chosen, ControlVariates)):
+                raise
+            chosen, limit = _rows_alone(loglik, given)
+            built = _built(chosen, replace(job, size=limit), wanted)
+        if by_itself and _misses_a_part(chosen, built):
+            others, most = _rows_alone(loglik, given)
             with suppress(SamplingError, UnsupportedModelError):
                 found = _built(others, replace(job, size=most), wanted)
                 if found.coreset.certificate is not None and found.coreset.certificate.negligible:
@@ -328,6 +333,12 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     with job.report.part("beyond the draws"), suppress(InvalidDataError):
         probes = probed(coreset.stand_in, draws)
     return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
+
+
+def _rows_alone(loglik: LogLikelihood, given: Mapping[str, Any]) -> tuple[Method, int]:
+    """Return what follows the posterior of all rows wherever it goes, and its size."""
+    method = configured(RiemannianPursuit(), given)
+    return method, min(method.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
 
 
 def _misses_a_part(method: Method, built: _Built) -> bool:

@@ -7,6 +7,8 @@ import pytest
 from scipy.special import expit, softmax
 
 from pymc_coresets import Coreset, build_coreset, open_rows
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 
 N, K, P = 4_000, 7, 5
 
@@ -85,6 +87,18 @@ def test_rows_from_elsewhere_are_the_same(data):
     )
     np.testing.assert_array_equal(coreset.indices, other.indices)
     np.testing.assert_allclose(coreset.weights, other.weights, rtol=1e-9)
+
+
+def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, monkeypatch):
+    def impossible(*_):
+        raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
+
+    monkeypatch.setattr(ByGradients, "_curvature", impossible)
+    coreset = build_coreset(classes, random_seed=1, progressbar=False)
+    assert coreset.quadratic is None
+    assert coreset.objective < 0.01
+    with pytest.raises(SamplingError, match="not finite near"):
+        build_coreset(classes, method="control_variates", random_seed=1, progressbar=False)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pytensor.graph import graph_inputs
 from pytensor.tensor import TensorVariable
 from scipy.linalg import eigh, eigvalsh
 
-from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.concavity import precision_of
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
@@ -214,7 +214,10 @@ class ByGradients:
         size = min(max(_FOR_CURVATURE * len(center), 1_000), self.loglik.n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
-        values, vectors = eigh(self._differences(rows, center, np.eye(len(center))))
+        found = self._differences(rows, center, np.eye(len(center)))
+        if not np.isfinite(found).all():
+            raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
+        values, vectors = eigh(found)
         # Where it is convex, far from the mode, the posterior of a quadratic would have no end.
         concave: np.ndarray = -(vectors * np.abs(values)) @ vectors.T
         return concave

@@ -300,7 +300,7 @@ def test_more_nodes_are_found_up_to_a_limit():
     while n_each is not None:
         numbers.append(n_each)
         n_each = more_nodes(n_each, 2)
-    assert numbers == [5, 7, 11, 17, 25, 41, 61]
+    assert numbers == [5, 7, 11, 17, 25]
     assert fewest_nodes(7) is None
 
 

@@ -9,7 +9,8 @@ import numpy as np
 _FIRST = {1: 7, 2: 5}  # nodes along each axis, by the number of axes
 _LEAST_EACH, _MANY_MEMBERS = 3, 50.0
 _NUMBERS = (3, 5, 7, 11, 17, 25, 41, 61)  # along an axis
-_MOST, _MOST_TO_JUDGE_BY, _MOST_EACH = 1_000, 4_096, 101  # nodes; and along an axis
+_MOST = 1_000  # nodes
+_TO_JUDGE_BY = {1: 101, 2: 31, 3: 12, 4: 8, 5: 5}  # along an axis, by the number of axes
 _LEAST = 1e-7  # of a weight, beside the largest: such nodes add nothing
 
 
@@ -116,6 +117,6 @@ def nodes_to_judge_by(n_dims: int) -> int:
     Examples
     --------
     >>> nodes_to_judge_by(1), nodes_to_judge_by(2), nodes_to_judge_by(6)
-    (101, 64, 4)
+    (101, 31, 4)
     """
-    return min(_MOST_EACH, int((_MOST_TO_JUDGE_BY + 0.5) ** (1 / n_dims)))
+    return _TO_JUDGE_BY.get(n_dims, _LEAST_EACH + 1)

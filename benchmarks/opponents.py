@@ -18,7 +18,6 @@ the number of other priors: one coreset for all of them against the best alterna
 
 import argparse
 import logging
-import multiprocessing as mp
 import os
 import sys
 import time
@@ -26,13 +25,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pymc as pm
 
 from benchmarks.curves import markdown
+from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
 from benchmarks.opponent_models import LARGE, MissingDataError, models
 from benchmarks.opponent_task import Answer, DoesNotFitError, Settings, Task, Way
@@ -93,31 +92,19 @@ def measure(name: str, way: str, take: Way, make: Callable[[], pm.Model], s: Set
         )
 
 
-def isolated(name: str, way: str, settings: Settings) -> Record:
+def guarded(name: str, way: str, settings: Settings) -> Record:
     """Do the same in a process of its own, which is ended where it takes far too long."""
-    context = mp.get_context("forkserver")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, name, way, settings))
-    process.start()
-    sender.close()
     limit = settings.seconds + COMPILATION
     try:
-        if receiver.poll(limit):
-            found: Record = receiver.recv()
-            return found
-        return Record(way=way, failure=f"not done after {limit:.0f} s")
-    except EOFError:
-        process.join()
-        return Record(way=way, failure=f"the process ended with code {process.exitcode}")
-    finally:
-        process.terminate()
-        process.join()
+        return isolated(_on_cores, limit, "forkserver", name, way, settings)
+    except NotDoneError as error:
+        return Record(way=way, failure=str(error))
 
 
-def _work(sender: Connection, name: str, way: str, settings: Settings) -> None:
+def _on_cores(name: str, way: str, settings: Settings) -> Record:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.cores])
-    sender.send(measure(name, way, way_called(way), models()[name], settings))
+    return measure(name, way, way_called(way), models()[name], settings)
 
 
 # -- one model -------------------------------------------------------------------------------------
@@ -235,7 +222,7 @@ def report(name: str, taken: Sequence[str], options: argparse.Namespace) -> str:
     )
 
     def run(way: str, settings: Settings = settings) -> Record:
-        record = isolated(name, way, settings)
+        record = guarded(name, way, settings)
         print(name, *line_of(record), sep=" | ", file=sys.stderr, flush=True)
         return record
 

@@ -15,7 +15,6 @@ The truth lies in a file; ``--truth`` computes it anew.  Each case runs in a pro
 """
 
 import argparse
-import multiprocessing as mp
 import os
 import sys
 import traceback
@@ -23,7 +22,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ import xarray as xr
 
 from benchmarks import trust_truth
 from benchmarks.curves import markdown
+from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.trust_cases import POSTERIORS
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from pymc_coresets import CoresetError, build_coreset
@@ -154,28 +153,12 @@ def _posterior(idata: xr.DataTree) -> xr.Dataset:
     return idata["posterior"].to_dataset()
 
 
-def isolated(name: str, seed: int, draws: int) -> Record:
+def guarded(name: str, seed: int, draws: int) -> Record:
     """Do the same in a process of its own, which is ended where it takes far too long."""
-    context = mp.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, name, seed, draws))
-    process.start()
-    sender.close()
     try:
-        if receiver.poll(LIMIT):
-            found: Record = receiver.recv()
-            return found
-        return Record(name=name, seed=seed, said=f"crashed: not done after {LIMIT:.0f} s")
-    except EOFError:
-        process.join()
-        return Record(name=name, seed=seed, said=f"crashed: code {process.exitcode}")
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _work(sender: Connection, name: str, seed: int, draws: int) -> None:
-    sender.send(measure(name, seed, draws))
+        return isolated(measure, LIMIT, "spawn", name, seed, draws)
+    except NotDoneError as error:
+        return Record(name=name, seed=seed, said=f"crashed: {error}")
 
 
 # -- the report ------------------------------------------------------------------------------------
@@ -240,7 +223,7 @@ def main() -> None:
     records = list[Record]()
     for name in options.names:
         for seed in options.seeds:
-            records.append(isolated(name, seed, options.draws))
+            records.append(guarded(name, seed, options.draws))
             print(" | ".join(line_of(records[-1])), flush=True)
             if options.out:
                 options.out.write_text(report(records))

@@ -13,7 +13,6 @@ counts those that are called reliable and are not.
 """
 
 import argparse
-import multiprocessing as mp
 import os
 import sys
 import traceback
@@ -21,7 +20,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +29,7 @@ import xarray as xr
 
 from benchmarks.curves import markdown
 from benchmarks.differences import Difference, difference_of
+from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import Settings, Task
 from benchmarks.scale_parts import memory
@@ -188,36 +187,23 @@ def beside_nuts(
     )
 
 
-def isolated(case: str, part: float, seed: int, nuts: float | None) -> Figures:
+def guarded(name: str, part: float, seed: int, nuts: float | None) -> Figures:
     """Measure in a process of its own, which is ended where it takes far too long."""
-    context = mp.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, case, part, seed, nuts))
-    process.start()
-    sender.close()
-    name = CASES[case].name
     try:
-        limit = LIMIT + (nuts or 0.0)
-        if receiver.poll(limit):
-            found: Figures = receiver.recv()
-            return found
-        return Figures(name=name, failure=f"not done after {limit:.0f} s")
-    except EOFError:
-        process.join()
-        return Figures(name=name, failure=f"crashed: code {process.exitcode}")
-    finally:
-        process.terminate()
-        process.join()
+        return isolated(_quietly, LIMIT + (nuts or 0.0), "spawn", name, part, seed, nuts)
+    except NotDoneError as error:
+        return Figures(name=CASES[name].name, failure=str(error))
 
 
-def _work(sender: Connection, case: str, part: float, seed: int, nuts: float | None) -> None:
+def _quietly(name: str, part: float, seed: int, nuts: float | None) -> Figures:
+    case = CASES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdict says it
         try:
-            sender.send(measured(CASES[case], part, seed, nuts))
+            return measured(case, part, seed, nuts)
         except Exception as error:  # noqa: BLE001
             traceback.print_exc()
-            sender.send(Figures(name=CASES[case].name, failure=f"crashed: {type(error).__name__}"))
+            return Figures(name=case.name, failure=f"crashed: {type(error).__name__}")
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -296,7 +282,7 @@ def main() -> None:
     options = parsed()
     found: list[Figures] = []
     for case in options.cases:
-        found.append(isolated(case, options.part, options.seed, options.nuts))
+        found.append(guarded(case, options.part, options.seed, options.nuts))
         print(" | ".join(line_of(found[-1])), flush=True)
         print({k: round(v, 1) for k, v in found[-1].seconds.items()}, flush=True)
         if options.markdown:

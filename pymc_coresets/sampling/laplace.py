@@ -231,7 +231,9 @@ def _finite_start(guarded: Guarded, start: np.ndarray) -> np.ndarray:
     return x
 
 
-def _negative(space: Unconstrained) -> Guarded:
+def negative_of(space: Unconstrained) -> Guarded:
+    """Return the negative log-density of a model, which searches for a mode descend."""
+
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(x)
         return -logp, -gradient
@@ -242,10 +244,10 @@ def _negative(space: Unconstrained) -> Guarded:
 def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
     if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
         with suppress(SamplingError):
-            newton = _by_curvature(_negative(space), start, space.curvature, _NEWTON_STEPS)
+            newton = _by_curvature(negative_of(space), start, space.curvature, _NEWTON_STEPS)
             if newton.success and np.isfinite(newton.fun):
                 return np.asarray(newton.x)
-    result = descend(_negative(space), start)
+    result = descend(negative_of(space), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
     return np.asarray(result.x)
@@ -264,7 +266,7 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -
             raise SamplingError(f"The posterior has no mode: {_REMEDY}")
         return hessian
 
-    negative = _negative(space)
+    negative = negative_of(space)
     if np.linalg.norm(negative(x)[1]) < _FLAT:
         x = x + _off_saddle(curvature(x))
     most_steps = max(n_gradients // (4 * space.n_dims), 5)
@@ -306,7 +308,7 @@ def _settled(space: Unconstrained, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _polish(space: Unconstrained, x: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
-    negative = _negative(space)
+    negative = negative_of(space)
     value, slope = negative(x)
     for _ in range(_POLISHING_STEPS):
         step = cho_solve((factor, True), slope)

@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.predictor.designs import row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.unit_models import chosen_units
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units, second_opinion
@@ -583,6 +584,11 @@ def test_wrong_potentials_are_found_out(of_pymc):
         second_opinion(expected, 0 * expected, wrong)
     # Unless it is known that nodes are off by as much.
     assert second_opinion(expected, 0 * expected, wrong, node_error=0.1).difference > 0.005
+
+
+def test_units_have_no_linear_predictor():
+    with pytest.raises(UnsupportedModelError, match="no linear predictor of units"):
+        row_graph_of(nodes_at(counts(centred=True), 1))
 
 
 # -- what stays a parameter, and what is refused ---------------------------------------------------

@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy import sparse
 
 from pymc_coresets.glm.control_variates.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
 from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
@@ -167,11 +167,11 @@ def average(
     n_nodes = _NODES[k] ** k if k <= MOST_TOGETHER else _MOST_NODES
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = max(_BLOCK_ENTRIES // entries, 256)
-    found = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
-    curvature = found.curvature
-    if isinstance(curvature, np.ndarray) or curvature.nnz <= _DENSE_FROM * p**2 or p > MOST_DENSE:
-        return found
-    return replace(found, curvature=curvature.toarray())
+    sums, sample = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
+    slope, curvature, residual = sums
+    if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
+        curvature = curvature.toarray()
+    return AveragedRows(slope, curvature, residual, sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,34 +185,19 @@ class _AveragePass:
     key: int
     size: int
 
-    def begin(self) -> Callable[[Rows], AveragedRows]:
+    def begin(self) -> Callable[[Rows], Sampled]:
         return self._of_block
 
-    def _of_block(self, some: Rows) -> AveragedRows:
+    def _of_block(self, some: Rows) -> Sampled:
         rows = self.seen.of(some)
         each = row_quadratics(rows, self.center, self.away)
-        return AveragedRows(
-            slope=rows.slope(rows.base_weights * each.slopes),
-            curvature=rows.gram(rows.base_weights * each.curvatures),
-            residual=each.left @ rows.base_weights,
-            sample=ResidualSample.of(some, each.spread, self.n_kept, key=self.key),
-        )
+        slope = rows.slope(rows.base_weights * each.slopes)
+        curvature = rows.gram(rows.base_weights * each.curvatures)
+        sums = slope, curvature, each.left @ rows.base_weights
+        return Sampled(sums, ResidualSample.of(some, each.spread, self.n_kept, key=self.key))
 
-    def joined(self, parts: Iterable[AveragedRows]) -> AveragedRows:
-        total, kept = None, Smallest(self.n_kept + 1)
-        for part in parts:
-            kept.add(*part.sample.marked)
-            if total is None:
-                total = part
-                continue
-            total = replace(
-                total,
-                slope=total.slope + part.slope,
-                curvature=total.curvature + part.curvature,
-                residual=total.residual + part.residual,
-            )
-        assert total is not None  # there are rows
-        return replace(total, sample=ResidualSample.of_marked(*kept.cut(), self.n_kept))
+    def joined(self, parts: Iterable[Sampled]) -> Sampled:
+        return Sampled.joined(parts, self.n_kept)
 
 
 def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:

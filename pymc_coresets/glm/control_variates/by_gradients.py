@@ -13,8 +13,13 @@ from scipy.linalg import eigh, eigvalsh
 
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.concavity import precision_of
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
+from pymc_coresets.glm.control_variates.expansion import (
+    OF_A_GRADIENT,
+    AveragedRows,
+    Chosen,
+    reliability,
+)
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.several import Coordinate
 from pymc_coresets.potentials.backends.evaluator import Evaluator
@@ -22,7 +27,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
-from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -31,7 +35,6 @@ from pymc_coresets.sampling.density import GradientPass, KernelSlopes, Slopes
 __all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
 
 _DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
-_OF_A_GRADIENT = 6  # log-likelihoods that it takes as long as
 _STEP = 1e-3  # of a coordinate's width, for differences of gradients
 _FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
 _RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
@@ -123,7 +126,7 @@ class ByGradients:
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:
         """See `Expansion`."""
-        return _OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
+        return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
     def average(
         self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
@@ -235,9 +238,7 @@ class ByGradients:
     def _beyond_of(self, center: np.ndarray, directions: np.ndarray, rows: Rows) -> np.ndarray:
         """Return what quadratics miss of some rows, (2 K, n_rows)."""
         draws = self._points(_along(center, directions))
-        missed = beyond_second_order(self.loglik.matrix(draws, rows, finite=False).T)
-        missed[:, ~np.isfinite(missed).all(axis=0)] = 0.0
-        return missed
+        return _of_possible_rows(self.loglik.matrix(draws, rows, finite=False).T)[0]
 
     def _beyond(
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
@@ -245,8 +246,8 @@ class ByGradients:
         given = self.loglik.given(self._points(_along(center, directions)))
         size = self.loglik.evaluator.look_rows(len(given[0]))
         work = _BeyondPass(self.loglik.evaluator, given, n_kept, key, size)
-        found = self.loglik.source.reduce(work)
-        return found.total, found.sample
+        [missed], sample = self.loglik.source.reduce(work)
+        return missed, sample
 
 
 # -- what is of third order and above --------------------------------------------------------------
@@ -290,17 +291,17 @@ def beyond_second_order(values: np.ndarray) -> np.ndarray:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Beyond:
-    """What quadratics miss of all rows, (2 K,), and a sample by what they miss of each."""
-
-    total: np.ndarray
-    sample: ResidualSample
+def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same, with zeros where a row is impossible at some draw; and which are."""
+    missed = beyond_second_order(values)
+    impossible: np.ndarray = ~np.isfinite(missed).all(axis=0)
+    missed[:, impossible] = 0.0
+    return missed, impossible
 
 
 @dataclass(frozen=True, eq=False)
 class _BeyondPass:
-    """See `beyond_second_order`: at the values of all rows."""
+    """What quadratics miss of all rows, (2 K,), and a sample by what they miss of each."""
 
     evaluator: Evaluator
     given: list[np.ndarray]
@@ -308,26 +309,20 @@ class _BeyondPass:
     key: int
     size: int
 
-    def begin(self) -> Callable[[Rows], _Beyond]:
-        at_draws = self.evaluator.at(self.given)
+    def begin(self) -> Callable[[Rows], Sampled]:
+        values_of = self.evaluator.at(self.given).values
 
-        def of_block(rows: Rows) -> _Beyond:
-            missed = beyond_second_order(at_draws.values(rows))
-            impossible = ~np.isfinite(missed).all(axis=0)
-            missed[:, impossible] = 0.0
+        def of_block(rows: Rows) -> Sampled:
+            missed, impossible = _of_possible_rows(values_of(rows))
             spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
             spread[impossible] = np.inf
             sample = ResidualSample.of(rows, spread, self.n_kept, key=self.key)
-            return _Beyond(missed @ rows.base_weights, sample)
+            return Sampled((missed @ rows.base_weights,), sample)
 
         return of_block
 
-    def joined(self, parts: Iterable[_Beyond]) -> _Beyond:
-        total, kept = np.zeros(1), Smallest(self.n_kept + 1)
-        for part in parts:
-            total = total + part.total
-            kept.add(*part.sample.marked)
-        return _Beyond(total, ResidualSample.of_marked(*kept.cut(), self.n_kept))
+    def joined(self, parts: Iterable[Sampled]) -> Sampled:
+        return Sampled.joined(parts, self.n_kept)
 
 
 # -- regression ------------------------------------------------------------------------------------
@@ -371,8 +366,6 @@ def regressed(
     """
     inverse = np.linalg.inv(root)
     z, pulls = away @ inverse.T, gradients @ root
-    if len(z) < 2:
-        return gradients.mean(axis=0), np.zeros((away.shape[1],) * 2)
     half = len(z) // 2
     first, second = (z[:half], pulls[:half]), (z[half:], pulls[half:])
     errors = np.zeros(len(_RIDGES))

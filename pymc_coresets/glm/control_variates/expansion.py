@@ -10,7 +10,11 @@ from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["AveragedRows", "Chosen", "Expansion", "Interface", "reliability"]
+__all__ = ["OF_A_GRADIENT", "AveragedRows", "Chosen", "Expansion", "Interface", "reliability"]
+
+
+#: Log-likelihoods that a gradient of rows takes as long as.
+OF_A_GRADIENT = 6
 
 
 class Interface(Protocol):

@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.glm.control_variates.expansion import Interface
+from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
 from pymc_coresets.glm.control_variates.surroundings import (
@@ -42,7 +42,6 @@ _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
 _ROUNDING = 1e-8  # of differences
 _LEAST_SAMPLE, _SAMPLE_PER_DIM = 1_000, 20  # rows on which other modes are looked for
-_EVALUATIONS = 6  # log-likelihoods that a gradient takes as long as
 _LEAST_GRADIENTS, _LEAST_PRODUCTS = 500, 1e8  # of a search; which takes half a second
 
 
@@ -217,7 +216,7 @@ class Posteriors:
         sampler = self.sampler_of(self.base or zero)
         size = min(max(_LEAST_SAMPLE, _SAMPLE_PER_DIM * len(center)), sampler.n_rows)
         n_gradients = max(
-            n_evaluations / (_EVALUATIONS * size), _LEAST_PRODUCTS / size / len(center)
+            n_evaluations / (OF_A_GRADIENT * size), _LEAST_PRODUCTS / size / len(center)
         )
         if n_gradients < _LEAST_GRADIENTS or not isinstance(precision, np.ndarray):
             return None

@@ -1,15 +1,17 @@
 """Rows for what a quadratic leaves: sampled by size, and weighted to match its sum."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from operator import add
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pymc_coresets.rows.keyed import numbers_of, smallest
+from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["ResidualSample", "calibrated"]
+__all__ = ["ResidualSample", "Sampled", "calibrated"]
 
 _LARGEST = 1e150  # spread: its square is finite
 _RIDGE = 0.2  # of the mean eigenvalue
@@ -110,6 +112,30 @@ class ResidualSample:
         spread = self.spread[every]
         variances = spread**2 * (1 / np.minimum(1.0, spread * limits[every]) - 1)
         return float((variances / of_every).sum())
+
+
+class Sampled(NamedTuple):
+    """What is added up of rows, and a sample of them.
+
+    Attributes
+    ----------
+    sums : tuple of ndarray or csr_array
+    sample : ResidualSample
+    """
+
+    sums: tuple[Any, ...]
+    sample: ResidualSample
+
+    @classmethod
+    def joined(cls, parts: Iterable["Sampled"], most: int) -> Self:
+        """Add up consecutive blocks, of whose samples at most so many rows are kept."""
+        sums: tuple[Any, ...] | None = None
+        kept = Smallest(most + 1)
+        for part in parts:
+            kept.add(*part.sample.marked)
+            sums = part.sums if sums is None else tuple(map(add, sums, part.sums))
+        assert sums is not None  # there are rows
+        return cls(sums, ResidualSample.of_marked(*kept.cut(), most))
 
 
 def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:

@@ -22,7 +22,18 @@ _JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 
 
 def row_graph_of(observations: Observations) -> RowGraph:
-    """Return what the parts of the log-likelihood depend on, for the rows that the model holds."""
+    """Return what the parts of the log-likelihood depend on, for the rows that the model holds.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If variables of units are integrated out.
+    """
+    if observations.units is not None:
+        raise UnsupportedModelError(
+            "There is no linear predictor of units, which see all variables through integrals: "
+            "keep these as parameters (integrate=False), or use method='auto'."
+        )
     used = set(graph_inputs([observations.loglik]))
     rows: dict[Variable, np.ndarray] = {}
     rows |= {r.placeholder: r.values for r in observations.rows if r.placeholder in used}

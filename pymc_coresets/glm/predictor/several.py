@@ -199,8 +199,6 @@ def find_predictors(observations: Observations) -> Predictors:
            [1., 1.],
            [1., 2.]])
     """
-    if observations.units is not None:
-        raise UnsupportedModelError("Units see all variables of the model through their integrals.")
     graph = row_graph_of(observations)
     few, observed = few_rows_of(graph, observations), observed_rows(observations)
     try:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -19,11 +18,10 @@ from pymc_coresets.potentials.unit_models import (
 )
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes, nodes_to_judge_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
+from pymc_coresets.sampling.laplace import LaplaceApproximation, descend, negative_of
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 # Units whose posterior says where the middle of that of all is, and about how many rows they have.
@@ -150,7 +148,7 @@ class _Sample:
         enough = _GAINED * self.total / len(self.rows)
         for _ in range(_ROUNDS):
             rows = self.modes.at(space.constrain(x[None]).at(0), self.rows)
-            guarded = Guarded(partial(_negative, sampler.posterior_of(rows, self.weights)))
+            guarded = negative_of(sampler.posterior_of(rows, self.weights))
             start = guarded(x)[0]
             descend(guarded, x, most_steps=_STEPS)
             if guarded.x is None:
@@ -220,8 +218,3 @@ def integrated_out(
         node_error=made.node_error,
     )
     return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)
-
-
-def _negative(space: Unconstrained, x: np.ndarray) -> tuple[float, np.ndarray]:
-    value, slope = space.logp_and_gradient(x)
-    return -value, -slope

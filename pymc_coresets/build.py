@@ -260,20 +260,10 @@ def build_coreset(  # noqa: PLR0913
             sample_key=sample_key,
             report=report,
         )
-        by_itself = method == "auto" and size is None
-        try:
+        if method == "auto" and size is None:
+            chosen, limit, built = _built_by_itself(chosen, job, wanted, given)
+        else:
             built = _built(chosen, job, wanted)
-        except SamplingError:
-            if not (by_itself and isinstance(chosen, ControlVariates)):
-                raise
-            chosen, limit = _rows_alone(loglik, given)
-            built = _built(chosen, replace(job, size=limit), wanted)
-        if by_itself and _misses_a_part(chosen, built):
-            others, most = _rows_alone(loglik, given)
-            with suppress(SamplingError, UnsupportedModelError):
-                found = _built(others, replace(job, size=most), wanted)
-                if found.coreset.certificate is not None and found.coreset.certificate.negligible:
-                    built, chosen, limit = found, others, most
     solution, coreset = built.solution, built.coreset
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
@@ -335,10 +325,33 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
 
 
-def _rows_alone(loglik: LogLikelihood, given: Mapping[str, Any]) -> tuple[Method, int]:
-    """Return what follows the posterior of all rows wherever it goes, and its size."""
-    method = configured(RiemannianPursuit(), given)
-    return method, min(method.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
+def _built_by_itself(
+    chosen: Method, job: Job[Any], wanted: RowsToRead, given: Mapping[str, Any]
+) -> tuple[Method, int, _Built]:
+    """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
+
+    Rows alone follow the posterior of all wherever it goes.  Returns the method and the size, too.
+    """
+    try:
+        built = _built(chosen, job, wanted)
+    except SamplingError:
+        if not isinstance(chosen, ControlVariates):
+            raise
+        built = None
+    if built is not None and not _misses_a_part(chosen, built):
+        return chosen, job.size, built
+    alone, loglik = configured(RiemannianPursuit(), given), job.loglikelihood
+    size = min(alone.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
+    try:
+        other = _built(alone, replace(job, size=size), wanted)
+    except (SamplingError, UnsupportedModelError):
+        if built is None:
+            raise
+        return chosen, job.size, built
+    certificate = other.coreset.certificate
+    if built is None or (certificate is not None and certificate.negligible):
+        return alone, size, other
+    return chosen, job.size, built
 
 
 def _misses_a_part(method: Method, built: _Built) -> bool:

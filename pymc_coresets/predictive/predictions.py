@@ -298,7 +298,13 @@ class Predictions:
         """The function of a draw: by NumPy, or as a compiled loop where that pays."""
         random = any(is_random(self.model, graph) for graph in self.graphs.values())
         many = self._n_values * self._n_draws >= _WORTH_COMPILING
-        return Forward.of(self.model, self.graphs, self.drawn, compiled=many and not random)
+        if random or not many:
+            return self._by_numpy
+        return Forward.of(self.model, self.graphs, self.drawn, compiled=True)
+
+    @cached_property
+    def _by_numpy(self) -> Forward:
+        return Forward.of(self.model, self.graphs, self.drawn)
 
     @cached_property
     def _separate(self) -> list[Forward]:
@@ -344,8 +350,7 @@ class Predictions:
         if self.filled is not None and n_rows is not None:
             self.filled.few(n_rows)
         with self._explained("" if n_rows is None else f" for {n_rows} rows", remedy):
-            forward = Forward.of(self.model, self.graphs, self.drawn)
-            return forward(self._draws.at(0), self.key)
+            return self._by_numpy(self._draws.at(0), self.key)
 
     @contextmanager
     def _explained(self, where: str, remedy: str) -> Iterator[None]:

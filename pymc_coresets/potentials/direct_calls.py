@@ -163,7 +163,15 @@ def _by_numbers(op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Seq
 
 @direct_call.register
 def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
-    return (lambda x, *index: x[index]) if _by_numbers(op, node.inputs[1:]) else None
+    if _by_numbers(op, node.inputs[1:]):
+        return lambda x, *index: x[index]
+    *before, last = op.idx_list
+    along_one_axis = last == 0 and all(entry == slice(None) for entry in before)
+    if along_one_axis and np.dtype(node.inputs[1].type.dtype).kind in "iu":
+        return lambda x, index: x.take(
+            index, axis=len(before)
+        )  # row by row, as `x[:, index]` isn't
+    return None
 
 
 @direct_call.register

@@ -37,7 +37,14 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
 from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
-from pymc_coresets.reading.folding import MOST_OPERANDS, as_ufuncs, inline_graphs
+from pymc_coresets.potentials.plain_loops import PlainMax, PlainSum, as_plain_loops_along_rows
+from pymc_coresets.reading.folding import (
+    MOST_OPERANDS,
+    as_ufuncs,
+    inline_graphs,
+    solve_small_systems,
+)
+from pymc_coresets.reading.units.ragged import Collect
 from pymc_coresets.rows.values import Rows
 
 type Function = Callable[..., Any]
@@ -48,12 +55,14 @@ _kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in thi
 
 _N_KEPT = 16  # kernels of a process
 
+_VIEWS = (ops.DimShuffle, ops.Subtensor, ops.AdvancedSubtensor)  # their arrays have any order
 _FUSION = ("fusion", "fuse_indexed_into_elemwise")
 _UFUNCS = ((dfs_rewriter(as_ufuncs), 48.0),)
 _LOOPS = (
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
+    (dfs_rewriter(as_plain_loops_along_rows), 49.45),
     # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would be
     # one otherwise, for the rewrite that fuses them leaves this to it.
     (ops.AddDestroyHandler(), 49.5),
@@ -91,7 +100,7 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
         exclude=[*_LoopLinker.incompatible_rewrites, *excluded],
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
-        (dfs_rewriter(inline_graphs), 47.9),  # after all that stabilises
+        (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after all that stabilises
         *rewrites,
     )
     return mode
@@ -133,6 +142,8 @@ class Program:
             function = _function_of(node, of_rows=is_later)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
+            if is_later and isinstance(node.op, _VIEWS) and not _in_products(node, fgraph):
+                function = _with_result_in_order(function)
             return (
                 _with_copies(function, shared) if shared else function,
                 [slots[v] for v in node.inputs],
@@ -223,7 +234,9 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
         return _compiled(node)
-    if isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node):
+    if isinstance(op, Collect | PlainSum | PlainMax) or (
+        isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node)
+    ):
         return _compiled(node)  # NumPy's takes ten times as long
     return direct_call(op, node) or _performed(node)
 
@@ -234,6 +247,17 @@ def _adds_by_number(node: Apply) -> bool:
     [first, *others] = places
     by_number = first.type.ndim == 1 and np.dtype(first.type.dtype).kind in "iu"
     return x.type.ndim == 1 and by_number and not others and not node.op.set_instead_of_inc
+
+
+def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:
+    """Whether only products have the output of a node as a factor: these take any order."""
+    clients = (client for client, _ in fgraph.clients[node.outputs[0]])
+    return all(isinstance(client.op, ops.Dot) for client in clients)
+
+
+def _with_result_in_order(function: Function) -> Function:
+    """Lay a result out row by row: compiled loops along other axes take six times as long."""
+    return lambda *inputs: _in_order(function(*inputs))
 
 
 def _with_copies(function: Function, which: Collection[int]) -> Function:

@@ -38,6 +38,8 @@ CALLS = {
     "increased": (pt.inc_subtensor(x[2], v[:3]), (x, MATRIX), (None, NUMBERS[:3])),
     "looked up": (x[k], (x, MATRIX), (k, PLACES)),
     "looked up in two": (x[k, k], (x, MATRIX), (k, PLACES), (k, PLACES)),
+    "looked up along rows": (x[:, k], (x, MATRIX), (k, PLACES)),
+    "looked up along the last of three": (cube[:, :, k], (cube, CUBE), (k, PLACES % 2)),
     "added by row": (pt.inc_subtensor(x[k], y), (x, MATRIX), (y, OTHER), (k, PLACES)),
     "added by column": (pt.inc_subtensor(x[k, k], v), (x, MATRIX), (v, NUMBERS), (k, PLACES),
                         (k, PLACES)),
@@ -118,7 +120,7 @@ def test_lengths_that_do_not_fit_are_refused(name):
 
 OTHERS = {
     "an index that is computed": x[pt.lscalar() :],
-    "a slice beside an index": x[:, k],
+    "part of a row beside an index": x[1:, k],
     "set at places": pt.set_subtensor(x[k], y),
     "a mask": x[pt.gt(v, 0)],
     "rows in two": pt.alloc(v, 2, 3),
@@ -134,6 +136,13 @@ OTHERS = {
 def test_what_differs_is_left_to_the_operation(name):
     node = OTHERS[name].owner
     assert direct_call(node.op, node) is None
+
+
+def test_what_is_looked_up_lies_row_by_row():
+    node = x[:, k].owner
+    found = direct_call(node.op, node)(MATRIX, PLACES % 3)
+    assert found.flags.c_contiguous
+    assert not MATRIX[:, PLACES % 3].flags.c_contiguous
 
 
 def test_parts_are_those_of_the_operation():

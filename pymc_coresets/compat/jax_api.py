@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pytensor import get_mode
 from pytensor.graph import FunctionGraph, Variable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
@@ -142,6 +143,20 @@ def in_single() -> Iterator[None]:
     ):
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         yield
+
+
+def placed(array: np.ndarray) -> Any:  # noqa: ANN401
+    """Return an array on the device; within `in_double` with the bits that it has.
+
+    ``jnp.asarray`` compiles a conversion for each shape, even where there is none.
+
+    Examples
+    --------
+    >>> with in_double():
+    ...     placed(np.ones(1)).dtype
+    dtype('float64')
+    """
+    return jax.device_put(array)
 
 
 def device() -> Any:  # noqa: ANN401

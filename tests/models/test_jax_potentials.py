@@ -178,6 +178,18 @@ def test_a_row_that_pads_a_block_counts_for_nothing_even_where_it_is_infinite():
     assert np.isneginf(found[2])
 
 
+def test_few_numbers_of_draws_and_rows_are_compiled():
+    def build():
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(40.0))
+
+    numba, on_jax = likelihood(build), likelihood(build, Jax())
+    for n_draws, n_rows in ((1, 1), (5, 40), (8, 7), (9, 40), (16, 3)):
+        draws, rows = {"mu": np.linspace(0, 1, n_draws)}, on_jax.in_memory.take(slice(n_rows))
+        assert_allclose(on_jax.matrix(draws, rows), numba.matrix(draws, rows))
+    assert on_jax.kernel.values._cache_size() == 2
+    assert {on_jax.evaluator.matrix_rows(n) for n in (1, 5, 8)} == {on_jax.evaluator.matrix_rows(2)}
+
+
 def test_where_float32_has_too_few_digits_it_is_refused():
     def build():
         far = 1e6 + np.linspace(0, 1, 50)

@@ -216,10 +216,14 @@ PLANTED = [
         ("total[np.ix_(other, one)] += part.T", "pass"),
     ),
     *plant(
+        "glm/polynomial/sums_on_device.py",
+        ("(values[a] * own[:, i : i + 1])", "values[a]"),
+        ("total + ", ""),
+    ),
+    *plant(
         "glm/predictor/grams.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
-        ("one * jnp.asarray(weights)[:, None]", "one"),
     ),
     *plant(
         "glm/predictor/kinds_of_rows.py",
@@ -603,7 +607,7 @@ PLANTED = [
     ),
     *plant(
         "potentials/backends/jax_evaluator.py",
-        ("[:, : len(rows)]", ""),
+        ("[: len(self.given[0]), : len(rows)]", ""),
         ("arrays, _ = DeviceRows(keep=False)", "arrays, _ = self.evaluator.rows"),
     ),
     *plant(

@@ -5,7 +5,7 @@ import pytest
 
 from pymc_coresets.compat.jax_api import in_double
 from pymc_coresets.potentials.backends import jax_evaluator
-from pymc_coresets.potentials.backends.jax_evaluator import DeviceRows, _n_parts, padded
+from pymc_coresets.potentials.backends.jax_evaluator import DeviceRows, n_parts, padded
 from pymc_coresets.rows.values import Rows
 
 
@@ -26,7 +26,7 @@ def test_padded_sizes_are_few_and_hardly_larger(steps):
 @pytest.mark.parametrize("n_draws", [1, 150, 500, 2_000, 10**6])
 def test_a_block_is_divided_into_equal_parts(n_draws):
     for size in {padded(n, 8) for n in range(1, 200_000, 997)}:
-        assert size % _n_parts(size, n_draws) == 0
+        assert size % n_parts(size, n_draws) == 0
 
 
 def test_a_padded_block_repeats_its_last_row_without_weight():

@@ -1,4 +1,6 @@
-"""PASS statistics whose products JAX computes are those of the processor."""
+"""PASS statistics whose sums JAX computes are those of the processor."""
+
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -29,7 +31,10 @@ def model_of(eta):
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 6])
 def test_sums_are_those_of_the_processor(degree, monkeypatch):
-    monkeypatch.setattr(SeenRows, "block_rows", lambda *_: 256)
+    from pymc_coresets.glm.polynomial import sums_on_device  # noqa: PLC0415 - it needs JAX
+
+    monkeypatch.setattr(SeenRows, "block_rows", lambda *_, **__: 256)
+    monkeypatch.setattr(sums_on_device, "_CPU_ENTRIES", 2**9)  # of a part
     with pm.Model() as model:
         model_of(X @ pm.Normal("beta", shape=P) + OFFSET)
     seen = SeenRows(find_linear_predictor(find_observations(model)))
@@ -61,3 +66,12 @@ def test_sparse_designs_and_other_backends_stay_with_the_processor(monkeypatch):
         seen = SeenRows(find_linear_predictor(loglik.observations))
         Passes(PredictorRows(seen, loglik)).statistics(2, 4.0)
     assert asked == [False, True, False]
+
+
+def test_blocks_are_larger_where_a_device_computes_what_is_wide():
+    with pm.Model() as model:
+        model_of(X @ pm.Normal("beta", shape=P))
+    seen = SeenRows(find_linear_predictor(find_observations(model)))
+    on_host, on_device = (polynomial_pass(seen, 6, 4.0, on_device=d).size for d in (False, True))
+    assert on_device == 4 * on_host
+    assert polynomial_pass(replace(seen, elsewhere=True), 6, 4.0, on_device=True).size == on_device

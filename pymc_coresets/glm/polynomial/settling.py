@@ -33,6 +33,7 @@ _BULK, _SETTLED = 0.975, 0.05
 _NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
 _ROUNDS = 20
 _DRAWS = 50
+_SENT = 8  # numbers that are sent to a device instead of one that the processor computes
 
 
 def polynomial_pass(
@@ -47,10 +48,14 @@ def polynomial_pass(
     degree : int
     radius : float
     on_device : bool, default False
-        Whether JAX multiplies the monomials, on its default device.
+        Whether JAX computes and multiplies the monomials, on its default device.
     """
-    width = n_monomials(len(seen.found.names), -(-degree // 2)) if degree > 2 else 1
-    size = seen.block_rows(max(width, MIN_NODES))
+    p, width = len(seen.found.names), 1
+    if on_device:
+        width = p // _SENT
+    elif degree > 2:
+        width = n_monomials(p, -(-degree // 2))
+    size = seen.block_rows(max(width, MIN_NODES), cached=not on_device)
     return BlockSums(size, partial(_statistics, seen, degree, radius, on_device=on_device))
 
 

@@ -197,7 +197,7 @@ def polynomial_statistics(
     n_obs : float, optional
         How many rows these stand for; as many as they are by default.
     on_device : bool, default False
-        See `weighted_gram`.
+        Whether JAX adds up dense rows, in float64, on its default device.
 
     Returns
     -------
@@ -235,18 +235,22 @@ def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:
     degree = coefficients.shape[1] - 1
     yield coefficients[:, :1].sum(axis=0, keepdims=True)
     yield (x.T @ coefficients[:, 1])[None]
-    if degree == 2:
-        yield weighted_gram(x, coefficients[:, 2], on_device=on_device)
-    elif degree > 2:
+    if degree < 2:
+        return
+    if on_device:
+        # JAX is optional, and takes a second to load.
+        from pymc_coresets.glm.polynomial.sums_on_device import moments_on_device  # noqa: PLC0415
+
+        yield from moments_on_device(x, coefficients)
+    elif degree == 2:
+        yield weighted_gram(x, coefficients[:, 2])
+    else:
         dense = x.toarray() if sparse.issparse(x) else np.asarray(x, dtype=float)
         levels = monomial_levels(dense.shape[1], -(-degree // 2))
         values = [np.ones((len(dense), 1)), *monomials(dense, levels)]
         for m in range(2, degree + 1):
             one, other, own = values[m // 2], values[m - m // 2], coefficients[:, m]
-            if m % 2:
-                yield weighted_product(one, own, other, on_device=on_device)
-            else:
-                yield weighted_gram(one, own, on_device=on_device)
+            yield weighted_product(one, own, other) if m % 2 else weighted_gram(one, own)
 
 
 def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:

@@ -10,7 +10,7 @@ _EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for 
 _BLOCK_ENTRIES = 2**19  # of float64: a block and its scaled copy stay in the cache
 
 
-def weighted_gram(x: Matrix, weights: np.ndarray, *, on_device: bool = False) -> Matrix:
+def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
     """Sum ``weights[n] x_n x_n'`` over rows, as (p, p); sparse where the rows are.
 
     Nothing as large as the rows is copied.
@@ -20,8 +20,6 @@ def weighted_gram(x: Matrix, weights: np.ndarray, *, on_device: bool = False) ->
     x : ndarray or csr_array, of shape (n, p)
     weights : ndarray of shape (n,)
         Of any signs.
-    on_device : bool, default False
-        Whether JAX multiplies dense rows, in float64, on its default device.
 
     Notes
     -----
@@ -35,8 +33,8 @@ def weighted_gram(x: Matrix, weights: np.ndarray, *, on_device: bool = False) ->
     array([[1., 2.],
            [2., 1.]])
     """
-    if on_device or not isinstance(x, np.ndarray):
-        return weighted_product(x, weights, x, on_device=on_device)
+    if not isinstance(x, np.ndarray):
+        return weighted_product(x, weights, x)
     n, p = x.shape
     total = np.zeros((p, p), order="F")
     step = max(64, _BLOCK_ENTRIES // max(p, 1))
@@ -61,9 +59,7 @@ def _add_gram(total: np.ndarray, x: np.ndarray, weights: np.ndarray) -> None:
             dsyrk(sign, scaled.T, beta=1.0, c=total, overwrite_c=1)
 
 
-def weighted_product(
-    x: Matrix, weights: np.ndarray, z: Matrix, *, on_device: bool = False
-) -> Matrix:
+def weighted_product(x: Matrix, weights: np.ndarray, z: Matrix) -> Matrix:
     """Sum ``weights[n] x_n z_n'`` over rows, as (p, q); sparse where both are.
 
     Examples
@@ -71,13 +67,6 @@ def weighted_product(
     >>> weighted_product(np.ones((2, 1)), np.array([1.0, 2.0]), np.array([[1.0], [3.0]]))
     array([[7.]])
     """
-    if on_device:
-        # JAX is optional, and takes a second to load.
-        from pymc_coresets.compat.jax_api import in_double, jnp  # noqa: PLC0415
-
-        with in_double():
-            one, other = jnp.asarray(x), jnp.asarray(z)
-            return np.asarray((one * jnp.asarray(weights)[:, None]).T @ other)
     if isinstance(x, np.ndarray):
         with np.errstate(over="ignore", invalid="ignore"):
             return (x * weights[:, None]).T @ z

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.jax_api import device, device_memory, in_double, jnp
+from pymc_coresets.compat.jax_api import device, device_memory, in_double, placed
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.passes import CandidateRule, Look
@@ -16,7 +17,7 @@ from pymc_coresets.rows.values import Rows
 _LOOK_ROWS = 2**17  # of a block: as many as a chunk of a file has
 _CPU_ENTRIES = 2**17  # of potentials that exist together: in the cache of a core
 
-_LEAST = 64
+_LEAST, _LEAST_DRAWS = 64, 8
 _SHARE = 2  # of the device's memory: half of it is for rows
 _HOST_BYTES = 2**28  # where the device is the processor
 _DEVICE_ENTRIES = 2**24  # 128 MB: enough to keep a device busy
@@ -38,7 +39,7 @@ def entries_together(on_processor: int) -> int:
     return on_processor if device().platform == "cpu" else _DEVICE_ENTRIES
 
 
-def padded(n_rows: int, steps: int = 8) -> int:
+def padded(n_rows: int, steps: int = 8, least: int = _LEAST) -> int:
     """Return the number of rows of the next larger block.
 
     Few numbers occur, so that little is compiled: `steps` for each power of two.  With 8 of them,
@@ -49,9 +50,36 @@ def padded(n_rows: int, steps: int = 8) -> int:
     >>> [padded(n, 1) for n in (1, 64, 65, 1_000)], padded(1_000), padded(600)
     ([64, 64, 128, 1024], 1024, 640)
     """
-    size = max(n_rows, _LEAST)
+    size = max(n_rows, least)
     unit = 2 ** (size - 1).bit_length() // (2 * steps)
     return -(-size // unit) * unit
+
+
+def n_parts(size: int, width: int, on_processor: int = _CPU_ENTRIES) -> int:
+    """Return into how many parts of equally many rows to divide a block.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows of the block.
+    width : int
+        How many numbers are computed for each row.
+    on_processor : int, default 2**17
+        See `entries_together`.
+
+    Examples
+    --------
+    >>> n_parts(2**17, 2**11) in {2**4, 2**11}
+    True
+    """
+    parts, most = 1, entries_together(on_processor)
+    while size // parts * width > most and size % (2 * parts) == 0:
+        parts *= 2
+    return parts
+
+
+def _padded_draws(n_draws: int) -> int:
+    return padded(n_draws, 1, _LEAST_DRAWS)
 
 
 class DeviceRows:
@@ -87,7 +115,7 @@ class DeviceRows:
         key = (int(rows.positions[0]), int(rows.positions[-1]), size, number)
         found = self._kept.get(key)
         if found is None:
-            found = jnp.asarray(_extended(rows, number, size))
+            found = placed(_extended(rows, number, size))
             if self._keep:
                 self._store(key, found)
         return found
@@ -104,10 +132,13 @@ class DeviceRows:
 
 def _extended(rows: Rows, number: int, size: int) -> np.ndarray:
     array = rows.base_weights if number < 0 else rows.arrays[number]
-    if len(rows) == size:
+    return _lengthened(array, size, np.zeros(1) if number < 0 else array[-1:])
+
+
+def _lengthened(array: np.ndarray, size: int, last: np.ndarray) -> np.ndarray:
+    if len(array) == size:
         return np.ascontiguousarray(array)
-    last = np.zeros(1) if number < 0 else array[-1:]
-    return np.concatenate([array, np.repeat(last, size - len(rows), axis=0)])
+    return np.concatenate([array, np.repeat(last, size - len(array), axis=0)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +158,9 @@ class JaxEvaluator:
 
     def matrix_rows(self, n_draws: int) -> int:
         """See `Evaluator`."""
-        return 1 << max(6, (entries_together(_CPU_ENTRIES) // n_draws).bit_length() - 1)
+        return 1 << max(
+            6, (entries_together(_CPU_ENTRIES) // _padded_draws(n_draws)).bit_length() - 1
+        )
 
     def look_rows(self, n_draws: int) -> int:  # noqa: ARG002 - of the protocol
         """See `Evaluator`: whatever the number of draws, so that the same blocks stay."""
@@ -135,8 +168,7 @@ class JaxEvaluator:
 
     def at(self, given: Sequence[np.ndarray]) -> "_DeviceAtDraws":
         """See `Evaluator`."""
-        with in_double():
-            return _DeviceAtDraws(self, [jnp.asarray(array) for array in given])
+        return _DeviceAtDraws(self, list(given))
 
     def slopes(self, space: Unconstrained) -> "_DeviceSlopes":
         """See `Evaluator`."""
@@ -146,22 +178,32 @@ class JaxEvaluator:
 @dataclass(frozen=True, eq=False)
 class _DeviceAtDraws:
     evaluator: JaxEvaluator
-    given: list[Any]
+    given: list[np.ndarray]
+
+    @cached_property
+    def _placed(self) -> list[Any]:
+        return [placed(array) for array in self.given]
+
+    @cached_property
+    def _padded(self) -> list[Any]:
+        """The draws and the last one again, so that few numbers of them occur."""
+        size = _padded_draws(len(self.given[0]))
+        return [placed(_lengthened(array, size, array[-1:])) for array in self.given]
 
     def values(self, rows: Rows) -> np.ndarray:
         kernel, size = self.evaluator.kernel, padded(len(rows), 1)
         with in_double():
             # These rows are some of the source's, in any order: nothing of them is kept.
             arrays, _ = DeviceRows(keep=False).block(rows, kernel.arrays, size)
-            found = kernel.values(self.given, arrays, n_rows=size)
-        return np.asarray(found, dtype=np.float64)[:, : len(rows)]
+            found = kernel.values(self._padded, arrays, n_rows=size)
+        return np.asarray(found, dtype=np.float64)[: len(self.given[0]), : len(rows)]
 
     def look(self, rows: Rows, wanted: CandidateRule) -> Look:
         kernel, size = self.evaluator.kernel, padded(len(rows))
-        n_parts = _n_parts(size, len(self.given[0]))
+        parts = n_parts(size, len(self.given[0]))
         with in_double():
             arrays, weights = self.evaluator.rows.block(rows, kernel.arrays, size)
-            total, norms = kernel.look(self.given, arrays, weights, n_parts=n_parts)
+            total, norms = kernel.look(self._placed, arrays, weights, n_parts=parts)
             norms = np.asarray(norms)[: len(rows)] if wanted.n_candidates else None
         return Look.of_sums(np.asarray(total), norms, rows, wanted)
 
@@ -174,22 +216,14 @@ class _DeviceSlopes:
 
     def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
         with in_double():
-            given = jnp.asarray(points)
+            given = placed(points)
 
         def slopes(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
             kernel, size = self.evaluator.kernel, padded(len(rows))
-            n_parts = _n_parts(size, len(points))
+            parts = n_parts(size, len(points))
             with in_double():
                 arrays, weights = self.evaluator.rows.block(rows, kernel.arrays, size)
-                values, gradients = self.function(given, arrays, weights, n_parts=n_parts)
+                values, gradients = self.function(given, arrays, weights, n_parts=parts)
                 return np.asarray(values), np.asarray(gradients)
 
         return slopes
-
-
-def _n_parts(size: int, n_draws: int) -> int:
-    """Return into how many parts of equally many rows to divide a block."""
-    n_parts, most = 1, entries_together(_CPU_ENTRIES)
-    while size // n_parts * n_draws > most and size % (2 * n_parts) == 0:
-        n_parts *= 2
-    return n_parts

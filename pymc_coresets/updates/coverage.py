@@ -16,19 +16,27 @@ _RANK = 1e-6  # relative length of a direction in which the draws do not vary
 _DRAWS_PER_DIRECTION = 4  # of the quadratic, which has two coefficients for each
 
 
-@dataclass(frozen=True)
-class Displacement:
-    """Where the posterior of all rows lies among draws of another one, and how wide it is.
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Where the posterior of all rows so far lies among the draws of a stream, and how wide it is.
+
+    The sums of all log-likelihoods at these draws are exact, so that everything here is, too, apart
+    from the finite number of draws.  It does not judge a coreset: that is its objective at
+    held-out draws.
 
     Parameters
     ----------
     distance : float
-        Of its centre from that of the draws, in standard deviations of the draws.
+        Of the posterior's centre from that of the draws, in standard deviations of the draws.
     width : float
         How many times wider than it the draws are, the geometric mean over the directions.
     limit : float
         Distance that is hardly ever exceeded where the draws' posterior is that of some of the
         rows, chosen at random.
+    pareto_khat, ess : float
+        Tail and effective sample size of the draws, once re-weighted to the posterior.
+        Only while the draws are hardly wider can they stand for it; it is no fault if they cannot.
+    n_draws : int
 
     Notes
     -----
@@ -40,19 +48,22 @@ class Displacement:
     Examples
     --------
     >>> z = np.random.default_rng(1).normal(size=(400, 2))
-    >>> found = Displacement.of(Draws({"b": z}), -((z - [0.0, 3.0]) ** 2).sum(axis=1) * 49.5)
-    >>> round(found.distance, 1), round(found.width), round(found.limit, 1)
-    (3.1, 10, 4.8)
+    >>> found = Coverage.of(Draws({"b": z}), -((z - [0.0, 3.0]) ** 2).sum(axis=1) * 49.5)
+    >>> round(found.distance, 1), round(found.width), round(found.limit, 1), found.draws_serve
+    (3.1, 10, 4.8, False)
     """
 
     distance: float
     width: float
     limit: float
+    pareto_khat: float
+    ess: float
+    n_draws: int
 
     @classmethod
     def of(cls, draws: Draws, log_ratios: Vector) -> Self:
-        """Measure it by the log-ratios of the posterior over the draws' own density."""
-        z = _whitened(draws)
+        """Judge by the log-ratios of the posterior of all rows over the draws' own density."""
+        z, smoothed = _whitened(draws), pareto_smooth(log_ratios[None])
         n_directions = z.shape[1]
         design = np.column_stack([np.ones(len(z)), z, z * z - 1])
         found = np.linalg.lstsq(design, log_ratios, rcond=None)[0]
@@ -62,50 +73,6 @@ class Displacement:
             distance=float(np.linalg.norm(slopes / precisions)),
             width=float(np.exp(0.5 * np.log(precisions).mean())),
             limit=float(np.sqrt(chi2.isf(_UNLIKELY, n_directions))),
-        )
-
-    @property
-    def drifted(self) -> bool:
-        """Whether the posterior lies where the draws are not."""
-        return not self.distance <= self.limit
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """What the draws of a stream say of the posterior of all rows so far.
-
-    The sums of all log-likelihoods at these draws are exact, so that everything here is, too, apart
-    from the finite number of draws.  It does not judge a coreset: that is its objective at
-    held-out draws.
-
-    Parameters
-    ----------
-    displacement : Displacement
-        How far the posterior is from the draws, and how much narrower.
-    pareto_khat, ess : float
-        Tail and effective sample size of the draws, once re-weighted to the posterior.
-        Only while the draws are hardly wider can they stand for it; it is no fault if they cannot.
-    n_draws : int
-
-    Examples
-    --------
-    >>> z = np.random.default_rng(1).normal(size=(400, 2))
-    >>> found = Coverage.of(Draws({"b": z}), z[:, 0])
-    >>> round(found.displacement.distance, 1), found.drifted, found.draws_serve
-    (1.0, False, True)
-    """
-
-    displacement: Displacement
-    pareto_khat: float
-    ess: float
-    n_draws: int
-
-    @classmethod
-    def of(cls, draws: Draws, log_ratios: Vector) -> Self:
-        """Judge by the log-ratios of the posterior of all rows over the draws' own density."""
-        smoothed = pareto_smooth(log_ratios[None])
-        return cls(
-            displacement=Displacement.of(draws, log_ratios),
             pareto_khat=smoothed.pareto_khat,
             ess=smoothed.ess,
             n_draws=len(log_ratios),
@@ -114,7 +81,7 @@ class Coverage:
     @property
     def drifted(self) -> bool:
         """Whether the posterior lies where the draws are not."""
-        return self.displacement.drifted
+        return not self.distance <= self.limit
 
     @property
     def draws_serve(self) -> bool:
@@ -138,9 +105,9 @@ class Coverage:
 
     def __repr__(self) -> str:
         facts = {
-            "posterior's centre": f"{self.displacement.distance:.2g} sd of the draws from theirs "
-            f"(at most {self.displacement.limit:.2g})",
-            "width of the draws": f"{self.displacement.width:.3g} times the posterior's",
+            "posterior's centre": f"{self.distance:.2g} sd of the draws from theirs "
+            f"(at most {self.limit:.2g})",
+            "width of the draws": f"{self.width:.3g} times the posterior's",
             "Pareto k-hat": f"{self.pareto_khat:.2f}",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
         }

@@ -1,39 +1,33 @@
 """How a stream grows: exact sums at the draws of an epoch, rows to choose from, new epochs."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, Wanted
+from pymc_coresets.rows.passes import Look, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.streams.arrivals import ArrivedRows
-from pymc_coresets.streams.coverage import Coverage, Displacement
+from pymc_coresets.updates.coverage import Coverage
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
+_BLOCK_ROWS = 2**17
 
-
-class Reason(Enum):
-    """Why an epoch begins."""
-
-    PILOT = "the pilot"
-    OUTGROWN = "there are many more rows than at the beginning of the epoch before"
-    DRIFT = "the posterior left the draws of the epoch before"
+_OUTGROWN = "there are many more rows than at the beginning of the epoch before"
+_DRIFT = "the posterior left the draws of the epoch before"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,36 +58,6 @@ class StreamOptions:
     seed: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """Where an epoch began, and with what.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows before it.
-    total_weight : float
-        Sum of their base weights.
-    chunk : int
-        Number of the chunk that it began in; 0 for the pilot.
-    reason : Reason
-    size : int
-        Rows of the coreset that stands for the rows before it.
-    objective : float
-        Held-out objective of that coreset in nats.
-    distance : float
-        Of the posterior from the draws before, see `Displacement`.
-    """
-
-    n_rows: int
-    total_weight: float
-    chunk: int
-    reason: Reason
-    size: int = 0
-    objective: float = math.nan
-    distance: float = 0.0
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StreamState:
     """All that is kept of a stream.
@@ -101,50 +65,51 @@ class StreamState:
     Parameters
     ----------
     n_rows : int
+        Rows so far, those of weight 0 included: the next one has this position.
     total_weight : float
         Sum of the base weights.
     n_chunks : int
         Without the pilot.
     pilot_weight : float
         That of the pilot.
+    mass : float
+        Sum of the weights of the rows whose posterior the draws are from.
+    scale : float
+        Mean length of a row's tangent vector.
+    inherited : float
+        Of each coreset that stands for the rows before an epoch, its objective in nats times the
+        weight of these rows: the sum over all epochs.
+    epochs : tuple of str
+        Where each epoch began, and why.
+    last_chunk : str
+        Fingerprint of the last chunk.
     draws : Draws
         At which all rows of the epoch are compared.
     origin : ndarray of shape (n_draws,)
         Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
-    mass : float
-        Sum of the weights of these rows.
-    scale : float
-        Mean length of a row's tangent vector.
-    summary : Rows
-        The coreset that stands for all rows before the epoch; none in the first.
-    summary_weights : ndarray of shape (len(summary),)
     seen : Look
-        The sum of all log-likelihoods at the draws, and rows to choose from.
-    beginnings : tuple of Beginning
-        Of all epochs.
-    known : tuple of int
-        Digests of the pilot and of the last chunks, see `digest_of_rows`.
+        The sum of all log-likelihoods at the draws, and rows to choose from.  The rows that stand
+        for those before the epoch are among them, with the key 0.
     """
 
     n_rows: int
     total_weight: float
     n_chunks: int
     pilot_weight: float
-    draws: Draws
-    origin: Vector
     mass: float
     scale: float
-    summary: Rows
-    summary_weights: Vector
+    inherited: float
+    epochs: tuple[str, ...]
+    last_chunk: str
+    draws: Draws
+    origin: Vector
     seen: Look
-    beginnings: tuple[Beginning, ...]
-    known: tuple[int, ...] = ()
 
     @property
-    def log_ratios(self) -> Vector:
-        """Log of the posterior of all rows over the density of the draws, in nats."""
-        ratios: Vector = self.seen.total - self.origin
-        return ratios
+    def numbers(self) -> dict[str, Any]:
+        """All but the arrays."""
+        arrays = ("draws", "origin", "seen")
+        return {name: value for name, value in vars(self).items() if name not in arrays}
 
     @property
     def inherited_objective(self) -> float:
@@ -153,24 +118,18 @@ class StreamState:
         To first order an error of the log-likelihood varies over a posterior in proportion to that
         posterior's variance, which has shrunk since as the rows have become more.
         """
-        later = self.beginnings[1:]
-        return sum(one.objective * one.total_weight for one in later) / self.total_weight
+        return self.inherited / self.total_weight
 
     @property
-    def displacement(self) -> Displacement:
-        """Where the posterior lies among the draws."""
-        return Displacement.of(self.draws, self.log_ratios)
+    def log_ratios(self) -> Vector:
+        """Log of the posterior of all rows over the density of the draws, in nats."""
+        ratios: Vector = self.seen.total - self.origin
+        return ratios
 
     @property
     def coverage(self) -> Coverage:
         """What the draws say of the posterior."""
         return Coverage.of(self.draws, self.log_ratios)
-
-    @property
-    def candidates(self) -> Rows:
-        """The rows to choose from."""
-        kept = self.seen.candidates
-        return Rows.joined([self.summary, kept]) if len(self.summary) else kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +178,7 @@ class Priorities:
         return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
 
 
+@dataclass(frozen=True, eq=False)
 class Growth:
     """Turns one state of a stream into the next; a pure function of state and rows.
 
@@ -229,19 +189,12 @@ class Growth:
     options : StreamOptions
     """
 
-    def __init__(self, template: LogLikelihood, options: StreamOptions) -> None:
-        self.template, self.options = template, options
-        _ = template.kernel  # so that all chunks share what is compiled
-
-    @cached_property
-    def prior(self) -> Callable[[Draws], Vector]:
-        """The log-density of all but the rows at some draws, in nats; compiled once."""
-        remainder = self.template.remainder
-        return lambda draws: remainder.values(remainder.space.free(draws))
+    template: LogLikelihood
+    options: StreamOptions
 
     # -- states --------------------------------------------------------------------------------
 
-    def first(self, pilot: ArrivedRows) -> StreamState:
+    def first(self, pilot: RowBlocks) -> StreamState:
         """Draw from the posterior of the pilot, and begin with its rows.
 
         Raises
@@ -249,51 +202,59 @@ class Growth:
         SamplingError
             If that posterior cannot be sampled.
         """
-        weights = pilot.all.base_weights
-        draws = self._drawn(pilot.all, weights, before=0)
-        nothing = pilot.all.take(slice(0, 0))
-        probe = pilot.scan(_PROBED_ROWS, key=self.options.key)
-        spread = self.template.matrix(draws, probe.rows).std(axis=1)
+        rows = _weighted(Rows.joined(list(pilot.blocks(pilot.n_rows))))
+        draws = self._drawn(rows, rows.base_weights, before=0)
+        probe = InMemoryRows.of(rows).scan(_PROBED_ROWS, key=self.options.key)
+        lengths = self.template.matrix(draws, probe.rows).std(axis=1)
+        nothing = np.zeros(self.options.n_draws)
         unseen = StreamState(
             n_rows=0,
             total_weight=0.0,
             n_chunks=0,
             pilot_weight=pilot.total_weight,
-            draws=draws,
-            origin=np.zeros(self.options.n_draws),
             mass=pilot.total_weight,
-            scale=float(probe.weights @ spread) / pilot.n_rows,
-            summary=nothing,
-            summary_weights=np.zeros(0),
-            seen=Look.of_sums(np.zeros(self.options.n_draws), None, nothing, Wanted()),
-            beginnings=(Beginning(n_rows=0, total_weight=0.0, chunk=0, reason=Reason.PILOT),),
+            scale=float(probe.weights @ lengths) / len(rows),
+            inherited=0.0,
+            epochs=("from row 0: the pilot",),
+            last_chunk="",
+            draws=draws,
+            origin=nothing,
+            seen=Look.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
         )
-        state = self._seen(unseen, pilot)
-        return replace(state, origin=state.seen.total)
+        state = self._seen(unseen, rows, pilot)
+        return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)
 
-    def add(self, state: StreamState, rows: ArrivedRows) -> StreamState:
-        """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts."""
-        start, just_begun = 0, False
-        while start < rows.n_rows:
-            room = self.options.growth * state.mass - state.total_weight
-            masses = np.cumsum(rows.all.base_weights[start:])
-            stop = start + int(np.searchsorted(masses, room, side="right"))
-            if stop == start and not just_begun:
-                state, just_begun = self._begun(state, Reason.OUTGROWN), True
-                continue
-            stop = max(stop, start + 1)
-            state, start, just_begun = self._looked(state, rows.part(start, stop)), stop, False
-        return state
+    def add(self, state: StreamState, source: RowBlocks) -> StreamState:
+        """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts.
+
+        Warns
+        -----
+        CoresetWarning
+            If the rows drift away from those before them.
+        """
+        end = state.n_rows + source.n_rows
+        for block in source.blocks(_BLOCK_ROWS):
+            rows = _weighted(block)
+            while len(rows):
+                state = replace(state, n_rows=int(rows.positions[0]))
+                if self._room(state) < rows.base_weights[0]:
+                    state = self._begun(state, _OUTGROWN)
+                masses = np.cumsum(rows.base_weights)
+                fitting = np.searchsorted(masses, self._room(state), side="right")
+                n_taken = max(int(fitting), 1)
+                state = self._looked(state, rows.take(slice(0, n_taken)), source)
+                rows = rows.take(slice(n_taken, None))
+        return replace(state, n_rows=end)
 
     def choose(self, state: StreamState, *, factor: int = 1) -> Solution:
         """Choose rows whose weighted sum is close to that of all, at the draws of the epoch.
 
         With a `factor`, so many times as many as the coreset may have.
         """
-        candidates, smoothed = state.candidates, pareto_smooth(state.log_ratios[None])
+        candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
         selection = pursue(
             self.template.matrix(state.draws, candidates),
-            replace(state.seen, candidates=candidates),
+            state.seen,
             factor * self.options.size,
             tolerance=self.options.tolerance,
             rng=self._rng(state.n_rows, 1),
@@ -303,12 +264,26 @@ class Growth:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _looked(self, state: StreamState, rows: ArrivedRows) -> StreamState:
-        grown = self._seen(state, rows)
-        found = grown.displacement
-        return self._begun(state, Reason.DRIFT, rows, found.distance) if found.drifted else grown
+    def _room(self, state: StreamState) -> float:
+        """What the weights of further rows of the epoch may sum to."""
+        return self.options.growth * state.mass - state.total_weight
 
-    def _seen(self, state: StreamState, rows: ArrivedRows) -> StreamState:
+    def _looked(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
+        grown = self._seen(state, rows, source)
+        found = grown.coverage
+        if not found.drifted:
+            return grown
+        begun = self._begun(state, _DRIFT, rows)
+        warn_user(
+            f"Chunk {state.n_chunks + 1} moves the posterior {found.distance:.3g} standard "
+            "deviations of the stream's draws away from them: its rows are not like those before. "
+            "A new epoch begins, in which a coreset stands for all rows before it, and the draws "
+            "know of this chunk. If that is no exception, begin the stream again with a pilot from "
+            "all over the data, or let the model depend on time."
+        )
+        return self._seen(begun, rows, source)
+
+    def _seen(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
         n_kept = candidates_to_keep(self.template.n_dims, self.options.size, self.options.n_draws)
         keys = state.seen.keys
         rule = Priorities(
@@ -317,58 +292,47 @@ class Growth:
             key=self.options.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
-        loglik = self.template.reading(rows)
-        part = loglik.look_for(state.draws, rule)
+        part = self.template.reading(InMemoryRows.of(rows)).look_for(state.draws, rule)
         if not np.isfinite(part.total).all():
-            loglik.matrix(state.draws, rows.all)  # names the row
+            self.template.reading(source).matrix(state.draws, rows)  # names the row
         return replace(
             state,
-            n_rows=rows.stop,
-            total_weight=state.total_weight + rows.total_weight,
+            n_rows=int(rows.positions[-1]) + 1,
+            total_weight=state.total_weight + float(rows.base_weights.sum()),
             seen=Look.joined([state.seen, part], rule),
         )
 
-    def _begun(
-        self,
-        state: StreamState,
-        reason: Reason,
-        rows: ArrivedRows | None = None,
-        distance: float = 0.0,
-    ) -> StreamState:
+    def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
         """Begin an epoch with the coreset so far, at draws that know of some more rows, too."""
         solution = self.choose(state, factor=_ROWS_OF_SUMMARY)
         summary, weights = solution.rows, solution.weights
-        known = summary if rows is None else Rows.joined([summary, rows.all])
-        more = [] if rows is None else [rows.all.base_weights]
-        mass = state.total_weight + sum(float(each.sum()) for each in more)
+        known = summary if rows is None else Rows.joined([summary, rows])
+        masses = weights if rows is None else np.concatenate([weights, rows.base_weights])
+        mass = state.total_weight + (0.0 if rows is None else float(rows.base_weights.sum()))
         widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
-        masses = np.concatenate([weights, *more]) / widening
-        draws = self._drawn(known, masses, before=state.n_rows)
+        draws = self._drawn(known, masses / widening, before=state.n_rows)
         loglik = _centred(self.template.matrix(draws, summary))
-        lengths = weights @ loglik.std(axis=1)
-        begun = replace(
+        lengths = float(weights @ loglik.std(axis=1))
+        kept, keys = state.seen.candidates, state.seen.keys
+        stands = np.isin(kept.positions, summary.positions)
+        stays = stands | (keys > 0)  # rows that stood for those before the last epoch may go
+        objective = solution.objective
+        begun = f"from row {state.n_rows}: {reason}, objective of the coreset before"
+        return replace(
             state,
-            draws=draws,
-            origin=masses @ _centred(self.template.matrix(draws, known)),
             mass=mass / widening,
-            scale=float(lengths) / state.n_rows,
-            summary=summary,
-            summary_weights=weights,
-            seen=replace(state.seen, total=weights @ loglik, norm_total=float(lengths)),
-            beginnings=(
-                *state.beginnings,
-                Beginning(
-                    n_rows=state.n_rows,
-                    total_weight=state.total_weight,
-                    chunk=state.n_chunks + 1,
-                    reason=reason,
-                    size=len(summary),
-                    objective=solution.objective,
-                    distance=distance,
-                ),
+            scale=lengths / state.n_rows,
+            inherited=state.inherited + objective * state.total_weight,
+            epochs=(*state.epochs, f"{begun} {objective:.3g}"),
+            draws=draws,
+            origin=masses / widening @ _centred(self.template.matrix(draws, known)),
+            seen=Look(
+                total=weights @ loglik,
+                norm_total=lengths,
+                candidates=kept.take(stays),
+                keys=np.where(stands, 0.0, keys)[stays],
             ),
         )
-        return begun if rows is None else self._seen(begun, rows)
 
     def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
         # A sampler of its own: what another one has learned would not be known after a restart.
@@ -377,6 +341,11 @@ class Growth:
 
     def _rng(self, n_rows: int, purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.options.key, n_rows, purpose])
+
+
+def _weighted(rows: Rows) -> Rows:
+    """Leave out rows of weight 0."""
+    return rows if rows.base_weights.all() else rows.take(rows.base_weights > 0)
 
 
 def _centred(loglik: Vector) -> Vector:

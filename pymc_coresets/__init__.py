@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pymc_coresets.glm.logistic.sensitivity import Sensitivity as Sensitivity
     from pymc_coresets.glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
     from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
-    from pymc_coresets.merging import merge as merge
     from pymc_coresets.methods.exact import Exact as Exact
     from pymc_coresets.methods.frank_wolfe import FrankWolfe as FrankWolfe
     from pymc_coresets.methods.giga import GIGA as GIGA
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pymc_coresets.streams import CoresetStream as CoresetStream
     from pymc_coresets.updates.coverage import Coverage as Coverage
     from pymc_coresets.updates.new_rows import Ancestry as Ancestry
+    from pymc_coresets.updates.new_rows import merge as merge
 
 __version__ = version("pymc-coresets")
 
@@ -97,7 +97,7 @@ _HOMES = {
     "check_approximation": "sampling.approximations",
     "compare": "diagnostics.comparison",
     "coreset_of": "one_call",
-    "merge": "merging",
+    "merge": "updates.new_rows",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
     "plot_history": "results.plots",

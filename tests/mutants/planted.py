@@ -291,18 +291,17 @@ PLANTED = [
         ("first=first, start=self._state.n_rows", "first=first"),
     ),
     *plant(
-        "merging.py",
-        ('parts[1].kept["position"] + n_rows[0]', 'parts[1].kept["position"] + 50_000'),
-        ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
-    ),
-    *plant(
         "potentials/sameness.py",
         ("return None if same.all()", "return None if same.any()"),
         ("return bool(_close(", "return True or bool(_close("),
     ),
     *plant(
+        "updates/reductions.py",
+        ('self.kept["position"] + n_rows', 'self.kept["position"] + 50_000'),
+        ('base_weights=self.kept["weight"]', 'base_weights=self.kept["base_weight"]'),
+    ),
+    *plant(
         "updates/new_rows.py",
-        ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
         ("start=part.n_rows,", "start=50_000,"),
         ("round(new.total_weight)", "new.n_rows"),
     ),
@@ -312,7 +311,7 @@ PLANTED = [
         ("modes=modes if form", "modes=None if form"),
     ),
     *plant(
-        "updates/regions.py",
+        "updates/coverage.py",
         ("return not (root <= 1 and shift <= 1)", "return False"),
         ("2 * float(here - there)", "2 * float(there - here)"),
     ),

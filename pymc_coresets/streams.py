@@ -1,11 +1,9 @@
 """Rows that come chunk by chunk and are seen once: a coreset of all of them at any time."""
 
 import json
-import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,9 +41,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template import Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
-from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.memory import InMemoryRows, collapse_rows
 from pymc_coresets.rows.passes import AbsentRows, Look
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -60,13 +56,12 @@ from pymc_coresets.storage import (
     write_netcdf,
 )
 from pymc_coresets.updates.coverage import Coverage
-from pymc_coresets.updates.growth import WIDENING, Growth, StreamOptions, StreamState
+from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
+from pymc_coresets.updates.new_rows import KnownRows
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
-_COMPARED = 2_000  # rows of chunks that may be the same
-_UNLIKELY = 1e-6  # chance that a chunk is said to come again which does not
 _WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
 _DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
 _GONE = (
@@ -199,23 +194,24 @@ class CoresetStream:
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
-        options = StreamOptions(
+        self._seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
+        self._begin(
+            loglik,
             size=n_chosen,
             tolerance=float(tolerance),
             n_draws=_default_draws(n_dims, n_chosen) if draws is None else int(draws),
             growth=float(epoch_growth),
             key=random_key(rng),
-            seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
-        refuse_impossible_rows(_in_memory(loglik), Unconstrained(model))
-        self._begin(loglik, options)
-        self._state = self._growth.first(loglik.source)
+        refuse_impossible_rows(loglik, Unconstrained(model))
+        self._state = self._growth.first(loglik)
 
-    def _begin(self, loglik: LogLikelihood, options: StreamOptions) -> None:
+    def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
         template = loglik.reading(AbsentRows(0, 0.0, _GONE))
         _ = template.kernel  # so that all chunks share what is compiled
-        self._growth, self._codes = Growth(template, options), CodeCheck(template.observations)
+        self._growth = Growth(template=template, **options)
+        self._codes = CodeCheck(template.observations)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -261,24 +257,25 @@ class CoresetStream:
         >>> stream.n_rows, stream.total_weight
         (2000, 4000.0)
         """
-        number = self._state.n_chunks + 1
+        start, number = self._state.n_rows, self._state.n_chunks + 1
         try:
-            rows, first = self._examined(_rows_given(chunk, weights))
-            grown = self._growth.add(self._state, rows)
+            rows = self._examined(_rows_given(chunk, weights))
+            grown = self._growth.add(self._state, replace(rows, start=start))
         except (InvalidDataError, UnsupportedModelError) as error:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
-        fingerprint = _fingerprint(first)
-        if fingerprint == self._state.last_chunk and _is_unlikely(rows):
+        loglik = self._growth.template.reading(rows)
+        if KnownRows(*self._state.last_chunk).begins(loglik):
             warn_user(
-                f"Chunk {number} of the stream has the same rows as the one before: they count "
-                "twice now. If it was given twice by mistake, read the stream again from a file "
-                "of before, and go on without it."
+                f"Chunk {number} of the stream begins with the same rows as the one before: they "
+                "count twice now. If that is a mistake, read the stream again from a file of "
+                "before, and go on without them."
             )
-        self._state = replace(grown, n_chunks=number, last_chunk=fingerprint)
+        known = KnownRows.spread(loglik, start)
+        self._state = replace(grown, n_chunks=number, last_chunk=known)
 
-    def _examined(self, source: RowSource) -> tuple[StreamedRows, FirstReading]:
+    def _examined(self, source: RowSource) -> StreamedRows:
         """Return the rows of a chunk, once the model is known to be able to use them."""
         observations = self._growth.template.observations
         types = {row.name: row.values.dtype for row in observations.rows}
@@ -293,7 +290,7 @@ class CoresetStream:
         first, _ = rows.examine()
         first.require_usable()
         self._codes.require_scanned(rows, first)
-        return replace(rows, first=first, start=self._state.n_rows), first
+        return replace(rows, first=first)
 
     @property
     def n_rows(self) -> int:
@@ -358,17 +355,17 @@ class CoresetStream:
         >>> coreset.history.attrs["n_epochs"], coreset.objective < 0.01
         (1, True)
         """
-        state, options = self._state, self._growth.options
-        solution = self._growth.choose(state)
+        state, growth = self._state, self._growth
+        solution = growth.choose(state)
         objective = solution.objective + state.inherited_objective
-        if not objective <= max(_NOTICEABLE, options.tolerance):
+        if not objective <= max(_NOTICEABLE, growth.tolerance):
             warn_user(
                 f"The coreset is {objective:.3g} nats from the rows of the stream at its "
-                f"draws: allow a larger size than {options.size}, or more draws than "
-                f"{options.n_draws}, or begin with a larger pilot."
+                f"draws: allow a larger size than {growth.size}, or more draws than "
+                f"{growth.n_draws}, or begin with a larger pilot."
             )
         gone = AbsentRows(state.n_rows, state.total_weight, _GONE)
-        loglik, found = self._growth.template.reading(gone), state.coverage
+        loglik, found = growth.template.reading(gone), state.coverage
         figures = {
             "n_chunks": state.n_chunks,
             "n_epochs": self.n_epochs,
@@ -390,7 +387,7 @@ class CoresetStream:
             n_distinct=state.n_rows,
             method="stream",
             weighting="the last epoch's draws" if self.n_epochs > 1 else "the pilot's posterior",
-            random_seed=options.seed,
+            random_seed=self._seed,
             history=history_dataset(solution.history, figures),
             settings=self._settings,
             loglikelihood=loglik,
@@ -448,7 +445,7 @@ class CoresetStream:
         )
         tree[_CANDIDATES].attrs |= {
             "norm_total": seen.norm_total,
-            "options": json.dumps(asdict(self._growth.options)),
+            "options": json.dumps(self._growth.options),
             "numbers": json.dumps(numbers),
         }
         write_netcdf(tree, path)
@@ -508,7 +505,8 @@ class CoresetStream:
                 "under these: give the model that the stream was begun with."
             )
         self._settings = found["settings"]
-        self._begin(found["loglikelihood"], StreamOptions(**json.loads(kept.attrs["options"])))
+        self._seed = found["random_seed"]
+        self._begin(found["loglikelihood"], **json.loads(kept.attrs["options"]))
         template, numbers = self._growth.template, json.loads(kept.attrs["numbers"])
         values = {str(name): array.to_numpy() for name, array in draws.data_vars.items()}
         self._state = StreamState(
@@ -524,12 +522,12 @@ class CoresetStream:
         )
 
     def __repr__(self) -> str:
-        state, options = self._state, self._growth.options
+        state, growth = self._state, self._growth
         n_candidates = len(state.seen.candidates)
         facts = {
             "rows": f"{state.n_rows:,} in the pilot and {state.n_chunks:,} chunks",
-            "candidates": f"{n_candidates:,} for a coreset of {options.size:,} at most",
-            "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
+            "candidates": f"{n_candidates:,} for a coreset of {growth.size:,} at most",
+            "draws": f"{growth.n_draws:,}, epoch {self.n_epochs}",
         }
         return as_text("CoresetStream", facts)
 
@@ -548,23 +546,3 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
             "open_rows(..., weight=...)."
         )
     return open_rows({**chunk, _WEIGHTS: np.asarray(weights)}, weight=_WEIGHTS)
-
-
-def _in_memory(loglik: LogLikelihood) -> LogLikelihood:
-    rows = loglik.all_rows
-    place = loglik.source.place
-    held = InMemoryRows(rows.arrays, rows.base_weights, rows.positions, place=place)
-    return loglik.reading(held)
-
-
-def _fingerprint(first: FirstReading) -> str:
-    """Tell chunks apart by their columns and base weights."""
-    pieces = [(sorted(each.prints.items()), each.total_weight) for each in first.chunks.values()]
-    return blake2b(repr(pieces).encode(), digest_size=8).hexdigest()
-
-
-def _is_unlikely(rows: StreamedRows) -> bool:
-    """Whether rows like these, drawn at random, would hardly be the same again."""
-    some = next(rows.blocks(_COMPARED))
-    _, counts = collapse_rows(some.arrays, len(some))
-    return bool(counts @ np.log(counts / counts.sum()) < math.log(_UNLIKELY))

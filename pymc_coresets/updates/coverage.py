@@ -229,7 +229,8 @@ def moved_from(
     Returns
     -------
     Distance
-        None where nothing was measured of any; not known where a posterior cannot be sampled.
+        As if they had not moved any where nothing was measured of them; not known where a
+        posterior cannot be sampled.
 
     Warns
     -----

@@ -1,6 +1,7 @@
 """How a stream grows: exact sums at the draws of an epoch, rows to choose from, new epochs."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.updates.coverage import Coverage
+from pymc_coresets.updates.new_rows import KnownRows
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
@@ -28,34 +30,6 @@ _BLOCK_ROWS = 2**17
 
 _OUTGROWN = "there are many more rows than at the beginning of the epoch before"
 _DRIFT = "the posterior left the draws of the epoch before"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamOptions:
-    """What does not change along a stream.
-
-    Parameters
-    ----------
-    size : int
-        Largest number of weights.
-    tolerance : float
-        In nats, see `pursue`.
-    n_draws : int
-        Draws of an epoch.
-    growth : float
-        Number of rows, over that of the draws' posterior, at which an epoch ends.
-    key : int
-        Of all random numbers.
-    seed : int, optional
-        What the key was drawn with, if that was a number.
-    """
-
-    size: int
-    tolerance: float
-    n_draws: int
-    growth: float
-    key: int
-    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,8 +55,8 @@ class StreamState:
         weight of these rows: the sum over all epochs.
     epochs : tuple of str
         Where each epoch began, and why.
-    last_chunk : str
-        Fingerprint of the last chunk.
+    last_chunk : sequence
+        What is known of its rows, see `KnownRows`.
     draws : Draws
         At which all rows of the epoch are compared.
     origin : ndarray of shape (n_draws,)
@@ -100,7 +74,7 @@ class StreamState:
     scale: float
     inherited: float
     epochs: tuple[str, ...]
-    last_chunk: str
+    last_chunk: Sequence[Any]
     draws: Draws
     origin: Vector
     seen: Look
@@ -178,7 +152,7 @@ class Priorities:
         return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Growth:
     """Turns one state of a stream into the next; a pure function of state and rows.
 
@@ -186,15 +160,33 @@ class Growth:
     ----------
     template : LogLikelihood
         Of a model with a template of the rows.
-    options : StreamOptions
+    size : int
+        Largest number of weights.
+    tolerance : float
+        In nats, see `pursue`.
+    n_draws : int
+        Draws of an epoch.
+    growth : float
+        Number of rows, over that of the draws' posterior, at which an epoch ends.
+    key : int
+        Of all random numbers.
     """
 
     template: LogLikelihood
-    options: StreamOptions
+    size: int
+    tolerance: float
+    n_draws: int
+    growth: float
+    key: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All but the template."""
+        return {name: value for name, value in vars(self).items() if name != "template"}
 
     # -- states --------------------------------------------------------------------------------
 
-    def first(self, pilot: RowBlocks) -> StreamState:
+    def first(self, pilot: LogLikelihood) -> StreamState:
         """Draw from the posterior of the pilot, and begin with its rows.
 
         Raises
@@ -202,11 +194,11 @@ class Growth:
         SamplingError
             If that posterior cannot be sampled.
         """
-        rows = _weighted(Rows.joined(list(pilot.blocks(pilot.n_rows))))
+        rows = _weighted(pilot.all_rows)
         draws = self._drawn(rows, rows.base_weights, before=0)
-        probe = InMemoryRows.of(rows).scan(_PROBED_ROWS, key=self.options.key)
+        probe = InMemoryRows.of(rows).scan(_PROBED_ROWS, key=self.key)
         lengths = self.template.matrix(draws, probe.rows).std(axis=1)
-        nothing = np.zeros(self.options.n_draws)
+        nothing = np.zeros(self.n_draws)
         unseen = StreamState(
             n_rows=0,
             total_weight=0.0,
@@ -216,12 +208,12 @@ class Growth:
             scale=float(probe.weights @ lengths) / len(rows),
             inherited=0.0,
             epochs=("from row 0: the pilot",),
-            last_chunk="",
+            last_chunk=KnownRows.spread(pilot, 0),
             draws=draws,
             origin=nothing,
             seen=Look.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
         )
-        state = self._seen(unseen, rows, pilot)
+        state = self._seen(unseen, rows, pilot.source)
         return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)
 
     def add(self, state: StreamState, source: RowBlocks) -> StreamState:
@@ -255,8 +247,8 @@ class Growth:
         selection = pursue(
             self.template.matrix(state.draws, candidates),
             state.seen,
-            factor * self.options.size,
-            tolerance=self.options.tolerance,
+            factor * self.size,
+            tolerance=self.tolerance,
             rng=self._rng(state.n_rows, 1),
             weights=smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None,
         )
@@ -266,7 +258,7 @@ class Growth:
 
     def _room(self, state: StreamState) -> float:
         """What the weights of further rows of the epoch may sum to."""
-        return self.options.growth * state.mass - state.total_weight
+        return self.growth * state.mass - state.total_weight
 
     def _looked(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
         grown = self._seen(state, rows, source)
@@ -284,12 +276,12 @@ class Growth:
         return self._seen(begun, rows, source)
 
     def _seen(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
-        n_kept = candidates_to_keep(self.template.n_dims, self.options.size, self.options.n_draws)
+        n_kept = candidates_to_keep(self.template.n_dims, self.size, self.n_draws)
         keys = state.seen.keys
         rule = Priorities(
             n_candidates=n_kept,
             scale=state.scale,
-            key=self.options.key,
+            key=self.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
         part = self.template.reading(InMemoryRows.of(rows)).look_for(state.draws, rule)
@@ -337,10 +329,10 @@ class Growth:
     def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
         # A sampler of its own: what another one has learned would not be known after a restart.
         sampler = CoresetSampler(self.template.reading(InMemoryRows(rows.arrays, weights)))
-        return sampler.draw(rows, weights, self.options.n_draws, rng=self._rng(before, 0))
+        return sampler.draw(rows, weights, self.n_draws, rng=self._rng(before, 0))
 
     def _rng(self, n_rows: int, purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self.options.key, n_rows, purpose])
+        return np.random.default_rng([self.key, n_rows, purpose])
 
 
 def _weighted(rows: Rows) -> Rows:

@@ -23,7 +23,11 @@ from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset
+from pymc_coresets.potentials.kept_rows import (
+    columns_of_dataset,
+    kept_dataset,
+    rows_of_dataset,
+)
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -148,7 +152,8 @@ def extend[C: WeightedRows](
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = None if size is None else whole_number("size", size, least=1)
     part = CoresetPart.of(coreset)
-    wanted = replace(part.wanted, rows=rows, executor=executor)
+    backend = part.template.backend or "numba"
+    wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor, backend=backend)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     remedy = "Give the new rows to the same model; with_model() changes the priors of a coreset."
     part.require_same_model(new, rng.spawn(1)[0], remedy)
@@ -164,15 +169,13 @@ def extend[C: WeightedRows](
     old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
-    some = new.source.at(_spread(new.n_rows))
-    where, n_rows = some.positions.tolist(), part.n_rows + new.n_rows
-    known = [*known, KnownRows(part.n_rows, n_rows, where, _digest(new, some))]
+    known = [*known, KnownRows.spread(new, part.n_rows)]
     told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
     longer = replace(
         coreset,
         **decided_by(solution),
         n_observations=coreset.n_observations + n_new,
-        n_distinct=n_rows,
+        n_distinct=part.n_rows + new.n_rows,
         method="extend",
         weighting=chosen.draws_from,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
@@ -405,6 +408,16 @@ class KnownRows(NamedTuple):
     where: list[int]
     digest: str
 
+    @classmethod
+    def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
+        """Note some of a construction's rows, numbered from its first one."""
+        return cls(start, stop, rows.positions.tolist(), _digest(loglik, rows))
+
+    @classmethod
+    def spread(cls, new: LogLikelihood, start: int) -> Self:
+        """Note rows from all over new ones, which come after those before `start`."""
+        return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
+
     def begins(self, new: LogLikelihood) -> bool:
         """Whether new rows begin with these, where equal ones are unlikely to be found."""
         n_rows, where = self.stop - self.start, np.array(self.where, dtype=np.int64)
@@ -429,10 +442,9 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart, start: int = 0) -> lis
     if _KNOWN in coreset.history.attrs:
         known = [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
     else:
-        rows = part.rows_in(part.template)
-        rows = rows.take(_spread(len(rows)))
-        digest = _digest(part.template, rows)
-        known = [KnownRows(0, part.n_rows, rows.positions.tolist(), digest)]
+        rows = rows_of_dataset(part.template.observations, part.kept)
+        some = rows.take(_spread(len(rows)))
+        known = [KnownRows.of(part.template, some, 0, part.n_rows)]
     return [one._replace(start=one.start + start, stop=one.stop + start) for one in known]
 
 
@@ -457,7 +469,7 @@ def _spread(n_rows: int) -> NDArray[np.int64]:
 
 
 def _digest(loglik: LogLikelihood, rows: Rows) -> str:
-    digest = blake2b(digest_size=16)
+    digest = blake2b(rows.base_weights.astype(np.float64).tobytes(), digest_size=16)
     for name, array in sorted(loglik.observations.by_name(rows).items()):
         digest.update(f"{name} {array.shape}".encode())
         digest.update(array.astype(np.float64).tobytes())
@@ -468,7 +480,7 @@ def _n_equal(rows: Rows, one: Rows) -> int:
     """Count rows that have the same data as one."""
     same = np.ones(len(rows), dtype=bool)
     for array, value in zip(rows.arrays, one.arrays, strict=True):
-        same &= (array == value).reshape(len(rows), -1).all(axis=1)
+        same &= (array == value).all(axis=tuple(range(1, array.ndim)))
     return int(same.sum())
 
 

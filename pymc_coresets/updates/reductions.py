@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 from scipy import sparse
 from scipy.linalg import LinAlgError
@@ -61,8 +60,6 @@ class CoresetPart:
         As `kept_dataset` makes it.
     n_rows : int
         Rows that it stands for: positions are below it.
-    wanted : RowsToRead
-        How its observations are found, and who evaluates them.
     quadratic : Quadratic, optional
         What stands for its rows besides, by the parameters of the template.
     """
@@ -70,7 +67,6 @@ class CoresetPart:
     template: LogLikelihood
     kept: xr.Dataset
     n_rows: int
-    wanted: RowsToRead
     quadratic: Quadratic | None = None
 
     @classmethod
@@ -84,20 +80,20 @@ class CoresetPart:
         UnsupportedModelError
             If its rows are not data of the model, or are cells of several dims.
         """
-        loglik, settings = required_likelihood(coreset), coreset.settings
-        held, quadratic = loglik.observations, coreset.quadratic
+        loglik, quadratic = required_likelihood(coreset), coreset.quadratic
+        held = loglik.observations
         _require_rows(coreset, held)
-        wanted = RowsToRead(**settings, backend=loglik.backend or "numba")
         template, kept, n_rows = loglik, coreset.data, coreset.n_distinct
         if kept is None:
-            columns = held_columns(held.model, held.n_obs)
-            columns = {name: values[0] for name, values in columns.items()}
+            values = settable_data(held.model)
+            columns = {n: v[0] for n, v in values.items() if v.shape[:1] == (held.n_obs,)}
+            wanted = RowsToRead(**coreset.settings, backend=loglik.backend or "numba")
             template, n_rows = template_of_rows(held.model, columns, wanted), held.n_obs
             rows = template.in_memory.at(coreset.indices)
             kept = kept_dataset(template, rows, coreset.weights)
             if quadratic is not None:
                 quadratic = carried_over(quadratic, held, template.observations)
-        return cls(template=template, kept=kept, n_rows=n_rows, wanted=wanted, quadratic=quadratic)
+        return cls(template=template, kept=kept, n_rows=n_rows, quadratic=quadratic)
 
     def rows_in(self, loglik: LogLikelihood) -> Rows:
         """Return the rows for a model of the same columns, with their weights as base weights."""
@@ -156,11 +152,6 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
         )
     if coreset.data is None:
         refuse_unweighted(observations)
-
-
-def held_columns(model: pm.Model, n_rows: int) -> dict[str, np.ndarray]:
-    """Return what the data containers of a model hold along its rows."""
-    return {n: v for n, v in settable_data(model).items() if v.shape[:1] == (n_rows,)}
 
 
 def asked_reduction(

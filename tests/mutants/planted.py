@@ -270,7 +270,7 @@ PLANTED = [
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
         ("(scores > 0) & (keys <= self.limit)", "keys <= self.limit / 2"),
         ("n_rows=int(rows.positions[-1]) + 1", "n_rows=state.n_rows + len(rows)"),
-        ("self.options.growth * state.mass", "self.options.growth * state.n_rows"),
+        ("self.growth * state.mass", "self.growth * state.n_rows"),
         ("total=weights @ loglik", "total=loglik.sum(axis=0)"),
         ("if not found.drifted:", "if True:"),
         ("origin=masses / widening @ _centred", "origin=weights.mean() * masses @ _centred"),
@@ -288,7 +288,7 @@ PLANTED = [
     ),
     *plant(
         "streams.py",
-        ("first=first, start=self._state.n_rows", "first=first"),
+        ("replace(rows, start=start)", "rows"),
     ),
     *plant(
         "potentials/sameness.py",

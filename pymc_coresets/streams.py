@@ -266,13 +266,13 @@ class CoresetStream:
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
         loglik = self._growth.template.reading(rows)
-        if KnownRows(*self._state.last_chunk).begins(loglik):
+        known, last = KnownRows.spread(loglik, start), KnownRows(*self._state.last_chunk)
+        if known.digest == last.digest and last.begins(loglik):
             warn_user(
-                f"Chunk {number} of the stream begins with the same rows as the one before: they "
-                "count twice now. If that is a mistake, read the stream again from a file of "
-                "before, and go on without them."
+                f"Chunk {number} of the stream has the same rows as the one before: they count "
+                "twice now. If that is a mistake, read the stream again from a file of before, and "
+                "go on without it."
             )
-        known = KnownRows.spread(loglik, start)
         self._state = replace(grown, n_chunks=number, last_chunk=known)
 
     def _examined(self, source: RowSource) -> StreamedRows:

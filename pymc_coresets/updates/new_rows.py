@@ -299,13 +299,10 @@ def merge[C: WeightedRows](
     rows = [part.rows_in(template) for part in (one, other)]
     union = Rows.joined(rows)
     quadratics = [one.quadratic, _written_as(one, other, rng.spawn(1)[0])]
-    added = [each for each in quadratics if each is not None]
-    quadratic = added[0].plus(added[1]) if len(added) > 1 else added[0] if added else None
+    quadratic, all_serve = _sum_of(*quadratics)
     if size is None:
         enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
         size = len(union) if beside else enough
-    # The prior outweighs what is convex in either quadratic; where both are, it may not.
-    all_serve = len(added) < 2 or is_concave(added[0].plus(added[1]))
     solution, figures = reduced(
         template,
         InMemoryRows.of(union),
@@ -315,21 +312,13 @@ def merge[C: WeightedRows](
         quadratic=quadratic,
         all_serve=all_serve,
     )
-    posteriors = [
-        WeightedPosterior(template, own, own.base_weights, each)
-        for own, each in zip(rows, quadratics, strict=True)
+    measured = [
+        (coreset, WeightedPosterior(template, own, own.base_weights, each))
+        for coreset, own, each in zip(coresets, rows, quadratics, strict=True)
     ]
-    apart = moved_from(list(zip(coresets, posteriors, strict=True)), solution, rng=rng).is_far
+    apart = moved_from(measured, solution, rng=rng).is_far
     n_observations = first.n_observations + second.n_observations
-    lacking = [each.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0) for each in coresets]
-    known = {
-        _KNOWN: json.dumps(
-            [*_known_rows(first, one), *_known_rows(second, theirs, start=one.n_rows)]
-        ),
-        _LEAVES: sum(int(each.history.attrs.get(_LEAVES, 1)) for each in coresets),
-        _LEVELS: 1 + max(int(each.history.attrs.get(_LEVELS, 0)) for each in coresets),
-        OBJECTIVE_OF_PARTS: sum(each.objective for each in coresets) + sum(map(float, lacking)),
-    }
+    known = [*_known_rows(first, one), *_known_rows(second, theirs, start=one.n_rows)]
     return replace(
         first,
         indices=solution.rows.positions,
@@ -341,7 +330,7 @@ def merge[C: WeightedRows](
         status=_APART if apart else solution.status.value,
         objective=math.nan if apart else solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(solution.history, known | figures),
+        history=history_dataset(solution.history, _merged(coresets, known) | figures),
         loglikelihood=template.reading(AbsentRows(n_rows, float(n_observations), _GONE)),
         data=together.isel(row=union.where(solution.rows.positions)).assign(
             weight=("row", solution.weights)
@@ -385,6 +374,29 @@ def _written_as(one: CoresetPart, other: CoresetPart, rng: np.random.Generator) 
     coefficients = Coefficients(first.names, first.graph, one.template.observations)
     points = points_of(one.template, rng)
     return written_in(coefficients, second, other.template.observations, points)
+
+
+def _sum_of(one: Quadratic | None, other: Quadratic | None) -> tuple[Quadratic | None, bool]:
+    """Add up quadratics, and say whether all rows may stay beside them, however few they are.
+
+    The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
+    """
+    if one is None or other is None:
+        return (other if one is None else one), True
+    both = one.plus(other)
+    return both, is_concave(both)
+
+
+def _merged(coresets: Sequence[WeightedRows], known: "Sequence[KnownRows]") -> dict[str, Any]:
+    """Say what was merged, as attributes of a history."""
+    attrs = [each.history.attrs for each in coresets]
+    lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]
+    return {
+        _KNOWN: json.dumps(known),
+        _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
+        _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
+        OBJECTIVE_OF_PARTS: sum(each.objective for each in coresets) + sum(lacking),
+    }
 
 
 # -- rows that come again --------------------------------------------------------------------------

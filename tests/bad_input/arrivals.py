@@ -1,6 +1,9 @@
 """Calls of streams with chunks and options that cannot be used, and merging of other things."""
 
-from functools import partial
+import atexit
+import shutil
+import tempfile
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +93,19 @@ def updates(draw: st.DrawFn) -> Call:
     return Call(run=run, given=given, names=names, refused=True, model=stage.template())
 
 
+@cache
+def _folder() -> Path:
+    """A folder of this module's own, beside the one where no file may be left behind."""
+    path = Path(tempfile.mkdtemp(prefix="bad_streams_"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    stage.stream().to_netcdf(path / "stream.nc")
+    return path
+
+
 def _altered(draw: st.DrawFn, folder: Path) -> Path:
     """Change an attribute or a variable of an intact file, drop a group, or cut it off."""
     path = folder / "odd.nc"
-    stage.stream().to_netcdf(path)
+    shutil.copy(folder / "stream.nc", path)
     groups = read_netcdf(path)
     name = draw(st.sampled_from(["stream_draws", "stream_candidates"]))
     odd = draw(st.sampled_from(["", "x", "[]", "{}", "[1]"]))
@@ -116,16 +128,17 @@ def _altered(draw: st.DrawFn, folder: Path) -> Path:
 @st.composite
 def restored(draw: st.DrawFn) -> Call:
     """Models and files that are none, or do not belong together."""
-    folder = Path(stage.folder())
+    folder = _folder()
     model, path = stage.template(), folder / "stream.nc"
     what = draw(st.sampled_from(["model", "path", "contents"]))
     if what == "contents":
         path = _altered(draw, folder)
     elif what == "model":
-        stage.stream().to_netcdf(path)
         model = draw(st.sampled_from([v for v in POOL if v is not None] + [stage.model()]))
     else:
-        path = draw(st.sampled_from([folder / "coreset.nc", folder, folder / "nothing.nc", 1.5]))
+        path = draw(
+            st.sampled_from([stage.folder() / "coreset.nc", folder, folder / "nothing.nc", 1.5])
+        )
     given = {"model": model, "path": path}
     names = ("model", "path", "file", "draws", "template", "cannot be read")
     return Call(

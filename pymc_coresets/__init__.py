@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from pymc_coresets.sampling.weighting import Laplace as Laplace
     from pymc_coresets.sampling.weighting import Prior as Prior
     from pymc_coresets.sampling.weighting import Subsample as Subsample
-    from pymc_coresets.streams.coverage import Coverage as Coverage
-    from pymc_coresets.streams.merging import merge as merge
-    from pymc_coresets.streams.stream import CoresetStream as CoresetStream
+    from pymc_coresets.streams import CoresetStream as CoresetStream
+    from pymc_coresets.updates.coverage import Coverage as Coverage
     from pymc_coresets.updates.new_rows import Ancestry as Ancestry
+    from pymc_coresets.updates.new_rows import merge as merge
 
 __version__ = version("pymc-coresets")
 
@@ -66,9 +66,9 @@ _HOMES = {
     "ControlVariates": "glm.control_variates.method",
     "Coreset": "coreset",
     "CoresetError": "exceptions",
-    "CoresetStream": "streams.stream",
+    "CoresetStream": "streams",
     "CoresetWarning": "exceptions",
-    "Coverage": "streams.coverage",
+    "Coverage": "updates.coverage",
     "Exact": "methods.exact",
     "FrankWolfe": "methods.frank_wolfe",
     "GaussianApproximation": "sampling.approximations",
@@ -97,7 +97,7 @@ _HOMES = {
     "check_approximation": "sampling.approximations",
     "compare": "diagnostics.comparison",
     "coreset_of": "one_call",
-    "merge": "streams.merging",
+    "merge": "updates.new_rows",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
     "plot_history": "results.plots",

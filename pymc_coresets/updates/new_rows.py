@@ -1,58 +1,73 @@
-"""A coreset of the rows of another one, and of new rows; and the errors of such steps."""
+"""A coreset of the rows of another one and of further rows, and the errors of such steps."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
 
 from pymc_coresets.advice import decided_by
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display.report import as_text
-from pymc_coresets.exceptions import InvalidDataError, warn_user
-from pymc_coresets.glm.control_variates.interfaces import carried_over
+from pymc_coresets.exceptions import InvalidOptionError, warn_user
+from pymc_coresets.glm.control_variates.interfaces import Coefficients, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import (
+    columns_of_dataset,
+    kept_dataset,
+    rows_of_dataset,
+)
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
     likelihood_of_rows,
     template_of_rows,
 )
-from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
+from pymc_coresets.potentials.sameness import points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.updates.coreset_parts import (
-    KNOWN,
-    CoresetPart,
-    KnownRows,
-    known_before,
-    noted,
-    warn_of_known_rows,
-)
-from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
-from pymc_coresets.updates.regions import Distance, farthest_of
+from pymc_coresets.updates.coverage import Distance, moved_from
+from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, is_concave, reduced
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
+_KNOWN = "known_rows"  # some of those that each construction read
 _METHODS = (RiemannianPursuit, ControlVariates)
 _WITHIN = 2 * TOLERANCE  # symmetrised
 #: Attribute of a history: what the coresets that went into this one lacked, in nats.
 OBJECTIVE_OF_PARTS = "objective_of_parts"
+
+_APART = "The coresets disagree: what either lacks at the posterior of both is not known."
+_LEVELS, _LEAVES = "merge_levels", "merged_coresets"
+_GONE = (
+    "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
+    "but this needs all of them. Store it, and read it with Coreset.from_netcdf(path, model, "
+    "rows=...), where rows has those of the first coreset and, after them, those of the second."
+)
+
+_MOST_KNOWN, _NEIGHBOURS = 20, 2_000  # rows
+_UNLIKELY = 1e-6  # chance that rows are said to have come before which did not
 
 
 def extend[C: WeightedRows](
@@ -137,30 +152,25 @@ def extend[C: WeightedRows](
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = None if size is None else whole_number("size", size, least=1)
     part = CoresetPart.of(coreset)
-    wanted = replace(part.wanted, rows=rows, executor=executor)
+    backend = part.template.backend or "numba"
+    wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor, backend=backend)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
-    _require_same_model(part, new, rng.spawn(1)[0])
-    known = known_before(part, coreset.history.attrs)
-    warn_of_known_rows(known, new)
-    source, earlier = _extended(part, new), part.quadratic
-    if earlier is not None:
-        earlier = carried_over(earlier, part.template.observations, new.observations)
+    remedy = "Give the new rows to the same model; with_model() changes the priors of a coreset."
+    part.require_same_model(new, rng.spawn(1)[0], remedy)
+    source, earlier = _extended(part, new), part.quadratic_in(new)
+    known = _known_rows(coreset, part)
+    _warn_of_known_rows(known, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
-    counts: dict[str, Any] = {}
-    if source.n_rows <= limit:
-        solution = all_of(source.in_memory, earlier)
-    else:
-        with Reporter(show=show) as report:
-            solution, counts = reduced(
-                new, source, limit, chosen, rng, quadratic=earlier, report=report
-            )
+    with Reporter(show=show) as report:
+        solution, counts = reduced(
+            new, source, limit, chosen, rng, quadratic=earlier, report=report
+        )
     loglik, n_new = new.reading(source), round(new.total_weight)
-    added = KnownRows.spread(new, part.n_rows)
+    old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    if math.isfinite(coreset.objective):
-        old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
-        before = before.moved_by(_distance(old, coreset.proposal, solution, rng))
-    ancestry = before.extended(n_new, solution.objective)
+    before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
+    known = [*known, KnownRows.spread(new, part.n_rows)]
+    told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
     longer = replace(
         coreset,
         **decided_by(solution),
@@ -169,9 +179,7 @@ def extend[C: WeightedRows](
         method="extend",
         weighting=chosen.draws_from,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(
-            solution.history, ancestry.attrs | {KNOWN: noted([*known, added])} | counts
-        ),
+        history=history_dataset(solution.history, told | counts),
         loglikelihood=loglik,
         data=kept_dataset(loglik, solution.rows, solution.weights),
         built_from=None,
@@ -183,22 +191,158 @@ def extend[C: WeightedRows](
     return replace(longer, certificate=replace(longer.certificate, caveat=caveat_of(longer)))
 
 
-def _distance(
-    old: WeightedPosterior,
-    known: Proposal[Draws] | None,
-    new: Solution,
-    rng: np.random.Generator,
-) -> Distance:
-    """Return how far new rows move the posterior of a coreset, and warn where that is far."""
-    posterior = replace(old, rows=new.rows, weights=new.weights, quadratic=new.quadratic)
-    found = farthest_of([(old, known)], posterior, new.proposal, rng=rng)
-    if found.is_far:
-        warn_user(
-            f"The new rows move the posterior by {found.words}. The coreset stands for the old "
-            "rows near where it was made: how far it is off is not known, and check() cannot tell. "
-            "Build a coreset of all rows."
-        )
-    return found
+def merge[C: WeightedRows](
+    first: C,
+    second: C,
+    *,
+    size: int | None = None,
+    method: str | RiemannianPursuit | Sensitivity | ControlVariates = "auto",
+    random_seed: int | np.random.Generator | None = None,
+) -> C:
+    """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.
+
+    Use it where shards of the data were summarised apart and are out of reach, and for trees of
+    coresets.  The union of the two is as good as they are, and their quadratics add up; each
+    reduction adds an error of its own, and there are log2(B) of them above B leaves.  Where all
+    rows can be compared at the same draws, `CoresetStream` loses nothing of that kind, and costs
+    less.
+
+    Parameters
+    ----------
+    first, second : Coreset
+        Of the same model: with ``rows=...``, from a `CoresetStream`, from `merge`, or of models
+        that hold all their rows in `pm.Data` containers.
+    size : int, optional
+        Largest number of weighted rows; by default that of the larger of the two, or what a
+        quadratic log-posterior takes, if that is more.  Where either has a quadratic, the union is
+        kept by default, however large it is.
+    method : {"auto", "sensitivity", "control_variates"} or option object
+        How the union is reduced: by `RiemannianPursuit` to the posterior of the union; for logistic
+        regression by `Sensitivity`, at random with its guarantee; or by `ControlVariates`, which
+        is what "auto" means where either has a quadratic.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.
+
+    Returns
+    -------
+    Coreset
+        Its rows are numbered as if those of the second data set came after those of the first.
+        `objective` is the divergence from the posterior of the *union*; what the coresets lacked
+        is not in it: the attribute ``objective_of_parts`` of `history` holds the sum of theirs.
+        It is NaN where the coresets disagree.
+        ``merged_coresets`` counts the coresets that went into it, and ``merge_levels`` the
+        reductions in a row.
+
+    Raises
+    ------
+    InvalidDataError
+        If the coresets are of different models, or their quadratics in different coefficients.
+    InvalidOptionError
+        If an argument is no coreset, an option is out of range, or the method does not go with a
+        quadratic.
+    CoresetError
+        If a coreset was read without its model, its rows are not data of the model, or they are
+        cells of several dims.
+
+    Warns
+    -----
+    CoresetWarning
+        If something limits the coreset, as `build_coreset` does; or if the posterior of both lies
+        far from that of either, so that nothing is known of what the coresets lack there.
+
+    Notes
+    -----
+    If the log-likelihoods L1, L2 of two data sets are approximated with relative errors of at most
+    epsilon each, then L1 + L2 is by the sum of the approximations, since both have the same sign.
+    A reduction with relative error delta leaves ``(1 + epsilon)(1 + delta) - 1`` (Huggins et al.,
+    Section 3.4).
+
+    Two quadratics of the same coefficients are one about either center, and exactly their sum.
+    Where that is convex in some direction, the prior may not outweigh it, though it outweighs
+    either: then the union is reduced by control variates, whatever its size.
+
+    References
+    ----------
+    Huggins, Campbell and Broderick (2016), Coresets for Scalable Bayesian Logistic Regression.
+    https://doi.org/10.48550/arXiv.1605.06423
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset, merge, open_rows
+    >>> halves = [{"y": np.random.default_rng(i).normal(size=2_500)} for i in (1, 2)]
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", halves[0]["y"][:100])
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    ...     parts = [
+    ...         build_coreset(rows=open_rows(half), size=20, random_seed=1, progressbar=False)
+    ...         for half in halves
+    ...     ]
+    >>> both = merge(*parts, random_seed=1)
+    >>> both.n_observations, both.size <= 20
+    (5000, True)
+    """
+    rng, coresets = generator(random_seed), (first, second)
+    for name, part in {"first": first, "second": second}.items():
+        if not isinstance(part, WeightedRows):
+            raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
+    if size is not None:
+        size = whole_number("size", size, least=1)
+    beside = first.quadratic is not None or second.quadratic is not None
+    chosen = asked_reduction(method, (*_METHODS, Sensitivity), with_quadratic=beside)
+    one, theirs = CoresetPart.of(first), CoresetPart.of(second)
+    template, n_rows = one.template, one.n_rows + theirs.n_rows
+    if theirs.template.observations.model is not template.observations.model:
+        theirs.require_same_model(template, rng.spawn(1)[0], "Merge coresets of one model.")
+    other = theirs.after(one.n_rows)
+    together = xr.concat([one.kept, other.kept], dim="row", combine_attrs="drop_conflicts")
+    rows = [part.rows_in(template) for part in (one, other)]
+    union = Rows.joined(rows)
+    quadratics = [one.quadratic, _written_as(one, other, rng.spawn(1)[0])]
+    quadratic, all_serve = _sum_of(*quadratics)
+    if size is None:
+        enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
+        size = len(union) if beside else enough
+    solution, figures = reduced(
+        template,
+        InMemoryRows.of(union),
+        size,
+        chosen,
+        rng,
+        quadratic=quadratic,
+        all_serve=all_serve,
+    )
+    measured = [
+        (coreset, WeightedPosterior(template, own, own.base_weights, each))
+        for coreset, own, each in zip(coresets, rows, quadratics, strict=True)
+    ]
+    apart = moved_from(measured, solution, rng=rng).is_far
+    n_observations = first.n_observations + second.n_observations
+    known = [*_known_rows(first, one), *_known_rows(second, theirs, start=one.n_rows)]
+    return replace(
+        first,
+        indices=solution.rows.positions,
+        weights=solution.weights,
+        n_observations=n_observations,
+        n_distinct=n_rows,
+        method="merge",
+        weighting=chosen.draws_from,
+        status=_APART if apart else solution.status.value,
+        objective=math.nan if apart else solution.objective,
+        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
+        history=history_dataset(solution.history, _merged(coresets, known) | figures),
+        loglikelihood=template.reading(AbsentRows(n_rows, float(n_observations), _GONE)),
+        data=together.isel(row=union.where(solution.rows.positions)).assign(
+            weight=("row", solution.weights)
+        ),
+        quadratic=solution.quadratic,
+        built_from=None,
+        proposal=None,
+        certificate=None,
+        modes=None,
+        earlier=None,
+        progressbar=first.progressbar and second.progressbar,
+    )
 
 
 def _new_rows(
@@ -211,32 +355,148 @@ def _new_rows(
     return new
 
 
-def _require_same_model(part: CoresetPart, new: LogLikelihood, rng: np.random.Generator) -> None:
-    old = part.template
-    first = rows_of_dataset(old.observations, part.kept)
-    second = rows_of_dataset(new.observations, part.kept)  # which refuses other columns
-    if not same_priors(old, new, rng):
-        raise InvalidDataError(
-            "The model of the new rows has other priors than that of the coreset: give it the same "
-            "ones. with_model() changes the priors of a coreset."
-        )
-    if differing_row(old, new, points_of(old, rng), first, second) is not None:
-        raise InvalidDataError(
-            "The model of the new rows has another likelihood than that of the coreset: the rows "
-            "of the coreset have other log-likelihoods there."
-        )
-
-
 def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
-    kept, source = part.kept, new.source
-    old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
-    where = map(str, kept["where"].to_numpy())
+    old, source = part.rows_in(new), new.source
+    where = map(str, part.kept["where"].to_numpy())
     if not isinstance(source, StreamedRows):  # the model holds them
         arrays = new.observations.by_name(new.in_memory.all)
         source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
     moved = replace(source, start=part.n_rows, initial_sample=None)
     return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))
+
+
+def _written_as(one: CoresetPart, other: CoresetPart, rng: np.random.Generator) -> Quadratic | None:
+    """Return the quadratic of the other in the coefficients of the one, if that has any."""
+    first, second = one.quadratic, other.quadratic
+    if first is None or second is None:
+        return other.quadratic_in(one.template)
+    coefficients = Coefficients(first.names, first.graph, one.template.observations)
+    points = points_of(one.template, rng)
+    return written_in(coefficients, second, other.template.observations, points)
+
+
+def _sum_of(one: Quadratic | None, other: Quadratic | None) -> tuple[Quadratic | None, bool]:
+    """Add up quadratics, and say whether all rows may stay beside them, however few they are.
+
+    The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
+    """
+    if one is None or other is None:
+        return (other if one is None else one), True
+    both = one.plus(other)
+    return both, is_concave(both)
+
+
+def _merged(coresets: Sequence[WeightedRows], known: "Sequence[KnownRows]") -> dict[str, Any]:
+    """Say what was merged, as attributes of a history."""
+    attrs = [each.history.attrs for each in coresets]
+    lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]
+    return {
+        _KNOWN: json.dumps(known),
+        _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
+        _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
+        OBJECTIVE_OF_PARTS: sum(each.objective for each in coresets) + sum(lacking),
+    }
+
+
+# -- rows that come again --------------------------------------------------------------------------
+
+
+class KnownRows(NamedTuple):
+    """Some of the rows that a construction read.
+
+    Parameters
+    ----------
+    start, stop : int
+        Positions of its first row, and after its last.
+    where : list of int
+        Which of its rows these are.
+    digest : str
+        Of their data.
+    """
+
+    start: int
+    stop: int
+    where: list[int]
+    digest: str
+
+    @classmethod
+    def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
+        """Note some of a construction's rows, numbered from its first one."""
+        return cls(start, stop, rows.positions.tolist(), _digest(loglik, rows))
+
+    @classmethod
+    def spread(cls, new: LogLikelihood, start: int) -> Self:
+        """Note rows from all over new ones, which come after those before `start`."""
+        return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
+
+    def begins(self, new: LogLikelihood) -> bool:
+        """Whether new rows begin with these, where equal ones are unlikely to be found."""
+        n_rows, where = self.stop - self.start, np.array(self.where, dtype=np.int64)
+        if n_rows > new.n_rows:
+            return False
+        rows = new.source.at(where)
+        if _digest(new, rows) != self.digest:
+            return False
+        steps = np.arange(1, 1 + _NEIGHBOURS // len(where))
+        near = np.unique((where[:, None] + steps) % n_rows)
+        others = new.source.at(np.setdiff1d(near, where))
+        n_equal = sum(_n_equal(others, row) for row in rows.blocks(1))
+        share = (1 + n_equal) / (2 + len(rows) * len(others))
+        return len(rows) * math.log(share) < math.log(_UNLIKELY)
+
+
+def _known_rows(coreset: WeightedRows, part: CoresetPart, start: int = 0) -> list[KnownRows]:
+    """Return what is known of the rows of each construction, or of those that the first one kept.
+
+    With `start` for the position of the first row from now on.
+    """
+    if _KNOWN in coreset.history.attrs:
+        known = [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
+    else:
+        rows = rows_of_dataset(part.template.observations, part.kept)
+        some = rows.take(_spread(len(rows)))
+        known = [KnownRows.of(part.template, some, 0, part.n_rows)]
+    return [one._replace(start=one.start + start, stop=one.stop + start) for one in known]
+
+
+def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
+    """Warn where new rows begin with those that a construction read before.
+
+    Costs a reading of the chunks that hold twenty rows, for each construction.
+    """
+    for one in known:
+        if one.begins(new):
+            n_rows = one.stop - one.start
+            which = "New" if n_rows == new.n_rows else f"The first {n_rows:,} new"
+            warn_user(
+                f"{which} rows are rows {one.start:,} to {one.stop - 1:,} of those that the "
+                "coreset stands for already: they count twice now. Give only rows that are not "
+                "among these, or build a coreset of all of them."
+            )
+
+
+def _spread(n_rows: int) -> NDArray[np.int64]:
+    return np.linspace(0, n_rows - 1, min(n_rows, _MOST_KNOWN)).astype(np.int64)
+
+
+def _digest(loglik: LogLikelihood, rows: Rows) -> str:
+    digest = blake2b(rows.base_weights.astype(np.float64).tobytes(), digest_size=16)
+    for name, array in sorted(loglik.observations.by_name(rows).items()):
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(array.astype(np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def _n_equal(rows: Rows, one: Rows) -> int:
+    """Count rows that have the same data as one."""
+    same = np.ones(len(rows), dtype=bool)
+    for array, value in zip(rows.arrays, one.arrays, strict=True):
+        same &= (array == value).all(axis=tuple(range(1, array.ndim)))
+    return int(same.sum())
+
+
+# -- errors of several steps -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The same rows and weights under other priors."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -85,17 +86,15 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
     refuse_unweighted(old.observations)
     if kept is None:
         new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
-        _require_same_rows(old, new, _points(old, new, rng))
+        _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
     else:
         template = template_of_rows(model, columns_of_dataset(kept), wanted)
         verify(template, rng=rng)
         points = _points(old, template, rng)
-        first, kept = (
-            rows_of_dataset(old.observations, kept),
-            for_other_priors(template.observations, kept),
-        )
-        second = rows_of_dataset(template.observations, kept)
-        _require_same_block(old, template, (first, second), points)
+        rows = rows_of_dataset(old.observations, kept)
+        kept = for_other_priors(template.observations, kept)
+        others = rows_of_dataset(template.observations, kept)
+        _require_same(old, template, [(rows, others)], points)
         new = template.reading(_read_by(template, old))
     verify_form(new)
     quadratic, earlier = (
@@ -147,22 +146,21 @@ def _weighed_anew(
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:
     """Return points near where either model begins, of what the likelihoods depend on."""
-    one, other = old.shapes, new.shapes
-    if one != other:
+    if old.shapes != new.shapes:
+        one, other = (
+            ", ".join(f"{name!r} of shape {shape}" for name, shape in sorted(each.shapes.items()))
+            for each in (old, new)
+        )
         raise InvalidDataError(
-            f"The likelihood depends on {_named(other)}, but that of the coreset's model on "
-            f"{_named(one)}. {_REMEDY}"
+            f"The likelihood depends on {other}, but that of the coreset's model on {one}. "
+            f"{_REMEDY}"
         )
     both = [points_of(each, rng).values for each in (old, new)]
-    return Draws({name: np.concatenate([values[name] for values in both]) for name in one})
+    return Draws({n: np.concatenate([values[n] for values in both]) for n in old.shapes})
 
 
-def _named(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name!r} of shape {shape}" for name, shape in sorted(shapes.items()))
-
-
-def _require_same_rows(old: LogLikelihood, new: LogLikelihood, points: Draws) -> None:
-    """Compare all rows that two models hold themselves."""
+def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Rows]]:
+    """Return all rows that two models hold themselves, in blocks."""
     n_rows = [each.observations.n_obs for each in (old, new)]
     if n_rows[0] != n_rows[1]:
         raise InvalidDataError(
@@ -170,39 +168,34 @@ def _require_same_rows(old: LogLikelihood, new: LogLikelihood, points: Draws) ->
             "extend() adds new ones."
         )
     one, other = (each.collapsed(collapse=False).source for each in (old, new))
-    for pair in zip(one.blocks(_BLOCK_ROWS), other.blocks(_BLOCK_ROWS), strict=True):
-        _require_same_block(old, new, pair, points)
+    return zip(one.blocks(_BLOCK_ROWS), other.blocks(_BLOCK_ROWS), strict=True)
 
 
-def _require_same_block(
-    old: LogLikelihood, new: LogLikelihood, pair: tuple[Rows, Rows], points: Draws
+def _require_same(
+    old: LogLikelihood, new: LogLikelihood, pairs: Iterable[tuple[Rows, Rows]], points: Draws
 ) -> None:
-    first, second = pair
-    if not np.array_equal(first.positions, second.positions):
-        raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
-    n = differing_row(old, new, points, first, second)
-    if n is not None:
-        place = old.source.place(int(first.positions[n]))
+    """Compare the log-likelihoods of the same rows, with the arrays of either model."""
+    for rows, others in pairs:
+        if not np.array_equal(rows.positions, others.positions):
+            raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
+        n = differing_row(old, new, points, rows, others)
+        if n is None:
+            continue
+        which = slice(n, n + 1)
+        one = old.observations.by_name(rows.take(which))
+        other = new.observations.by_name(others.take(which))
+        differing = [
+            name
+            for name in sorted(one.keys() & other.keys())
+            if not np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
+        ]
+        names = differing or [term.name for term in new.observations.terms]
+        what = ", where the data differ" if differing else ""
         raise InvalidDataError(
             f"The likelihood differs from that of the coreset's model: the log-likelihood of "
-            f"{place} has other values{_because(old, new, pair, n)}. {_REMEDY}"
+            f"{old.source.place(int(rows.positions[n]))} has other values{what} in "
+            f"{', '.join(map(repr, names))}. {_REMEDY}"
         )
-
-
-def _because(old: LogLikelihood, new: LogLikelihood, pair: tuple[Rows, Rows], n: int) -> str:
-    """Name the data of a row that differ, where arrays have the same names."""
-    one, other = (
-        {row.name: array[n] for row, array in zip(each.observations.rows, rows.arrays, strict=True)}
-        for each, rows in zip((old, new), pair, strict=True)
-    )
-    differing = [
-        name
-        for name in one.keys() & other.keys()
-        if not np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
-    ]
-    if differing:
-        return f", where the data differ in {', '.join(map(repr, sorted(differing)))}"
-    return f" (in {', '.join(repr(term.name) for term in new.observations.terms)})"
 
 
 def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:

@@ -1,6 +1,10 @@
 """Calls of streams with chunks and options that cannot be used, and merging of other things."""
 
-from functools import partial
+import atexit
+import shutil
+import tempfile
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +12,7 @@ import xarray as xr
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetStream, Coverage, merge
+from pymc_coresets.storage import read_netcdf, write_netcdf
 from tests.bad_input import stage
 from tests.bad_input.junk import POOL, Argument, arguments, one_of, positive, seed, whole
 from tests.bad_input.outcomes import Call
@@ -69,7 +74,7 @@ def pilots(draw: st.DrawFn) -> Call:
 @st.composite
 def updates(draw: st.DrawFn) -> Call:
     """Chunks and weights that are refused, and leave the stream as it was."""
-    stream, before = stage.stream(), stage.stream().state()
+    stream, before = stage.stream(), stage.stream()._state
     chunk, names = _bad_chunk(draw)
     given: dict[str, Any] = {"chunk": chunk}
     if draw(st.booleans()):
@@ -83,46 +88,69 @@ def updates(draw: st.DrawFn) -> Call:
         try:
             stream.update(**given)
         finally:
-            assert stream.state().identical(before)
+            assert stream._state is before
 
     return Call(run=run, given=given, names=names, refused=True, model=stage.template())
 
 
-def _alter(draw: st.DrawFn, state: xr.DataTree) -> None:
-    """Change an attribute or a variable of a state, or drop a group."""
-    node = state[draw(st.sampled_from(sorted(state.children)))]
-    odd = draw(st.sampled_from(["", "x", "[]", "{}", -1, 1.5, np.nan, np.array([1, 2])]))
-    if node.attrs and draw(st.booleans()):
-        node.attrs[draw(st.sampled_from(sorted(node.attrs)))] = odd
-    elif draw(st.booleans()):
-        del state[node.name]
+@cache
+def _folder() -> Path:
+    """A folder of this module's own, beside the one where no file may be left behind."""
+    path = Path(tempfile.mkdtemp(prefix="bad_streams_"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    stage.stream().to_netcdf(path / "stream.nc")
+    return path
+
+
+def _altered(draw: st.DrawFn, folder: Path) -> Path:
+    """Change an attribute or a variable of an intact file, drop a group, or cut it off."""
+    path = folder / "odd.nc"
+    shutil.copy(folder / "stream.nc", path)
+    groups = read_netcdf(path)
+    name = draw(st.sampled_from(["stream_draws", "stream_candidates"]))
+    odd = draw(st.sampled_from(["", "x", "[]", "{}", "[1]"]))
+    what = draw(st.sampled_from(["attribute", "group", "variable", "content"]))
+    if what == "content":
+        path.write_bytes(path.read_bytes()[: draw(st.integers(0, 5_000))])
+        return path
+    if what == "attribute":
+        kept = groups["stream_candidates"]
+        kept.attrs[draw(st.sampled_from(["options", "numbers", "free_variables"]))] = odd
+    elif what == "group":
+        del groups[name]
     else:
-        name = draw(st.sampled_from(sorted(map(str, node.data_vars))))
-        node[name] = xr.Variable("odd", np.atleast_1d(odd))
+        columns = sorted(map(str, groups[name].data_vars))
+        groups[name] = groups[name].drop_vars(draw(st.sampled_from(columns)))
+    write_netcdf(xr.DataTree.from_dict(groups), path)
+    return path
 
 
 @st.composite
 def restored(draw: st.DrawFn) -> Call:
-    """Models and states that are none, or do not belong together."""
-    model, state = stage.template(), stage.stream().state()
-    what = draw(st.sampled_from(["model", "state", "contents"]))
+    """Models and files that are none, or do not belong together."""
+    folder = _folder()
+    model, path = stage.template(), folder / "stream.nc"
+    what = draw(st.sampled_from(["model", "path", "contents"]))
     if what == "contents":
-        _alter(draw, state)
+        path = _altered(draw, folder)
     elif what == "model":
         model = draw(st.sampled_from([v for v in POOL if v is not None] + [stage.model()]))
     else:
-        state = draw(st.sampled_from([*POOL, stage.idata(), stage.coreset()]))
-    given = {"model": model, "state": state}
+        path = draw(
+            st.sampled_from([stage.folder() / "coreset.nc", folder, folder / "nothing.nc", 1.5])
+        )
+    given = {"model": model, "path": path}
+    names = ("model", "path", "file", "draws", "template", "cannot be read")
     return Call(
-        run=partial(CoresetStream.restore, model, state),
-        given=given, names=("model", "state", "template"), refused=True, model=stage.template(),
+        run=partial(CoresetStream.from_netcdf, path, model),
+        given=given, names=names, refused=True, model=stage.template(),
     )  # fmt: skip
 
 
 @st.composite
 def coverages(draw: st.DrawFn) -> Call:
     """What a stream says of its draws needs no input: it can only be read."""
-    name = draw(st.sampled_from(["drifted", "draws_serve", "verdict", "ess", "displacement"]))
+    name = draw(st.sampled_from(["drifted", "draws_serve", "verdict", "ess", "distance"]))
 
     def run() -> None:
         found: Coverage = stage.stream().coverage

@@ -30,7 +30,7 @@ ENTRIES: Mapping[str, Entry] = {
     "CoresetStream, bad options": Entry(arrivals.streams(), 60, 0.5),
     "CoresetStream, pilots": Entry(arrivals.pilots(), 30, 0.3),
     "CoresetStream.update": Entry(arrivals.updates(), 60, 0.5),
-    "CoresetStream.restore": Entry(arrivals.restored(), 30, 0.3),
+    "CoresetStream.from_netcdf": Entry(arrivals.restored(), 30, 0.3),
     "Coverage.of": Entry(arrivals.coverages(), 15, 0.2),
     "merge": Entry(arrivals.merges(), 30, 0.3),
     "build_pass_glm, bad options": Entry(options.summaries(), 60, 0.5),

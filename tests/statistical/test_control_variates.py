@@ -369,7 +369,7 @@ def test_errors_of_earlier_rows_are_stated_where_the_posterior_has_moved(shift, 
 
 def test_coresets_that_disagree_are_said_to_when_merged(months):
     other = build_coreset(opposite(), method="control_variates", **SEEDED)
-    with pytest.warns(CoresetWarning, match="The rows of one coreset move the posterior"):
+    with pytest.warns(CoresetWarning, match="Other rows move the posterior"):
         merged = merge(months[0], other, random_seed=1)
     assert np.isnan(merged.objective)
     assert "disagree" in merged.status

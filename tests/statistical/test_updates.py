@@ -161,7 +161,7 @@ def changed(name, row, value):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (regression(month(0), noise=1.01), "observation 0 has other values .in 'likelihood'"),
+        (regression(month(0), noise=1.01), "observation 0 has other values in 'likelihood'"),
         (regression(changed("y", 1_234, 5.0)), "observation 1234 .* the data differ in 'y'"),
         (regression(changed("x", 7, 5.0)), "observation 7 .* the data differ in 'x'"),
         (regression({n: v[:-1] for n, v in month(0).items()}), "1,499 observations"),

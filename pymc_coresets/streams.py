@@ -1,7 +1,10 @@
 """Rows that come chunk by chunk and are seen once: a coreset of all of them at any time."""
 
-from collections.abc import Sequence
+import json
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -9,13 +12,24 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from pymc_coresets.advice import decided_by
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.display.report import as_text
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import (
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
+from pymc_coresets.potentials.code_checks import CodeCheck
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -23,28 +37,40 @@ from pymc_coresets.potentials.of_model import (
     verify_form,
 )
 from pymc_coresets.potentials.verification import refuse_impossible_rows
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.template import Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.streams.arrivals import (
-    Arrivals,
-    ArrivedRows,
-    digest_of_rows,
-    rows_given,
-    with_chunk,
+from pymc_coresets.rows.passes import AbsentRows, Look
+from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.storage import (
+    NO_CORESET,
+    fields_of_groups,
+    fields_with_model,
+    history_dataset,
+    read_netcdf,
+    stored_tree,
+    write_netcdf,
 )
-from pymc_coresets.streams.coverage import Coverage
-from pymc_coresets.streams.growth import WIDENING, Beginning, Growth, Reason, StreamOptions
-from pymc_coresets.streams.stored import (
-    chosen_coreset,
-    rows_gone,
-    state_of_tree,
-    template_of_tree,
-    tree_of_state,
-)
+from pymc_coresets.updates.coverage import Coverage
+from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
+from pymc_coresets.updates.new_rows import KnownRows
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
+_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
+_WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
+_DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
+_GONE = (
+    "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
+    "needs all of them. coreset.objective, measured against their exact sum at draws that chose "
+    "nothing, and stream.coverage are what can be said without them. If the rows can be read "
+    "again, in the same order, store the coreset and read it with Coreset.from_netcdf(path, model, "
+    "rows=open_rows(...))."
+)
 
 
 class CoresetStream:
@@ -161,30 +187,31 @@ class CoresetStream:
             raise InvalidOptionError(
                 f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
             )
-        source = rows_given(pilot)
+        source = _rows_given(pilot, None)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source, backend=backend)
         self._settings = wanted.settings
         loglik = likelihood_of_rows(model, wanted, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
-        options = StreamOptions(
+        self._seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
+        self._begin(
+            loglik,
             size=n_chosen,
             tolerance=float(tolerance),
             n_draws=_default_draws(n_dims, n_chosen) if draws is None else int(draws),
             growth=float(epoch_growth),
             key=random_key(rng),
-            seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
-        rows = ArrivedRows(loglik.all_rows, loglik.n_rows, source.locate)
-        refuse_impossible_rows(loglik.reading(rows), Unconstrained(model))
-        self._begin(Growth(loglik.reading(rows_gone()), options))
-        digest = digest_of_rows([*source.check().chunks.values()])
-        self._state = replace(self._growth.first(rows), known=(digest,))
+        refuse_impossible_rows(loglik, Unconstrained(model))
+        self._state = self._growth.first(loglik)
 
-    def _begin(self, growth: Growth) -> None:
-        self._growth, self._arrivals = growth, Arrivals(growth.template)
+    def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
+        template = loglik.reading(AbsentRows(0, 0.0, _GONE))
+        _ = template.kernel  # so that all chunks share what is compiled
+        self._growth = Growth(template=template, **options)
+        self._codes = CodeCheck(template.observations)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -230,23 +257,40 @@ class CoresetStream:
         >>> stream.n_rows, stream.total_weight
         (2000, 4000.0)
         """
-        state = self._state
-        number = state.n_chunks + 1
+        start, number = self._state.n_rows, self._state.n_chunks + 1
         try:
-            source = rows_given(chunk, weights)
-        except InvalidDataError as error:
+            rows = self._examined(_rows_given(chunk, weights))
+            grown = self._growth.add(self._state, replace(rows, start=start))
+        except (InvalidDataError, UnsupportedModelError) as error:
             raise InvalidDataError(
-                f"{error.message} This is chunk {number} of the stream."
+                f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
-        notes = []
-        for rows, noted in self._arrivals.read(source, number=number, start=self._state.n_rows):
-            state = self._growth.add(state, rows)
-            notes.append(noted)
-        known = with_chunk(state.known, digest_of_rows(notes), rows.all, number)
-        n_known = len(self._state.beginnings)
-        self._state = replace(state, n_chunks=number, known=known)
-        for begun in state.beginnings[n_known:]:
-            _warn_of_drift(begun, number)
+        loglik = self._growth.template.reading(rows)
+        known, last = KnownRows.spread(loglik, start), KnownRows(*self._state.last_chunk)
+        if known.digest == last.digest and last.begins(loglik):
+            warn_user(
+                f"Chunk {number} of the stream has the same rows as the one before: they count "
+                "twice now. If that is a mistake, read the stream again from a file of before, and "
+                "go on without it."
+            )
+        self._state = replace(grown, n_chunks=number, last_chunk=known)
+
+    def _examined(self, source: RowSource) -> StreamedRows:
+        """Return the rows of a chunk, once the model is known to be able to use them."""
+        observations = self._growth.template.observations
+        types = {row.name: row.values.dtype for row in observations.rows}
+        missing = [name for name in types if name not in source.columns]
+        if missing:
+            raise InvalidDataError(
+                f"There is no column {missing[0]!r}, but {', '.join(source.columns)}: each chunk "
+                f"needs {', '.join(types)}, as in the pilot."
+            )
+        Template.of(observations.model, {name: source.columns[name] for name in types})
+        rows = StreamedRows(source, types)
+        first, _ = rows.examine()
+        first.require_usable()
+        self._codes.require_scanned(rows, first)
+        return replace(rows, first=first)
 
     @property
     def n_rows(self) -> int:
@@ -266,7 +310,7 @@ class CoresetStream:
     @property
     def n_epochs(self) -> int:
         """Number of epochs so far, see `epoch_growth`."""
-        return len(self._state.beginnings)
+        return len(self._state.epochs)
 
     # -- results -------------------------------------------------------------------------------
 
@@ -311,22 +355,68 @@ class CoresetStream:
         >>> coreset.history.attrs["n_epochs"], coreset.objective < 0.01
         (1, True)
         """
-        return chosen_coreset(self._growth, self._state, self._settings)
+        state, growth = self._state, self._growth
+        solution = growth.choose(state)
+        objective = solution.objective + state.inherited_objective
+        if not objective <= max(_NOTICEABLE, growth.tolerance):
+            warn_user(
+                f"The coreset is {objective:.3g} nats from the rows of the stream at its "
+                f"draws: allow a larger size than {growth.size}, or more draws than "
+                f"{growth.n_draws}, or begin with a larger pilot."
+            )
+        gone = AbsentRows(state.n_rows, state.total_weight, _GONE)
+        loglik, found = growth.template.reading(gone), state.coverage
+        figures = {
+            "n_chunks": state.n_chunks,
+            "n_epochs": self.n_epochs,
+            "epochs": "; ".join(state.epochs),
+            "inherited_objective": state.inherited_objective,
+            "n_candidates": len(state.seen.candidates),
+            "n_draws": found.n_draws,
+            "n_passes": 1,
+            "draws_distance": found.distance,
+            "draws_width": found.width,
+            "pareto_khat": found.pareto_khat,
+            "psis_ess": found.ess,
+            "norm_total": state.seen.norm_total,
+            "size": len(solution.rows),
+        }
+        return Coreset(
+            **decided_by(solution) | {"objective": objective},
+            n_observations=round(state.total_weight),
+            n_distinct=state.n_rows,
+            method="stream",
+            weighting="the last epoch's draws" if self.n_epochs > 1 else "the pilot's posterior",
+            random_seed=self._seed,
+            history=history_dataset(solution.history, figures),
+            settings=self._settings,
+            loglikelihood=loglik,
+            data=kept_dataset(loglik, solution.rows, solution.weights),
+        )
 
     # -- storage -------------------------------------------------------------------------------
 
-    def state(self) -> xr.DataTree:
-        """Return all that the stream keeps, without the model: arrays that any format can store.
+    def to_netcdf(self, path: str | Path) -> None:
+        """Write all that the stream keeps to a NetCDF file, without the model.
 
-        Returns
-        -------
-        xarray.DataTree
-            Its ``to_netcdf()`` returns the content of a file: written to the path, it would end the
-            process on a full disk.  A stream that is restored from it, with the same backend, goes
-            on with the same bits as this one.
+        The file is that of its `coreset`, which `Coreset.from_netcdf` reads, with what the stream
+        needs to go on.  It appears only when it is complete, and `from_netcdf` notices any later
+        change to it.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file of this name is replaced, at once.
+
+        Raises
+        ------
+        InvalidOptionError
+            If h5netcdf is not installed (``pip install "pymc-coresets[netcdf]"``), or the file
+            cannot be written: it is a folder, a pipe or a device, or the disk is full.
 
         Examples
         --------
+        >>> import tempfile
         >>> import numpy as np, pymc as pm
         >>> from pymc_coresets import CoresetStream
         >>> y = np.random.default_rng(1).normal(size=1_000)
@@ -334,51 +424,110 @@ class CoresetStream:
         ...     data = pm.Data("y", y[:100])
         ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=data)
         ...     stream = CoresetStream(pilot={"y": y}, random_seed=1)
-        >>> again = CoresetStream.restore(model, stream.state())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     stream.to_netcdf(f"{folder}/stream.nc")
+        ...     again = CoresetStream.from_netcdf(f"{folder}/stream.nc", model)
         >>> again.update({"y": y + 0.1})
         >>> again.n_rows
         2000
         """
-        return tree_of_state(self._state, self._growth, self._settings)
+        state, tree = self._state, stored_tree(self.coreset())
+        seen, numbers = state.seen, state.numbers
+        draws = {
+            name: (("draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))), values)
+            for name, values in state.draws.values.items()
+        }
+        tree[_DRAWS] = xr.DataTree(xr.Dataset(draws))
+        tree[_CANDIDATES] = xr.DataTree(
+            kept_dataset(self._growth.template, seen.candidates, seen.keys).assign(
+                stream_origin=("draw", state.origin), stream_total=("draw", seen.total)
+            )
+        )
+        tree[_CANDIDATES].attrs |= {
+            "norm_total": seen.norm_total,
+            "options": json.dumps(self._growth.options),
+            "numbers": json.dumps(numbers),
+        }
+        write_netcdf(tree, path)
 
     @classmethod
-    def restore(
-        cls, model: pm.Model | None, state: xr.DataTree, *, backend: str | Jax = "numba"
+    def from_netcdf(
+        cls, path: str | Path, model: pm.Model | None = None, *, backend: str | Jax = "numba"
     ) -> Self:
-        """Return the stream that had a state.
+        """Read a stream from a file: it goes on with the same bits, if the backend is the same.
 
         Parameters
         ----------
+        path : str or Path
+            A file written by `to_netcdf`.
         model : pm.Model, optional
             The stream's; by default that of the context.
-        state : xarray.DataTree
-            From `state`, perhaps stored in between.
         backend : {"numba", "jax"} or Jax, default "numba"
-            Who evaluates rows from now on: the state does not say.
+            Who evaluates rows from now on: the file does not say.
 
         Raises
         ------
         InvalidOptionError
-            If `state` is no DataTree, or there is no such backend.
+            If `model` is no model, there is no such backend, or h5netcdf is not installed.
         InvalidDataError
-            If the state is no stream's, or was altered; if the model has other free variables or
-            data containers.
+            If the file is missing, damaged, or no stream's; if the model has other free variables,
+            data containers, priors or another likelihood.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     stream = CoresetStream.from_netcdf("nowhere.nc")
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
+        or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
-        found = template_of_tree(state, given_model(model), backend=backend)
-        template, options, settings = found
-        restored = cls.__new__(cls)
-        restored._settings = settings  # noqa: SLF001
-        growth = Growth(template.reading(rows_gone()), options)
-        restored._begin(growth)  # noqa: SLF001
-        restored._state = state_of_tree(state, growth)  # noqa: SLF001
-        return restored
+        model, groups = given_model(model), read_netcdf(path)
+        stream = cls.__new__(cls)
+        try:
+            stream._resume(groups, model, backend)  # noqa: SLF001
+        except CoresetError:
+            raise
+        except NO_CORESET as error:
+            raise InvalidDataError(f"{path} is no file of a stream: {error}.") from error
+        return stream
+
+    def _resume(
+        self, groups: Mapping[str, xr.Dataset], model: pm.Model, backend: str | Jax
+    ) -> None:
+        """Go on from the groups of a file."""
+        kept, draws = groups[_CANDIDATES], groups[_DRAWS]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoresetWarning)  # of other priors
+            found = fields_with_model(fields_of_groups(groups), model, None, None, backend)
+        if found["built_from"] is None:
+            raise InvalidDataError(
+                "The model has other priors than the stream's, whose draws are from a posterior "
+                "under these: give the model that the stream was begun with."
+            )
+        self._settings = found["settings"]
+        self._seed = found["random_seed"]
+        self._begin(found["loglikelihood"], **json.loads(kept.attrs["options"]))
+        template, numbers = self._growth.template, json.loads(kept.attrs["numbers"])
+        values = {str(name): array.to_numpy() for name, array in draws.data_vars.items()}
+        self._state = StreamState(
+            **numbers | {"epochs": tuple(numbers["epochs"])},
+            draws=Draws.of(values, template.shapes),
+            origin=kept["stream_origin"].to_numpy(),
+            seen=Look(
+                total=kept["stream_total"].to_numpy(),
+                norm_total=float(kept.attrs["norm_total"]),
+                candidates=rows_of_dataset(template.observations, kept),
+                keys=kept["weight"].to_numpy(),
+            ),
+        )
 
     def __repr__(self) -> str:
-        state, options = self._state, self._growth.options
+        state, growth = self._state, self._growth
+        n_candidates = len(state.seen.candidates)
         facts = {
             "rows": f"{state.n_rows:,} in the pilot and {state.n_chunks:,} chunks",
-            "candidates": f"{len(state.candidates):,} for a coreset of {options.size:,} at most",
-            "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
+            "candidates": f"{n_candidates:,} for a coreset of {growth.size:,} at most",
+            "draws": f"{growth.n_draws:,}, epoch {self.n_epochs}",
         }
         return as_text("CoresetStream", facts)
 
@@ -387,14 +536,13 @@ def _default_draws(n_dims: int, size: int) -> int:
     return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
 
 
-def _warn_of_drift(begun: Beginning, number: int) -> None:
-    """Warn where an epoch began because the posterior had left the draws."""
-    if begun.reason is Reason.DRIFT:
-        warn_user(
-            f"Chunk {number} moves the posterior {begun.distance:.3g} standard deviations "
-            "of the stream's draws away from them: its rows are not like those before. A "
-            f"new epoch begins, in which a coreset of {begun.size} rows stands for the "
-            f"{begun.n_rows} before it, and the draws know of this chunk. If that is no "
-            "exception, begin the stream again with a pilot from all over the data, or let "
-            "the model depend on time."
+def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: ANN401
+    """Return a source of the rows that a user gave, with their base weights."""
+    if weights is None:
+        return chunk if isinstance(chunk, RowSource) else open_rows(chunk)
+    if not isinstance(chunk, Mapping):
+        raise InvalidOptionError(
+            "weights=... belong to a mapping from names to arrays. Name the column of the others: "
+            "open_rows(..., weight=...)."
         )
+    return open_rows({**chunk, _WEIGHTS: np.asarray(weights)}, weight=_WEIGHTS)

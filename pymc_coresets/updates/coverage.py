@@ -1,0 +1,294 @@
+"""How far a posterior lies from where rows were compared: from draws, or from other coresets."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.stats import chi2
+
+from pymc_coresets.diagnostics.importance import (
+    EFFECTIVE_SHARE,
+    KHAT_RELIABLE,
+    pareto_smooth,
+    systematic_resample,
+)
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.display.report import as_text
+from pymc_coresets.exceptions import SamplingError, warn_user
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Solution
+from pymc_coresets.weighted_rows import WeightedRows
+
+_UNLIKELY = 1e-5  # chance that a stream without drift is said to drift
+_RANK = 1e-6  # relative length of a direction in which the draws do not vary
+_DRAWS_PER_DIRECTION = 4  # of the quadratic, which has two coefficients for each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Where the posterior of all rows so far lies among the draws of a stream, and how wide it is.
+
+    The sums of all log-likelihoods at these draws are exact, so that everything here is, too, apart
+    from the finite number of draws.  It does not judge a coreset: that is its objective at
+    held-out draws.
+
+    Parameters
+    ----------
+    distance : float
+        Of the posterior's centre from that of the draws, in standard deviations of the draws.
+    width : float
+        How many times wider than it the draws are, the geometric mean over the directions.
+    limit : float
+        Distance that is hardly ever exceeded where the draws' posterior is that of some of the
+        rows, chosen at random.
+    pareto_khat, ess : float
+        Tail and effective sample size of the draws, once re-weighted to the posterior.
+        Only while the draws are hardly wider can they stand for it; it is no fault if they cannot.
+    n_draws : int
+
+    Notes
+    -----
+    Let z be the draws in coordinates in which they have mean 0 and covariance I.  The log-ratios of
+    the two densities are fitted by ``c + b.z - z.diag(h).z / 2``; the posterior's centre is then at
+    ``b / (1 + h)`` and its precision is ``1 + h``.  Where n rows made the draws and N are seen, h
+    is about N / n - 1 in every direction, and the squared distance about chi-squared.
+
+    Examples
+    --------
+    >>> z = np.random.default_rng(1).normal(size=(400, 2))
+    >>> found = Coverage.of(Draws({"b": z}), -((z - [0.0, 3.0]) ** 2).sum(axis=1) * 49.5)
+    >>> round(found.distance, 1), round(found.width), round(found.limit, 1), found.draws_serve
+    (3.1, 10, 4.8, False)
+    """
+
+    distance: float
+    width: float
+    limit: float
+    pareto_khat: float
+    ess: float
+    n_draws: int
+
+    @classmethod
+    def of(cls, draws: Draws, log_ratios: Vector) -> Self:
+        """Judge by the log-ratios of the posterior of all rows over the draws' own density."""
+        z, smoothed = _whitened(draws), pareto_smooth(log_ratios[None])
+        n_directions = z.shape[1]
+        design = np.column_stack([np.ones(len(z)), z, z * z - 1])
+        found = np.linalg.lstsq(design, log_ratios, rcond=None)[0]
+        slopes, curvatures = found[1 : n_directions + 1], -2 * found[n_directions + 1 :]
+        precisions = 1 + np.maximum(curvatures, 0.0)
+        return cls(
+            distance=float(np.linalg.norm(slopes / precisions)),
+            width=float(np.exp(0.5 * np.log(precisions).mean())),
+            limit=float(np.sqrt(chi2.isf(_UNLIKELY, n_directions))),
+            pareto_khat=smoothed.pareto_khat,
+            ess=smoothed.ess,
+            n_draws=len(log_ratios),
+        )
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the posterior lies where the draws are not."""
+        return not self.distance <= self.limit
+
+    @property
+    def draws_serve(self) -> bool:
+        """Whether the stream's own draws, re-weighted, can stand for the posterior."""
+        return self.pareto_khat <= KHAT_RELIABLE and self.ess >= EFFECTIVE_SHARE * self.n_draws
+
+    @property
+    def verdict(self) -> str:
+        """What the numbers mean, in words."""
+        if self.drifted:
+            return (
+                "The posterior lies where the draws of the stream are not: the rows have drifted "
+                "away from the first ones. Begin again with a pilot from all over the data."
+            )
+        if self.draws_serve:
+            return "The draws cover the posterior, and can stand for it once they are re-weighted."
+        return (
+            "The draws cover the posterior, and are wider, as they should be: too wide to be "
+            "re-weighted to it."
+        )
+
+    def __repr__(self) -> str:
+        facts = {
+            "posterior's centre": f"{self.distance:.2g} sd of the draws from theirs "
+            f"(at most {self.limit:.2g})",
+            "width of the draws": f"{self.width:.3g} times the posterior's",
+            "Pareto k-hat": f"{self.pareto_khat:.2f}",
+            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+        }
+        return as_text("Coverage of a stream", facts, self.verdict)
+
+
+def _whitened(draws: Draws) -> Vector:
+    """Return the draws (n_draws, n_directions) in coordinates of mean 0 and covariance I."""
+    values = np.concatenate(
+        [np.asarray(v, dtype=float).reshape(draws.n_draws, -1) for v in draws.values.values()],
+        axis=1,
+    )
+    values = values - values.mean(axis=0)
+    varying = values[:, np.ptp(values, axis=0) > 0]
+    left, lengths, _ = np.linalg.svd(varying / varying.std(axis=0), full_matrices=False)
+    kept = np.flatnonzero(lengths > _RANK * lengths[0])[: draws.n_draws // _DRAWS_PER_DIRECTION]
+    whitened: Vector = left[:, kept] * np.sqrt(draws.n_draws)
+    return whitened
+
+
+# -- coresets --------------------------------------------------------------------------------------
+
+# Standard deviations beyond which errors that were measured say little: of many coordinates, the
+# root of the mean square, and of a single one.
+_FAR, _FAR_OF_ONE = 1.5, 2.5
+_DRAWS = 400
+
+_log = logging.getLogger(__name__)
+
+
+class Distance(NamedTuple):
+    """How far a posterior is from another one, in standard deviations of that.
+
+    As more rows of the same kind come in, the mean square stays at 1 on average.  By chance it
+    varies more in few dimensions, which are allowed more.
+
+    Parameters
+    ----------
+    mean_square : float
+        Over coordinates and draws, 1 for those of that posterior itself; NaN where it is not known.
+    shift : float
+        Of the mean of the coordinate that has moved most.
+    n_dims : int
+
+    Examples
+    --------
+    >>> Distance(1.1, 0.5, 20).is_far, Distance(4.0, 2.2, 20).is_far
+    (False, True)
+    >>> Distance(1.5, 0.9, 20).growth
+    3.375
+    """
+
+    mean_square: float
+    shift: float
+    n_dims: int
+
+    @property
+    def growth(self) -> float:
+        """Factor by which errors that were measured there are larger here, about.
+
+        Of a log-likelihood that is matched up to the second order, what is left is cubic: its
+        variance grows with the sixth power of the distance.
+        """
+        return max(self.mean_square, 1.0) ** 3
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it is so far, or unknown, that errors that were measured there say nothing."""
+        root, shift = self._parts
+        return not (root <= 1 and shift <= 1)
+
+    @property
+    def words(self) -> str:
+        """Say it, as the end of "moves the posterior by"."""
+        if math.isnan(self.mean_square):
+            return "an unknown number of its standard deviations (it could not be sampled)"
+        root, shift = self._parts
+        value = math.sqrt(self.mean_square) if root > shift else self.shift
+        return f"{value:.1f} of its standard deviations"
+
+    @property
+    def _parts(self) -> tuple[float, float]:
+        """Root of the mean square, and shift, as parts of what each may be."""
+        square = _FAR**2 + (_FAR_OF_ONE**2 - _FAR**2) / self.n_dims
+        largest = math.sqrt(2 * math.log(self.n_dims))  # of as many normal numbers, about
+        return math.sqrt(self.mean_square / square), self.shift / (_FAR_OF_ONE + largest)
+
+
+def moved_from(
+    coresets: Sequence[tuple[WeightedRows, WeightedPosterior]],
+    solution: Solution,
+    *,
+    rng: np.random.Generator,
+) -> Distance:
+    """Return how far further rows move the posterior of the coreset that they move most.
+
+    Parameters
+    ----------
+    coresets : sequence of tuple
+        Coresets, and their posteriors in one model.
+    solution : Solution
+        The rows of all of them, and of further ones.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Distance
+        As if they had not moved any where nothing was measured of them; not known where a
+        posterior cannot be sampled.
+
+    Warns
+    -----
+    CoresetWarning
+        If it is so far that nothing is known of the error of the coreset there.
+    """
+    measured = [pair for pair in coresets if math.isfinite(pair[0].objective)]
+    n_dims = coresets[0][1].space.n_dims
+    if not measured:
+        return Distance(1.0, 0.0, n_dims)
+    posterior = replace(
+        measured[0][1],
+        rows=solution.rows,
+        weights=solution.weights,
+        quadratic=solution.quadratic,
+    )
+    try:
+        points = _points(posterior, solution.proposal, rng)
+        distances = [
+            _distance(own, _points(own, coreset.proposal, rng), points) for coreset, own in measured
+        ]
+        found = max(distances, key=lambda each: (each.is_far, each.mean_square))
+    except SamplingError as error:
+        _log.info("It is not known how far the posterior moves: %s", error)
+        found = Distance(math.nan, math.nan, n_dims)
+    if found.is_far:
+        warn_user(
+            f"Other rows move the posterior by {found.words}. A coreset stands for its rows near "
+            "where it was made: how far it is off here is not known, and check() cannot tell. "
+            "Build a coreset of all rows."
+        )
+    return found
+
+
+def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray) -> Distance:
+    """Return how far draws of another posterior lie from the middle of its own.
+
+    The mean of ``-2 log p`` over draws of another posterior exceeds that over draws of p by
+    ``E|z|^2 - D`` if p is normal and z whitened by it.  This takes neither a covariance nor more
+    draws than dimensions.
+    """
+    n_dims = points.shape[1]
+    with np.errstate(all="ignore"):  # points may be impossible here
+        here, there = (posterior.log_density(x).mean() for x in (own, points))
+        square = max(1 + 2 * float(here - there) / n_dims, 0.0)
+    shift = np.abs(points.mean(axis=0) - own.mean(axis=0)) / own.std(axis=0)
+    return Distance(square, float(shift.max()), n_dims)
+
+
+def _points(
+    posterior: WeightedPosterior, known: Proposal[Draws] | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Return draws (n_draws, n_dims): those that were weighed, if their weights are reliable."""
+    space = posterior.space
+    if known is not None and known.draws.values.keys() == space.columns.keys():
+        smoothed = pareto_smooth(known.log_ratios[None])
+        if smoothed.pareto_khat < KHAT_RELIABLE:
+            kept = systematic_resample(smoothed.weights[0], _DRAWS, rng=rng)
+            return space.free(known.draws.take(kept))
+    sampler = CoresetSampler(posterior.loglikelihood, quadratic=posterior.quadratic)
+    return sampler.points(posterior.rows, posterior.weights, _DRAWS, rng=rng)

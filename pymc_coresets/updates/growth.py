@@ -1,0 +1,345 @@
+"""How a stream grows: exact sums at the draws of an epoch, rows to choose from, new epochs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.exceptions import warn_user
+from pymc_coresets.methods.job import candidates_to_keep
+from pymc_coresets.methods.pursuit import pursue
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import Look, RowBlocks, Wanted
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Solution
+from pymc_coresets.updates.coverage import Coverage
+from pymc_coresets.updates.new_rows import KnownRows
+
+WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
+_ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
+_PROBED_ROWS = 1_000  # for the scale of the tangent vectors
+_BLOCK_ROWS = 2**17
+
+_OUTGROWN = "there are many more rows than at the beginning of the epoch before"
+_DRIFT = "the posterior left the draws of the epoch before"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StreamState:
+    """All that is kept of a stream.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows so far, those of weight 0 included: the next one has this position.
+    total_weight : float
+        Sum of the base weights.
+    n_chunks : int
+        Without the pilot.
+    pilot_weight : float
+        That of the pilot.
+    mass : float
+        Sum of the weights of the rows whose posterior the draws are from.
+    scale : float
+        Mean length of a row's tangent vector.
+    inherited : float
+        Of each coreset that stands for the rows before an epoch, its objective in nats times the
+        weight of these rows: the sum over all epochs.
+    epochs : tuple of str
+        Where each epoch began, and why.
+    last_chunk : sequence
+        What is known of its rows, see `KnownRows`.
+    draws : Draws
+        At which all rows of the epoch are compared.
+    origin : ndarray of shape (n_draws,)
+        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
+    seen : Look
+        The sum of all log-likelihoods at the draws, and rows to choose from.  The rows that stand
+        for those before the epoch are among them, with the key 0.
+    """
+
+    n_rows: int
+    total_weight: float
+    n_chunks: int
+    pilot_weight: float
+    mass: float
+    scale: float
+    inherited: float
+    epochs: tuple[str, ...]
+    last_chunk: Sequence[Any]
+    draws: Draws
+    origin: Vector
+    seen: Look
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All but the arrays."""
+        arrays = ("draws", "origin", "seen")
+        return {name: value for name, value in vars(self).items() if name not in arrays}
+
+    @property
+    def inherited_objective(self) -> float:
+        """What the coresets that stand for earlier rows lacked, as far as it still counts, in nats.
+
+        To first order an error of the log-likelihood varies over a posterior in proportion to that
+        posterior's variance, which has shrunk since as the rows have become more.
+        """
+        return self.inherited / self.total_weight
+
+    @property
+    def log_ratios(self) -> Vector:
+        """Log of the posterior of all rows over the density of the draws, in nats."""
+        ratios: Vector = self.seen.total - self.origin
+        return ratios
+
+    @property
+    def coverage(self) -> Coverage:
+        """What the draws say of the posterior."""
+        return Coverage.of(self.draws, self.log_ratios)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priorities:
+    """A weighted random sample of the rows so far: those with the smallest ``U_n / q_n``.
+
+    ``q_n = (u_n |V_n| / s + 1) / 2`` weighs half by the length of the tangent vector and half
+    uniformly, as `Wanted` does, but depends on nothing that lies ahead: neither on the number of
+    rows nor on the sum of their lengths.  ``U_n`` depends on the key and the row's position alone,
+    so that the rows kept do not depend on how the stream is cut into chunks.
+
+    Parameters
+    ----------
+    n_candidates : int
+        How many rows to keep.
+    scale : float
+        s, about the mean of ``u_n |V_n|``; 0 for uniform samples.
+    key : int
+        Of the random numbers.
+    limit : float, default infinity
+        The largest key that can still be kept, which spares the rows beyond it.
+
+    References
+    ----------
+    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
+    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
+
+    Examples
+    --------
+    >>> rule = Priorities(n_candidates=2, scale=1.0, key=1)
+    >>> keys = rule.keys(Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 3.0]))
+    >>> bool(np.isinf(keys[0])), bool(np.isfinite(keys[1:]).all())
+    (True, True)
+    """
+
+    n_candidates: int
+    scale: float
+    key: int
+    limit: float = math.inf
+
+    def keys(self, rows: Rows, norms: Vector) -> Vector:
+        """Return ``U_n / q_n`` for each row; infinite for rows that do not vary."""
+        scores = rows.base_weights * norms
+        shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
+        keys = numbers_of(rows.positions, self.key) / (0.5 * shares + 0.5)
+        return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Growth:
+    """Turns one state of a stream into the next; a pure function of state and rows.
+
+    Parameters
+    ----------
+    template : LogLikelihood
+        Of a model with a template of the rows.
+    size : int
+        Largest number of weights.
+    tolerance : float
+        In nats, see `pursue`.
+    n_draws : int
+        Draws of an epoch.
+    growth : float
+        Number of rows, over that of the draws' posterior, at which an epoch ends.
+    key : int
+        Of all random numbers.
+    """
+
+    template: LogLikelihood
+    size: int
+    tolerance: float
+    n_draws: int
+    growth: float
+    key: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All but the template."""
+        return {name: value for name, value in vars(self).items() if name != "template"}
+
+    # -- states --------------------------------------------------------------------------------
+
+    def first(self, pilot: LogLikelihood) -> StreamState:
+        """Draw from the posterior of the pilot, and begin with its rows.
+
+        Raises
+        ------
+        SamplingError
+            If that posterior cannot be sampled.
+        """
+        rows = _weighted(pilot.all_rows)
+        draws = self._drawn(rows, rows.base_weights, before=0)
+        probe = InMemoryRows.of(rows).scan(_PROBED_ROWS, key=self.key)
+        lengths = self.template.matrix(draws, probe.rows).std(axis=1)
+        nothing = np.zeros(self.n_draws)
+        unseen = StreamState(
+            n_rows=0,
+            total_weight=0.0,
+            n_chunks=0,
+            pilot_weight=pilot.total_weight,
+            mass=pilot.total_weight,
+            scale=float(probe.weights @ lengths) / len(rows),
+            inherited=0.0,
+            epochs=("from row 0: the pilot",),
+            last_chunk=KnownRows.spread(pilot, 0),
+            draws=draws,
+            origin=nothing,
+            seen=Look.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
+        )
+        state = self._seen(unseen, rows, pilot.source)
+        return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)
+
+    def add(self, state: StreamState, source: RowBlocks) -> StreamState:
+        """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts.
+
+        Warns
+        -----
+        CoresetWarning
+            If the rows drift away from those before them.
+        """
+        end = state.n_rows + source.n_rows
+        for block in source.blocks(_BLOCK_ROWS):
+            rows = _weighted(block)
+            while len(rows):
+                state = replace(state, n_rows=int(rows.positions[0]))
+                if self._room(state) < rows.base_weights[0]:
+                    state = self._begun(state, _OUTGROWN)
+                masses = np.cumsum(rows.base_weights)
+                fitting = np.searchsorted(masses, self._room(state), side="right")
+                n_taken = max(int(fitting), 1)
+                state = self._looked(state, rows.take(slice(0, n_taken)), source)
+                rows = rows.take(slice(n_taken, None))
+        return replace(state, n_rows=end)
+
+    def choose(self, state: StreamState, *, factor: int = 1) -> Solution:
+        """Choose rows whose weighted sum is close to that of all, at the draws of the epoch.
+
+        With a `factor`, so many times as many as the coreset may have.
+        """
+        candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
+        selection = pursue(
+            self.template.matrix(state.draws, candidates),
+            state.seen,
+            factor * self.size,
+            tolerance=self.tolerance,
+            rng=self._rng(state.n_rows, 1),
+            weights=smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None,
+        )
+        return selection.of(candidates)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _room(self, state: StreamState) -> float:
+        """What the weights of further rows of the epoch may sum to."""
+        return self.growth * state.mass - state.total_weight
+
+    def _looked(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
+        grown = self._seen(state, rows, source)
+        found = grown.coverage
+        if not found.drifted:
+            return grown
+        begun = self._begun(state, _DRIFT, rows)
+        warn_user(
+            f"Chunk {state.n_chunks + 1} moves the posterior {found.distance:.3g} standard "
+            "deviations of the stream's draws away from them: its rows are not like those before. "
+            "A new epoch begins, in which a coreset stands for all rows before it, and the draws "
+            "know of this chunk. If that is no exception, begin the stream again with a pilot from "
+            "all over the data, or let the model depend on time."
+        )
+        return self._seen(begun, rows, source)
+
+    def _seen(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
+        n_kept = candidates_to_keep(self.template.n_dims, self.size, self.n_draws)
+        keys = state.seen.keys
+        rule = Priorities(
+            n_candidates=n_kept,
+            scale=state.scale,
+            key=self.key,
+            limit=float(keys.max()) if len(keys) == n_kept else math.inf,
+        )
+        part = self.template.reading(InMemoryRows.of(rows)).look_for(state.draws, rule)
+        if not np.isfinite(part.total).all():
+            self.template.reading(source).matrix(state.draws, rows)  # names the row
+        return replace(
+            state,
+            n_rows=int(rows.positions[-1]) + 1,
+            total_weight=state.total_weight + float(rows.base_weights.sum()),
+            seen=Look.joined([state.seen, part], rule),
+        )
+
+    def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
+        """Begin an epoch with the coreset so far, at draws that know of some more rows, too."""
+        solution = self.choose(state, factor=_ROWS_OF_SUMMARY)
+        summary, weights = solution.rows, solution.weights
+        known = summary if rows is None else Rows.joined([summary, rows])
+        masses = weights if rows is None else np.concatenate([weights, rows.base_weights])
+        mass = state.total_weight + (0.0 if rows is None else float(rows.base_weights.sum()))
+        widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
+        draws = self._drawn(known, masses / widening, before=state.n_rows)
+        loglik = _centred(self.template.matrix(draws, summary))
+        lengths = float(weights @ loglik.std(axis=1))
+        kept, keys = state.seen.candidates, state.seen.keys
+        stands = np.isin(kept.positions, summary.positions)
+        stays = stands | (keys > 0)  # rows that stood for those before the last epoch may go
+        objective = solution.objective
+        begun = f"from row {state.n_rows}: {reason}, objective of the coreset before"
+        return replace(
+            state,
+            mass=mass / widening,
+            scale=lengths / state.n_rows,
+            inherited=state.inherited + objective * state.total_weight,
+            epochs=(*state.epochs, f"{begun} {objective:.3g}"),
+            draws=draws,
+            origin=masses / widening @ _centred(self.template.matrix(draws, known)),
+            seen=Look(
+                total=weights @ loglik,
+                norm_total=lengths,
+                candidates=kept.take(stays),
+                keys=np.where(stands, 0.0, keys)[stays],
+            ),
+        )
+
+    def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
+        # A sampler of its own: what another one has learned would not be known after a restart.
+        sampler = CoresetSampler(self.template.reading(InMemoryRows(rows.arrays, weights)))
+        return sampler.draw(rows, weights, self.n_draws, rng=self._rng(before, 0))
+
+    def _rng(self, n_rows: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self.key, n_rows, purpose])
+
+
+def _weighted(rows: Rows) -> Rows:
+    """Leave out rows of weight 0."""
+    return rows if rows.base_weights.all() else rows.take(rows.base_weights > 0)
+
+
+def _centred(loglik: Vector) -> Vector:
+    centred: Vector = loglik - loglik.mean(axis=1, keepdims=True)
+    return centred

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
-from pymc_coresets.glm.polynomial.multi_indices import n_monomials
+from pymc_coresets.glm.polynomial.forms import n_monomials
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import (

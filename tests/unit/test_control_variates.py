@@ -22,9 +22,9 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     SamplingError,
 )
+from pymc_coresets.glm.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
-from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.glm.control_variates.concavity import concave, precision_of
+from pymc_coresets.glm.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
 from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries

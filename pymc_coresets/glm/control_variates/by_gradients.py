@@ -12,7 +12,7 @@ from pytensor.tensor import TensorVariable
 from scipy.linalg import eigh, eigvalsh
 
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
-from pymc_coresets.glm.control_variates.concavity import precision_of
+from pymc_coresets.glm.concavity import precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
     AveragedRows,

@@ -7,11 +7,10 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
-from scipy import sparse
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
-from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
+from pymc_coresets.glm.polynomial.forms import monomial_levels, weighted_monomials
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewrite import replace_terms
@@ -54,34 +53,24 @@ def polynomial_model(found: Predictors, statistics: PolynomialStatistics) -> pm.
     >>> polynomial_model(found, statistics).potentials
     [polynomial_loglik]
     """
-    graph = _polynomial_graph(statistics, found.coefficients)
+    graph = _polynomial_graph(found, statistics)
     return replace_terms(found.observations, graph, POLYNOMIAL)
 
 
-def _polynomial_graph(
-    statistics: PolynomialStatistics, coefficients: TensorVariable
-) -> TensorVariable:
+def _polynomial_graph(found: Predictors, statistics: PolynomialStatistics) -> TensorVariable:
     """Build ``sum_m phi_a(theta)^T M_m phi_c(theta)``; the moments are shared variables."""
     leading = statistics.leading_degree
+    constant = float(statistics.moments[0].item())
+    if leading <= 2:
+        quadratic = statistics.quadratic(found.names, found.coefficients)
+        return cast(TensorVariable, quadratic.potential() + constant)
     levels = monomial_levels(statistics.n_coefficients, -(-leading // 2))
-    sides = [None, *weighted_monomials(coefficients, levels)]
-    terms: list[TensorVariable] = [pt.constant(float(statistics.moments[0].item()))]
-    for m in range(1, leading + 1):
-        left, right, moment = sides[m // 2], sides[m - m // 2], statistics.moments[m]
-        if left is None:
-            terms.append(pytensor.shared(np.ascontiguousarray(moment[0])) @ right)
-        elif sparse.issparse(moment):
-            terms.append(_sparse_form(sparse.triu(moment, format="coo"), right))
-        else:
-            terms.append(left @ (pytensor.shared(moment) @ right))
-    return sum(terms[1:], start=terms[0])
-
-
-def _sparse_form(upper: sparse.coo_array, theta: TensorVariable) -> TensorVariable:
-    """Build a quadratic form from its entries, by operations that every backend has."""
-    i, j = upper.coords
-    values = np.where(i == j, 1.0, 2.0) * upper.data
-    return cast(TensorVariable, (pytensor.shared(values) * theta[i] * theta[j]).sum())
+    sides = [pt.ones(1), *weighted_monomials(found.coefficients, levels)]
+    terms = [
+        sides[m // 2] @ (pytensor.shared(statistics.moments[m]) @ sides[m - m // 2])
+        for m in range(1, leading + 1)
+    ]
+    return sum(terms, start=pt.constant(constant))
 
 
 def verify_polynomial_model(

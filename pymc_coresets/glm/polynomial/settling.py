@@ -10,9 +10,8 @@ import numpy as np
 
 from pymc_coresets.exceptions import UnsupportedModelError, warn_user
 from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, shifted
-from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.multi_indices import n_monomials
-from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
+from pymc_coresets.glm.polynomial.closed_form import Gaussian, GaussianPrior
+from pymc_coresets.glm.polynomial.forms import n_monomials
 from pymc_coresets.glm.polynomial.reach import PredictorSample, Reach, reach_pass
 from pymc_coresets.glm.polynomial.statistics import (
     PolynomialStatistics,
@@ -20,7 +19,6 @@ from pymc_coresets.glm.polynomial.statistics import (
     polynomials_of,
 )
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, SeenRows
-from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix
 
@@ -158,19 +156,17 @@ class Passes:
     @cached_property
     def _prior(self) -> GaussianPrior | None:
         try:
-            return gaussian_prior(self.part.held)
+            return GaussianPrior.of(self.part.held)
         except UnsupportedModelError:
             return None  # a unit-information prior takes its place
 
     def _draws(self, statistics: PolynomialStatistics, rng: np.random.Generator) -> np.ndarray:
         """Draw coefficients from a Gaussian approximation of the posterior, (n_draws, p)."""
+        quadratic = statistics.quadratic(self.part.names)
         if self._prior is not None:
-            posterior = self._prior.posterior(statistics)
-            return coefficient_draws(self.part.held, posterior.draw(_DRAWS, rng=rng))
-        information = -2 * statistics.moments[2].diagonal() / max(statistics.n_obs, 1)
+            z = self._prior.posterior(quadratic).draw(_DRAWS, rng=rng)
+            return self._prior.coefficients_at(z)
+        information = -quadratic.curvature.diagonal() / max(statistics.n_obs, 1)
         # A coefficient that occurs in no row moves no predictor: any precision will do.
         unit = np.diag(np.where(information > 0, information, 1.0))
-        mean, covariance = gaussian_posterior(statistics, slope=np.zeros(len(unit)), precision=unit)
-        z = rng.standard_normal((_DRAWS, len(mean)))
-        draws: np.ndarray = mean + z @ np.linalg.cholesky(covariance).T
-        return draws
+        return Gaussian(quadratic.minus(np.zeros(len(unit)), unit)).draw(_DRAWS, rng=rng)

@@ -9,8 +9,8 @@ import xarray as xr
 
 from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.polynomial.closed_form import Gaussian, GaussianPrior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior, require_prior_at
 from pymc_coresets.glm.polynomial.reach import Reach
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
 from pymc_coresets.glm.polynomial.settling import Passes
@@ -154,7 +154,8 @@ class PolynomialSummary:
         1.5
         """
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
-        mean, covariance = self._gaussian.coefficients()
+        prior, posterior = self._gaussian
+        mean, covariance = prior.coefficients(posterior)
         sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
             {"mean": (dims[0], mean), "sd": (dims[0], sd), "covariance": (dims, covariance)},
@@ -204,26 +205,23 @@ class PolynomialSummary:
         {'chain': 4, 'draw': 100}
         """
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
-        found = self._gaussian.draw(n_draws, rng=generator(random_seed))
-        model = self.parts[0].held.observations.model
-        idata = found.to_datatree(
+        z = self._gaussian[1].draw(n_draws, rng=generator(random_seed))
+        observations = self.parts[0].held.observations
+        model = observations.model
+        idata = observations.space.constrain(z).to_datatree(
             n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
         )
         return with_data(idata, self.stand_in)
 
     @cached_property
-    def _gaussian(self) -> GaussianPosterior:
-        if self.degree != 2:
-            raise InvalidOptionError(
-                f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
-                "summary with degree=2, or use sample()."
-            )
-        held = self.parts[0].held
-        found = gaussian_prior(held).posterior(self.statistics)
-        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
-        some = found.free(n_draws, rng=np.random.default_rng(0))
-        require_prior_at(held, some, found.prior.log_density)
-        return found
+    def _gaussian(self) -> tuple[GaussianPrior, Gaussian]:
+        """The prior and the posterior of the free variables, on their unconstrained scale."""
+        of_rows = self.statistics.quadratic(self.coefficients)
+        prior = GaussianPrior.of(self.parts[0].held)
+        posterior = prior.posterior(of_rows)
+        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // len(posterior.mean)))
+        prior.require_at(posterior.draw(n_draws, rng=np.random.default_rng(0)))
+        return prior, posterior
 
     # -- what can be done with it: functions of the rooms below, which say what they do ------------
 

@@ -183,14 +183,14 @@ PLANTED = [
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
     ),
     *plant(
-        "glm/logistic/sensitivities.py",
+        "glm/logistic/sensitivity.py",
         ("(height, rows.base_weights * values)", "(height, values)"),
         ("heights[-1], rows.base_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
         ("replace(sample, weights=weights)", "sample"),
     ),
     *plant(
-        "glm/control_variates/surroundings.py",
+        "glm/control_variates/posteriors.py",
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
@@ -206,7 +206,7 @@ PLANTED = [
         ("min(1.0, _MOST_CURVED / largest)", "1.0"),
     ),
     *plant(
-        "glm/predictor/own_entries.py",
+        "glm/predictor/kinds_of_rows.py",
         ("np.isfinite(change) & (change > least)", "change > least"),
         ("np.argsort(-size, axis=0", "np.argsort(size, axis=0"),
     ),
@@ -227,7 +227,7 @@ PLANTED = [
         ("numbers * len(values) + own", "numbers + own"),
     ),
     *plant(
-        "glm/logistic/signed_rows.py",
+        "glm/logistic/bounds.py",
         ("(rows.offset[:, None] - centers[:, -1]) ** 2", "0"),
         ("signs[:, None] * line.design", "line.design"),
         ("sparse.diags_array(signs,", "sparse.diags_array(signs**2,"),

@@ -17,7 +17,6 @@ from scipy.special import gammaln
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
-from pymc_coresets.glm.polynomial.closed_form import Gaussian, GaussianPrior
 from pymc_coresets.glm.polynomial.forms import (
     _form,
     can_be_positive,
@@ -25,8 +24,8 @@ from pymc_coresets.glm.polynomial.forms import (
     monomials,
     n_monomials,
 )
-from pymc_coresets.glm.polynomial.reach import PredictorSample, reach_pass
-from pymc_coresets.glm.polynomial.settling import polynomial_pass
+from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior
+from pymc_coresets.glm.polynomial.settling import PredictorSample, polynomial_pass, reach_pass
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
 from pymc_coresets.glm.predictor import grams, kinds_of_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor

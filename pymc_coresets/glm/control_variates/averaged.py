@@ -9,9 +9,15 @@ import numpy as np
 from scipy import sparse
 
 from pymc_coresets.glm.concavity import concave, precision_of
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
-from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries
+from pymc_coresets.glm.control_variates.expansion import (
+    AveragedRows,
+    Chosen,
+    ResidualSample,
+    Sampled,
+    calibrated,
+    reliability,
+)
+from pymc_coresets.glm.predictor.kinds_of_rows import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic

@@ -9,11 +9,9 @@ import xarray as xr
 
 from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.closed_form import Gaussian, GaussianPrior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.reach import Reach
-from pymc_coresets.glm.polynomial.replacement import polynomial_model
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
+from pymc_coresets.glm.polynomial.settling import Passes, Reach
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows
 from pymc_coresets.glm.predictor.several import coefficient_draws

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.predictor.affine_rules import affine_map
+from pymc_coresets.glm.predictor.affine import affine_map
 from pymc_coresets.glm.predictor.designs import n_predictors
 from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
 

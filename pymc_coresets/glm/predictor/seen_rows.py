@@ -12,13 +12,11 @@ import numpy as np
 from pytensor.graph import Variable
 from scipy import sparse
 
-from pymc_coresets.glm.golden import evenly_spread
-from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.designs import compare, designs_of, row_graph_of
+from pymc_coresets.glm.predictor.affine import Matrix, affine_map, joined
+from pymc_coresets.glm.predictor.designs import designs_of, row_graph_of
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_draws
+from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
@@ -28,7 +26,6 @@ from pymc_coresets.rows.values import Rows
 _ONE_AT_A_TIME = Lock()
 _BLOCK_ENTRIES = 2**22  # of float64
 _BLOCK_ROWS = (64, 2**17)  # at least and at most
-_JITTERS = (0.0, 0.3)  # on the unconstrained scale
 _N_COMPARED = 100  # of the first and of the last rows
 
 
@@ -300,24 +297,12 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
     if loglik.source is loglik.in_memory:
         return SeenRows(found)
     seen = SeenRows(found, elsewhere=True, where=loglik.source.place)
-    _compare_elsewhere(loglik, seen)
-    return seen
-
-
-def _compare_elsewhere(loglik: LogLikelihood, seen: SeenRows) -> None:
-    """Compare the log-density by predictors with the model's own, at rows of either end."""
     n = loglik.n_rows
     some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
     rows = loglik.source.at(some)
-    space = loglik.observations.space
-    jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
-    draws = space.constrain(space.start + jitter)
-    at, here, m = coefficient_draws(seen.found, draws), seen.of(rows), seen.found.n_shared
-    etas = [line.at(at) + line.offset for line in here.lines]
-    values = here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False)
-    expected = loglik.matrix(draws, rows, finite=False).T
-    values = np.where(np.isfinite(expected), values, expected)  # where rows may be impossible
-    compare(values, expected, here.where, loglik.slack)
+    here = seen.of(rows)
+    here.found.compare(_placed(rows, loglik.observations), len(rows), here.where)
+    return seen
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,12 +159,10 @@ class _Shares:
         """Return the largest, or 1 where none is larger."""
         if isinstance(self.posterior, np.ndarray):
             return largest_share(as_dense(of_rows), self.posterior)
-        try:
-            Factor(self.posterior - of_rows)
-        except LinAlgError:
-            share, _ = self._lanczos(of_rows, 1)
-            return float(max(1.0, *share)) * (1 + _RELATIVE)
-        return 1.0
+        if is_definite(self.posterior - of_rows):
+            return 1.0
+        share, _ = self._lanczos(of_rows, 1)
+        return float(max(1.0, *share)) * (1 + _RELATIVE)
 
     def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.random.default_rng(0).standard_normal(of_rows.shape[0])

@@ -216,6 +216,22 @@ PLANTED = [
         ("total[np.ix_(other, one)] += part.T", "pass"),
     ),
     *plant(
+        "glm/predictor/cut.py",
+        ("_reached(sparse.csr_array(left.T), sink)", "_reached(left, sink)"),
+        ("found[v] += costs.repeated", "pass"),
+    ),
+    *plant(
+        "glm/concavity.py",
+        ("- least * sparse.eye_array", "+ least * sparse.eye_array"),
+        ("is_definite(-curvature, -_ROUNDING * len(diagonal))", "is_definite(-curvature)"),
+    ),
+    *plant(
+        "glm/polynomial/replacement.py",
+        ("scale * self._factor.solve(scale * quadratic.slope)", "self._factor.solve(scale)"),
+        ("np.outer(self._scale, self._scale) * (inverse", "(inverse"),
+        ("self.coefficients_at(self.quadratic.center[None])", "self.origin[None]"),
+    ),
+    *plant(
         "glm/predictor/grams.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),

@@ -15,9 +15,9 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, shifted
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -119,7 +119,7 @@ def regression(request):
 
 def polynomials(found, degree, radius):
     n_obs = found.observations.n_obs
-    return polynomials_of(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
+    return row_polynomials(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
 
 
 def statistics_of(found, degree, radius):

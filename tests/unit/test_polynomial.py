@@ -1,7 +1,7 @@
 """Polynomial statistics against brute force, closed forms, and known coefficients."""
 
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
@@ -26,7 +26,7 @@ from pymc_coresets.glm.polynomial.forms import (
 )
 from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior
 from pymc_coresets.glm.polynomial.settling import PredictorSample, polynomial_pass, reach_pass
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor import grams, kinds_of_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
@@ -75,6 +75,24 @@ def design():
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Some rows of one predictor, whose log-likelihood is a function of it and of their numbers."""
+
+    loglik: object
+    response: list
+    some: object = slice(None)
+    where = staticmethod("row {}".format)
+    kinds_at = RowsInMemory.kinds_at
+
+    def take(self, some):
+        return replace(self, some=some)
+
+    def density(self, eta, *, compiled):
+        assert compiled is isinstance(self.some, slice)
+        return self.loglik(eta[:, 0], self.some).T
+
+
+@dataclass(frozen=True)
 class Polynomials:
     """Those of some rows in their predictors, on an interval."""
 
@@ -85,7 +103,7 @@ class Polynomials:
 
 def prepare(loglik, y, offset=None, degree=2, radius=4.0):
     offset = np.zeros(len(y)) if offset is None else offset
-    each = row_polynomials(loglik, [y], degree=degree, radius=radius)
+    each = row_polynomials(Rows(loglik, [y]), degree, radius)
     return Polynomials(each, offset, radius)
 
 
@@ -165,7 +183,7 @@ def test_responses_of_several_columns(n_determined):
         size = trials[rows] + 2.0 * kind[rows, 0] - kind[rows, 1]
         return y[rows, None] * eta - size[:, None] * np.logaddexp(0, eta)
 
-    found = row_polynomials(loglik, [trials, y, kind], degree=4, radius=2.0)
+    found = row_polynomials(Rows(loglik, [trials, y, kind]), 4, 2.0)
     nodes, fit = chebyshev_fit(4, 2.0)
     np.testing.assert_allclose(found, loglik(nodes, slice(0, N)) @ fit, atol=1e-11)
 
@@ -422,7 +440,7 @@ def test_passes_agree_with_brute_force(design):
     seen, source = SeenRows(find_linear_predictor(loglik.observations)), loglik.in_memory
     expected = prepare(poisson(y), y, offset)
     rows = RowsInMemory(seen.found, np.arange(N), np.ones(N))
-    np.testing.assert_allclose(polynomials_of(rows, 2, 4.0), expected.each, atol=1e-6)
+    np.testing.assert_allclose(row_polynomials(rows, 2, 4.0), expected.each, atol=1e-6)
     thetas = np.random.default_rng(15).normal(scale=2, size=(5, P))
     statistics = source.reduce(polynomial_pass(seen, 2, 4.0)).finished()
     brute = [brute_force(X, expected, theta) for theta in thetas]

@@ -254,8 +254,7 @@ def test_sparse_design_gives_the_same():
     found, expected = (bounds_of(r, centers, exact_centers=True) for r in (compressed, rows))
     assert found.values == pytest.approx(expected.values)
     both = [
-        bounds.centers_of(r.signed(), 4, rng=np.random.default_rng(2))
-        for r in (rows, compressed)
+        bounds.centers_of(r.signed(), 4, rng=np.random.default_rng(2)) for r in (rows, compressed)
     ]
     assert both[0] == pytest.approx(both[1])
 

@@ -10,7 +10,6 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.logistic.clustering import Rows, cluster_sums, k_means, squared_distances
-from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -69,9 +68,7 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     array([[-2.],
            [ 3.]])
     """
-    kinds = distinct_rows(rows.response)
-    numbers, first = (slice(None), slice(None)) if kinds is None else kinds
-    loglik = rows.take(first).density(_GRID[:, None], compiled=kinds is None).T
+    loglik, numbers, first = rows.kinds_at(_GRID)
     labels = np.where(loglik[:, -1] > loglik[:, 0], 1.0, -1.0)
     expected = -np.logaddexp(0, -labels[:, None] * _GRID)
     wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)

@@ -5,20 +5,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 
 from pymc_coresets.exceptions import UnsupportedModelError, warn_user
-from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, shifted
+from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, row_polynomials, shifted
 from pymc_coresets.glm.polynomial.forms import n_monomials
 from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior
-from pymc_coresets.glm.polynomial.statistics import (
-    PolynomialStatistics,
-    polynomial_statistics,
-    polynomials_of,
-)
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, RowsInMemory, SeenRows
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, polynomial_statistics
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -96,7 +96,7 @@ def _reach(seen: SeenRows, degree: int, radius: float, coefficients: Matrix, som
     rows = seen.of(some)
     [line] = rows.lines
     eta = line.at(coefficients) + line.offset
-    polynomial = polyval(eta, polynomials_of(rows, degree, radius).T[:, None], tensor=False)
+    polynomial = polyval(eta, row_polynomials(rows, degree, radius).T[:, None], tensor=False)
     return Reach(
         n_obs=float(rows.base_weights.sum()),
         n_outside=float(np.count_nonzero(np.abs(eta) > radius, axis=0) @ rows.base_weights),
@@ -119,7 +119,6 @@ class PredictorSample:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
-    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     eta = pm.Normal("b") * np.array([1.0, -3.0])
@@ -134,7 +133,7 @@ class PredictorSample:
     weights: Vector
 
     @classmethod
-    def of(cls, part: PredictorRows) -> "PredictorSample":
+    def of(cls, part: "PredictorRows") -> "PredictorSample":
         """Take them, in one reading of rows that lie elsewhere."""
         size = min(_SAMPLED_ROWS, max(1_000, _SAMPLED_ENTRIES // len(part.names)))
         scan = part.loglikelihood.source.scan(size, key=0, distinct=True)
@@ -174,7 +173,7 @@ def _statistics(
 ) -> PolynomialStatistics:
     rows = seen.of(some)
     [line] = rows.lines
-    coefficients = shifted(polynomials_of(rows, degree, radius), line.offset)
+    coefficients = shifted(row_polynomials(rows, degree, radius), line.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
     n_obs = float(rows.base_weights.sum())
@@ -182,38 +181,59 @@ def _statistics(
 
 
 @dataclass(frozen=True, eq=False)
-class Passes:
-    """Sums polynomials of the log-likelihoods of all rows, as often as it is asked.
+class PredictorRows:
+    """A generalised linear model of all rows of some data, wherever they lie.
+
+    Polynomials of their log-likelihoods are summed as often as it is asked.
 
     Parameters
     ----------
-    part : PredictorRows
+    seen : SeenRows
+        Of one predictor.
+    loglikelihood : LogLikelihood
+        The model's own log-likelihood of all rows.
 
     Examples
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
-    >>> from pymc_coresets.glm.predictor.seen_rows import SeenRows
-    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
     >>> loglik = LogLikelihood(find_observations(model))
-    >>> seen = SeenRows(find_linear_predictor(loglik.observations))
-    >>> passes = Passes(PredictorRows(seen, loglik))
-    >>> passes.statistics(2, 4.0).moments[2].round(3)
+    >>> rows = PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
+    >>> rows.statistics(2, 4.0).moments[2].round(3)
     array([[-0.245]])
-    >>> passes.reach(2, 4.0, np.array([[5.0]])).far
+    >>> rows.reach(2, 4.0, np.array([[5.0]])).far
     5.0
     """
 
-    part: PredictorRows
+    seen: SeenRows
+    loglikelihood: LogLikelihood
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"seen": self.seen, "loglikelihood": self.loglikelihood}  # and no sample of rows
+
+    @property
+    def held(self) -> Predictors:
+        """The predictor of the rows that the model holds."""
+        return self.seen.found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A label for each coefficient."""
+        return self.held.names
+
+    @property
+    def observations(self) -> Observations:
+        """The observations that the model holds."""
+        return self.held.observations
 
     def statistics(
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
     ) -> PolynomialStatistics:
         """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
-        seen, loglik = self.part.seen, self.part.loglikelihood
+        seen, loglik = self.seen, self.loglikelihood
         # The processor adds up products of sparse rows.
         on_device = loglik.backend is not None and isinstance(
             seen.found.lines[0].design, np.ndarray
@@ -229,8 +249,8 @@ class Passes:
 
         One pass over the rows, and a reading of some.
         """
-        work = reach_pass(self.part.seen, degree, radius, coefficients)
-        found = self.part.loglikelihood.source.reduce(work)
+        work = reach_pass(self.seen, degree, radius, coefficients)
+        found = self.loglikelihood.source.reduce(work)
         return replace(found, far=self._sample.quantile(coefficients, _NEARLY_ALL))
 
     def settled_radius(
@@ -268,18 +288,18 @@ class Passes:
 
     @cached_property
     def _sample(self) -> PredictorSample:
-        return PredictorSample.of(self.part)
+        return PredictorSample.of(self)
 
     @cached_property
     def _prior(self) -> GaussianPrior | None:
         try:
-            return GaussianPrior.of(self.part.held)
+            return GaussianPrior.of(self.held)
         except UnsupportedModelError:
             return None  # a unit-information prior takes its place
 
     def _draws(self, statistics: PolynomialStatistics, rng: np.random.Generator) -> np.ndarray:
         """Draw coefficients from a Gaussian approximation of the posterior, (n_draws, p)."""
-        quadratic = statistics.quadratic(self.part.names)
+        quadratic = statistics.quadratic(self.names)
         if self._prior is not None:
             z = self._prior.posterior(quadratic).draw(_DRAWS, rng=rng)
             return self._prior.coefficients_at(z)

@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.polynomial.chebyshev import row_polynomials
 from pymc_coresets.glm.polynomial.forms import (
     can_be_positive,
     monomial_levels,
@@ -20,7 +18,6 @@ from pymc_coresets.glm.polynomial.forms import (
     weighted_monomials,
 )
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -69,9 +66,7 @@ class PolynomialStatistics:
     --------
     >>> import numpy as np
     >>> x, y = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([0.5, 3.0])
-    >>> polynomials = row_polynomials(
-    ...     lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2, [y], degree=2, radius=4.0
-    ... )
+    >>> polynomials = np.stack([-0.5 * y**2, y, np.full(2, -0.5)], axis=1)  # -(y - eta)^2 / 2
     >>> statistics = polynomial_statistics(x, polynomials, 4.0)
     >>> float(statistics.loglik(np.array([1.0, 0.5])).round(3))  # exact: a Gaussian is quadratic
     -0.625
@@ -270,31 +265,6 @@ def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:
                 yield weighted_product(one, own, other, on_device=on_device)
             else:
                 yield weighted_gram(one, own, on_device=on_device)
-
-
-def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
-    """Return the polynomial of each row in its predictor, (n_rows, degree + 1).
-
-    Nothing is compiled if few responses are distinct.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
-    >>> found = find_linear_predictor(find_observations(model))
-    >>> polynomials_of(RowsInMemory(found, np.arange(2), np.ones(2)), 2, 4.0).round(3)
-    array([[-0.762, -0.5  , -0.082],
-           [-0.762,  0.5  , -0.082]])
-    """
-
-    def loglik(eta: Vector, some: slice | NDArray[np.int64]) -> Matrix:
-        # One row for each distinct response: too few to compile for.
-        return rows.take(some).density(eta[:, None], compiled=isinstance(some, slice)).T
-
-    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=rows.where)
 
 
 def check_size(degree: int, n_coefficients: int) -> None:

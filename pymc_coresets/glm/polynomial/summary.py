@@ -11,9 +11,8 @@ from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
-from pymc_coresets.glm.polynomial.settling import Passes, Reach
+from pymc_coresets.glm.polynomial.settling import PredictorRows, Reach
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
@@ -129,7 +128,7 @@ class PolynomialSummary:
         Raises
         ------
         InvalidOptionError
-            If the degree is not 2.
+            If the degree is not 2, unless the log-likelihood itself is quadratic.
         UnsupportedModelError
             If the prior of a free variable is not Gaussian (hierarchical scales are not), or the
             coefficients are not linear in the free variables.
@@ -186,7 +185,7 @@ class PolynomialSummary:
         Raises
         ------
         InvalidOptionError
-            If the degree is not 2, or `draws` is not a positive whole number.
+            If there is no closed form, or `draws` is not a positive whole number.
         UnsupportedModelError
             If the approximate posterior is not Gaussian, see `closed_form`.
         InvalidDataError
@@ -311,7 +310,7 @@ class PolynomialSummary:
         )
 
     def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [Passes(part).reach(self.degree, self.radius, theta) for part in self.parts]
+        reaches = [part.reach(self.degree, self.radius, theta) for part in self.parts]
         return sum(reaches[1:], start=reaches[0])
 
     def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:

@@ -15,6 +15,7 @@ from scipy import sparse
 from pymc_coresets.glm.predictor.affine import Matrix, affine_map, joined
 from pymc_coresets.glm.predictor.designs import designs_of, row_graph_of
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -127,6 +128,30 @@ class RowsInMemory:
         """Evaluate the log-density at one predictor, (K, n) or (K, 1), as (K, n)."""
         return self.found.density.at_one(eta, self.place, len(self), compiled=compiled)
 
+    def kinds_at(
+        self, eta: np.ndarray
+    ) -> tuple[np.ndarray, slice | np.ndarray, slice | np.ndarray]:
+        """Evaluate the log-density at values of one predictor, once for rows that are equal.
+
+        Nothing is compiled for up to 4 096 kinds of rows; if there are more, each row is one.
+
+        Parameters
+        ----------
+        eta : ndarray of shape (n_eta,)
+
+        Returns
+        -------
+        values : ndarray of shape (n_kinds, n_eta)
+        numbers : ndarray of int64, of shape (n_rows,), or slice
+            The kind of each row.
+        first : ndarray of int64, of shape (n_kinds,), or slice
+            A row of each kind.
+        """
+        kinds = distinct_rows(self.response)
+        numbers, first = (slice(None), slice(None)) if kinds is None else kinds
+        values = self.take(first).density(eta[:, None], compiled=kinds is None)
+        return values.T, numbers, first
+
 
 @dataclass(frozen=True, eq=False)
 class SeenRows:
@@ -230,6 +255,10 @@ class SeenRows:
         return graph, nodes, compute
 
 
+def _sum(parts: Iterable[Any]) -> Any:  # noqa: ANN401
+    return reduce(add, parts)
+
+
 @dataclass(frozen=True, eq=False)
 class BlockSums[T]:
     """Adds up what a function makes of blocks of rows, see `Pass`.
@@ -240,6 +269,8 @@ class BlockSums[T]:
         Number of rows of a block.
     work : callable
         From rows to what adds up.
+    add : callable, optional
+        Adds up what it makes of consecutive blocks.
 
     Examples
     --------
@@ -250,6 +281,7 @@ class BlockSums[T]:
 
     size: int
     work: Callable[[Rows], T]
+    add: Callable[[Iterable[T]], T] = _sum
 
     def begin(self) -> Callable[[Rows], T]:
         """Return the function of a block."""
@@ -257,7 +289,7 @@ class BlockSums[T]:
 
     def joined(self, parts: Iterable[T]) -> T:
         """Add up blocks, in their order."""
-        return reduce(add, parts)
+        return self.add(parts)
 
 
 def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray]:
@@ -303,34 +335,3 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
     here = seen.of(rows)
     here.found.compare(_placed(rows, loglik.observations), len(rows), here.where)
     return seen
-
-
-@dataclass(frozen=True, eq=False)
-class PredictorRows:
-    """A generalised linear model of all rows of some data, wherever they lie.
-
-    Parameters
-    ----------
-    seen : SeenRows
-        Of one predictor.
-    loglikelihood : LogLikelihood
-        The model's own log-likelihood of all rows.
-    """
-
-    seen: SeenRows
-    loglikelihood: LogLikelihood
-
-    @property
-    def held(self) -> Predictors:
-        """The predictor of the rows that the model holds."""
-        return self.seen.found
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """A label for each coefficient."""
-        return self.held.names
-
-    @property
-    def observations(self) -> Observations:
-        """The observations that the model holds."""
-        return self.held.observations

@@ -184,6 +184,15 @@ def test_gaussian_regression_has_the_conjugate_posterior(gaussian):
     assert "Reliable" in check._repr_html_()
 
 
+def test_a_quadratic_likelihood_has_a_closed_form_at_any_degree(gaussian):
+    two, six = (
+        build_pass_glm(gaussian, degree=degree, given={"sigma": 1.5}, random_seed=1)
+        for degree in (2, 6)
+    )
+    for name in ("mean", "covariance"):
+        np.testing.assert_allclose(six.closed_form()[name], two.closed_form()[name], rtol=1e-8)
+
+
 def test_a_free_scale_must_be_given(gaussian):
     with pytest.raises(UnsupportedModelError, match="sigma"):
         build_pass_glm(gaussian, random_seed=1)

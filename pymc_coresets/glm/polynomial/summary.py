@@ -116,8 +116,9 @@ class PolynomialSummary:
     def closed_form(self) -> xr.Dataset:
         """Mean and covariance of the coefficients, where the approximate posterior is Gaussian.
 
-        For degree 2, if the coefficients are linear in free variables with Gaussian priors.  No
-        draws are needed; it costs O(p^3) for p coefficients.
+        For degree 2, and for others where the log-likelihood itself is quadratic, if the
+        coefficients are linear in free variables with Gaussian priors.  No draws are needed; it
+        costs O(p^3) for p coefficients.
 
         Returns
         -------

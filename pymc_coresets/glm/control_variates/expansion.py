@@ -1,4 +1,4 @@
-"""What a quadratic for all rows is made of, and the rows that stand for what it leaves."""
+"""What a quadratic for all rows is made of, and the rows that stand for what it misses."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

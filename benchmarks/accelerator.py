@@ -34,7 +34,6 @@ from benchmarks.curves import markdown
 from benchmarks.potentials import small_models
 from pymc_coresets import Jax, build_coreset, build_pass_glm
 from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
-from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -228,8 +227,8 @@ def of_pass(report: Report, given: argparse.Namespace) -> None:
             backend = BACKENDS[name] or "numba"
             build = partial(build_pass_glm, model, degree=degree, backend=backend, **QUIET)
             summary = build()
-            passes, radius = Passes(summary.parts[0]), summary.radius
-            summing[name] = partial(passes.statistics, degree, radius)
+            [part] = summary.parts
+            summing[name] = partial(part.statistics, degree, summary.radius)
         seconds = fastest(summing, 2).values()
         add(str(n_columns), str(degree), f"{n_obs:,}", *(f"{s:.3f}" for s in seconds))
 

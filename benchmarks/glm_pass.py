@@ -11,9 +11,9 @@ from benchmarks.curves import verdict
 from benchmarks.glm_data import out_of_reach
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import build_pass_glm
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 
@@ -30,7 +30,7 @@ def one_pass_report(n_obs: int, n_columns: int) -> str:
     features = model["x"].get_value(borrow=True)
     loglik = LogLikelihood(find_observations(model))
     seen = SeenRows(find_linear_predictor(loglik.observations))
-    sums, design = Passes(PredictorRows(seen, loglik)), seen.found.lines[0].design
+    sums, design = PredictorRows(seen, loglik), seen.found.lines[0].design
     same = isinstance(design, np.ndarray) and np.shares_memory(design, features)
     products, passes, memory = [], [], []
     for _ in range(REPEATS):  # in turn, so that other programs slow both alike

@@ -12,8 +12,8 @@ from benchmarks.curves import brief, markdown, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
-from pymc_coresets.glm.logistic.signed_rows import SignedRows
+from pymc_coresets.glm.logistic.bounds import SignedRows
+from pymc_coresets.glm.logistic.sensitivity import Sensitivities, SignedBlocks
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import Scan, random_key

@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.curves import verdict
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import open_rows
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
@@ -95,11 +95,10 @@ def reading_report(n_rows: int, n_columns: int) -> str:
         write_rows(path, n_rows, n_columns, seed=1)
         rows = opened([path], n_columns)
         fixed, part = seconds_of(lambda: predictor_of(rows, n_columns))
-        passes = Passes(part)
         runs: dict[str, Callable[[], object]] = {
             "reading": lambda: read_all(rows),
             "scan": rows.check,
-            "pass": lambda: passes.statistics(2, 4.0),
+            "pass": lambda: part.statistics(2, 4.0),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(REPEATS):
@@ -144,7 +143,7 @@ def _summed(
     names = {row.name: row.values.dtype for row in part.observations.rows}
     source = StreamedRows(opened(paths, n_columns), names)
     part = replace(part, loglikelihood=part.loglikelihood.reading(source))
-    return seconds_of(lambda: Passes(part).statistics(2, 4.0))
+    return seconds_of(lambda: part.statistics(2, 4.0))
 
 
 def workers_report(n_rows: int, n_columns: int, dtype: Dtype) -> str:

@@ -9,20 +9,18 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
-from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
-from pymc_coresets.glm.polynomial.multi_indices import n_monomials
+from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE, row_polynomials
+from pymc_coresets.glm.polynomial.forms import n_monomials
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
-    polynomials_of,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import (
-    PredictorRows,
     RowsInMemory,
     SeenRows,
     seen_rows_of,
@@ -195,13 +193,12 @@ def build_pass_glm(  # noqa: PLR0913
             held = _predictor(model, wanted)
             check_size(degree, len(held.names))
             part = _verified(held, wanted, rng.spawn(1)[0], report)
-            passes = Passes(part)
         if fixed_radius is None:
             with report.passes("choosing the radius", part.loglikelihood.n_rows) as show:
                 own = rng.spawn(1)[0]
-                fixed_radius = passes.settled_radius(degree, rng=own, show=show)
+                fixed_radius = part.settled_radius(degree, rng=own, show=show)
         with report.passes("summing polynomials", part.loglikelihood.n_rows) as show:
-            statistics = passes.statistics(degree, fixed_radius, show)
+            statistics = part.statistics(degree, fixed_radius, show)
         if not statistics.is_proper:
             raise _improper(part.held, statistics)
         summary = PolynomialSummary(statistics=statistics, parts=(part,), progressbar=show_bars)
@@ -264,7 +261,7 @@ def _usable_degrees(found: Predictors, radius: float) -> list[int]:
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:
             break
-        some = polynomials_of(rows, degree, radius)
+        some = row_polynomials(rows, degree, radius)
         amounts = np.abs(some).max(axis=0) * radius ** np.arange(degree + 1)
         if (some[:, degree] < 0).all() and amounts[degree] > 1e-10 * amounts.max():
             usable.append(degree)

@@ -1,6 +1,7 @@
-"""Generalised linear models: the free variables act through a linear predictor alone.
+"""Generalised linear models: rows see the free variables through few numbers.
 
-What belongs here: the linear predictor of a model (`predictor`), polynomial approximate
-sufficient statistics (`polynomial`), and sensitivities of logistic regression (`logistic`). May
-import: PyMC and the rooms below.
+What belongs here: the linear predictors of a model (`predictor`), quadratics for all rows and rows
+for what these leave (`control_variates`), polynomial approximate sufficient statistics, quadratics
+too where their degree is 2 (`polynomial`), whether quadratics have a maximum (`concavity`), and
+sensitivities of logistic regression (`logistic`). May import: PyMC and the rooms below.
 """

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from pymc.distributions.transforms import ordered
+from pytensor.graph import ancestors
 
 from pymc_coresets import UnsupportedModelError
 from pymc_coresets.glm.predictor.cut import smallest_cut
@@ -262,10 +263,13 @@ def test_a_cut_separates_the_parameters_of_random_graphs(depth, seed):
     loglik = nodes[-1] + pt.exp(nodes[-2])
     graph = RowGraph(parameters, {x: np.arange(1.0, 6.0)})
     found = smallest_cut(loglik, graph, [])
-    blocked, stack = {*found.predictors, *found.shared}, [loglik]
-    while stack:
-        v = stack.pop()
-        if v in blocked:
-            continue
-        assert v not in parameters
-        stack.extend(v.owner.inputs if v.owner is not None else [])
+    lowest = {*found.predictors, *found.shared}
+    for blocked in (lowest, set(found.highest)):
+        stack = [loglik]
+        while stack:
+            v = stack.pop()
+            if v in blocked:
+                continue
+            assert v not in parameters
+            stack.extend(v.owner.inputs if v.owner is not None else [])
+    assert all(lowest & set(ancestors([v])) for v in found.highest)

@@ -183,14 +183,14 @@ PLANTED = [
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
     ),
     *plant(
-        "glm/logistic/sensitivities.py",
+        "glm/logistic/sensitivity.py",
         ("(height, rows.base_weights * values)", "(height, values)"),
         ("heights[-1], rows.base_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
         ("replace(sample, weights=weights)", "sample"),
     ),
     *plant(
-        "glm/control_variates/surroundings.py",
+        "glm/control_variates/posteriors.py",
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
@@ -206,7 +206,7 @@ PLANTED = [
         ("min(1.0, _MOST_CURVED / largest)", "1.0"),
     ),
     *plant(
-        "glm/predictor/own_entries.py",
+        "glm/predictor/kinds_of_rows.py",
         ("np.isfinite(change) & (change > least)", "change > least"),
         ("np.argsort(-size, axis=0", "np.argsort(size, axis=0"),
     ),
@@ -221,6 +221,22 @@ PLANTED = [
         ("total + ", ""),
     ),
     *plant(
+        "glm/predictor/cut.py",
+        ("_reached(sparse.csr_array(left.T), sink)", "_reached(left, sink)"),
+        ("found[v] += costs.repeated", "pass"),
+    ),
+    *plant(
+        "glm/concavity.py",
+        ("- least * sparse.eye_array", "+ least * sparse.eye_array"),
+        ("is_definite(-curvature, -_ROUNDING * len(diagonal))", "is_definite(-curvature)"),
+    ),
+    *plant(
+        "glm/polynomial/replacement.py",
+        ("scale * self._factor.solve(scale * quadratic.slope)", "self._factor.solve(scale)"),
+        ("np.outer(self._scale, self._scale) * (inverse", "(inverse"),
+        ("self.coefficients_at(self.quadratic.center[None])", "self.origin[None]"),
+    ),
+    *plant(
         "glm/predictor/grams.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
@@ -231,7 +247,7 @@ PLANTED = [
         ("numbers * len(values) + own", "numbers + own"),
     ),
     *plant(
-        "glm/logistic/signed_rows.py",
+        "glm/logistic/bounds.py",
         ("(rows.offset[:, None] - centers[:, -1]) ** 2", "0"),
         ("signs[:, None] * line.design", "line.design"),
         ("sparse.diags_array(signs,", "sparse.diags_array(signs**2,"),

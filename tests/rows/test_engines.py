@@ -40,9 +40,9 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.clusters import Cluster
@@ -186,11 +186,10 @@ def test_a_cluster(client, expected, loglik, files, passes):
 def test_polynomial_sums_and_how_far_they_reach(client, loglik):
     here = PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
     there = replace(here, loglikelihood=by(client, loglik))
-    both = [Passes(part) for part in (here, there)]
-    one, other = (passes.statistics(2, 3.0) for passes in both)
+    one, other = (part.statistics(2, 3.0) for part in (here, there))
     assert one.n_obs == other.n_obs == N
     assert_same(one.moments, other.moments)
-    one, other = (passes.reach(2, 3.0, POINTS) for passes in both)
+    one, other = (part.reach(2, 3.0, POINTS) for part in (here, there))
     assert one == other
 
 

@@ -18,10 +18,10 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows, seen_rows_of
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -116,7 +116,7 @@ def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeyp
     part, found = streamed
     part = reading(part, in_chunks(sizes))
     for degree in (2, 4) if len(found.names) < 5 else (2,):
-        mine, its = (Passes(p).statistics(degree, 3.0) for p in (part, found))
+        mine, its = (p.statistics(degree, 3.0) for p in (part, found))
         assert mine.n_obs == its.n_obs == N
         for one, other in zip(mine.moments, its.moments, strict=True):
             assert_allclose(dense(one), dense(other), rtol=1e-12, atol=1e-12)
@@ -128,10 +128,10 @@ def test_base_weights_count_rows(streamed):
     part, found = streamed
     times = np.random.default_rng(5).integers(0, 4, size=N)
     rows = in_chunks([100], COLUMNS | {"n": times}, weight="n")
-    mine = Passes(reading(part, rows)).statistics(2, 3.0)
+    mine = reading(part, rows).statistics(2, 3.0)
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
     make = next(m for m in MODELS.values() if set(found.names) == names_of(m))
-    its = Passes(in_memory(make(repeated, times.sum()))).statistics(2, 3.0)
+    its = in_memory(make(repeated, times.sum())).statistics(2, 3.0)
     assert mine.n_obs == its.n_obs == times.sum()
     for theta in np.random.default_rng(6).normal(size=(3, len(found.names))):
         assert_allclose(mine.loglik(theta), its.loglik(theta), rtol=1e-12)

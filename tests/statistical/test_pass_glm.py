@@ -15,9 +15,9 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, shifted
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -119,7 +119,7 @@ def regression(request):
 
 def polynomials(found, degree, radius):
     n_obs = found.observations.n_obs
-    return polynomials_of(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
+    return row_polynomials(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
 
 
 def statistics_of(found, degree, radius):
@@ -182,6 +182,15 @@ def test_gaussian_regression_has_the_conjugate_posterior(gaussian):
     assert check.max_error < 1e-9
     assert check.verdict.startswith("Reliable")
     assert "Reliable" in check._repr_html_()
+
+
+def test_a_quadratic_likelihood_has_a_closed_form_at_any_degree(gaussian):
+    two, six = (
+        build_pass_glm(gaussian, degree=degree, given={"sigma": 1.5}, random_seed=1)
+        for degree in (2, 6)
+    )
+    for name in ("mean", "covariance"):
+        np.testing.assert_allclose(six.closed_form()[name], two.closed_form()[name], rtol=1e-8)
 
 
 def test_a_free_scale_must_be_given(gaussian):

@@ -22,18 +22,17 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     SamplingError,
 )
+from pymc_coresets.glm.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
-from pymc_coresets.glm.control_variates.concavity import concave, largest_share
-from pymc_coresets.glm.control_variates.expansion import AveragedRows
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, ResidualSample, calibrated
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,
     carried_over,
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
-from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
+from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood

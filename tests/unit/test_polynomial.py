@@ -1,7 +1,7 @@
 """Polynomial statistics against brute force, closed forms, and known coefficients."""
 
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
@@ -15,22 +15,24 @@ from scipy.optimize import approx_fprime
 from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
-from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.definiteness import (
+from pymc_coresets.glm.polynomial.forms import (
     _form,
     can_be_positive,
-    is_negative_semidefinite,
+    monomial_levels,
+    monomials,
+    n_monomials,
 )
-from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
-from pymc_coresets.glm.polynomial.reach import PredictorSample, reach_pass
-from pymc_coresets.glm.polynomial.settling import polynomial_pass
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
+from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior
+from pymc_coresets.glm.polynomial.settling import PredictorSample, polynomial_pass, reach_pass
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor import grams, kinds_of_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.quadratic import Quadratic
 
 N, P = 300, 3
 
@@ -73,6 +75,24 @@ def design():
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Some rows of one predictor, whose log-likelihood is a function of it and of their numbers."""
+
+    loglik: object
+    response: list
+    some: object = slice(None)
+    where = staticmethod("row {}".format)
+    kinds_at = RowsInMemory.kinds_at
+
+    def take(self, some):
+        return replace(self, some=some)
+
+    def density(self, eta, *, compiled):
+        assert compiled is isinstance(self.some, slice)
+        return self.loglik(eta[:, 0], self.some).T
+
+
+@dataclass(frozen=True)
 class Polynomials:
     """Those of some rows in their predictors, on an interval."""
 
@@ -83,7 +103,7 @@ class Polynomials:
 
 def prepare(loglik, y, offset=None, degree=2, radius=4.0):
     offset = np.zeros(len(y)) if offset is None else offset
-    each = row_polynomials(loglik, [y], degree=degree, radius=radius)
+    each = row_polynomials(Rows(loglik, [y]), degree, radius)
     return Polynomials(each, offset, radius)
 
 
@@ -163,7 +183,7 @@ def test_responses_of_several_columns(n_determined):
         size = trials[rows] + 2.0 * kind[rows, 0] - kind[rows, 1]
         return y[rows, None] * eta - size[:, None] * np.logaddexp(0, eta)
 
-    found = row_polynomials(loglik, [trials, y, kind], degree=4, radius=2.0)
+    found = row_polynomials(Rows(loglik, [trials, y, kind]), 4, 2.0)
     nodes, fit = chebyshev_fit(4, 2.0)
     np.testing.assert_allclose(found, loglik(nodes, slice(0, N)) @ fit, atol=1e-11)
 
@@ -368,11 +388,11 @@ def test_definiteness_does_not_depend_on_units(layout):
     rng = np.random.default_rng(13)
     A = rng.normal(size=(6, 4)) * np.array([1e-6, 1.0, 1e6, 1.0])
     singular = np.column_stack([A, A[:, 1] + A[:, 3]])
-    assert is_negative_semidefinite(layout(-singular.T @ singular))
-    assert not is_negative_semidefinite(layout(np.diag([-1.0, 1e-6])))
+    assert is_concave(layout(-singular.T @ singular))
+    assert not is_concave(layout(np.diag([-1.0, 1e-6])))
     wrong = -A.T @ A
     wrong[0, 1] = wrong[1, 0] = 1.1 * np.sqrt(wrong[0, 0] * wrong[1, 1])
-    assert not is_negative_semidefinite(layout(wrong))
+    assert not is_concave(layout(wrong))
 
 
 # -- closed form -----------------------------------------------------------------------------------
@@ -388,23 +408,25 @@ def test_a_gaussian_likelihood_gives_the_conjugate_posterior(design):
     B = X @ A
     precision = np.diag(sd0**-2) + B.T @ B
     expected = np.linalg.solve(precision, mu0 / sd0**2 + B.T @ (y - offset - X @ a))
-    mean, covariance = gaussian_posterior(
-        statistics, slope=mu0 / sd0**2, precision=np.diag(sd0**-2), linear=A, origin=a
-    )
-    np.testing.assert_allclose(mean, expected, rtol=1e-9)
-    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-9)
+    before = Quadratic(names=("a", "b"), center=mu0, slope=np.zeros(2), curvature=-np.diag(sd0**-2))
+    prior = GaussianPrior(quadratic=before, origin=a, linear=A, remainder=None)
+    found = prior.posterior(statistics.quadratic(("b0", "b1", "b2")))
+    np.testing.assert_allclose(found.mean, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-9)
+    mean, covariance = prior.coefficients(found)
+    np.testing.assert_allclose(mean, a + A @ expected, rtol=1e-9)
+    np.testing.assert_allclose(covariance, A @ np.linalg.inv(precision) @ A.T, rtol=1e-9)
 
 
 def test_closed_form_refuses_other_degrees_and_improper_posteriors(design):
     X, _ = design
     y = FAMILIES["logistic"][1]
-    flat = {"slope": np.zeros(P + 1), "precision": np.zeros((P + 1, P + 1))}
-    collinear = np.column_stack([X, X[:, 0]])
+    collinear = statistics_of(np.column_stack([X, X[:, 0]]), prepare(logistic(y), y))
     with pytest.raises(InvalidDataError, match="improper"):
-        gaussian_posterior(statistics_of(collinear, prepare(logistic(y), y)), **flat)
+        Gaussian(collinear.quadratic(range(P + 1)))
     six = statistics_of(X, prepare(logistic(y), y, degree=6))
     with pytest.raises(InvalidOptionError, match="degree 6"):
-        gaussian_posterior(six, slope=np.zeros(P), precision=np.eye(P))
+        six.quadratic(range(P))
 
 
 # -- reach -----------------------------------------------------------------------------------------
@@ -418,7 +440,7 @@ def test_passes_agree_with_brute_force(design):
     seen, source = SeenRows(find_linear_predictor(loglik.observations)), loglik.in_memory
     expected = prepare(poisson(y), y, offset)
     rows = RowsInMemory(seen.found, np.arange(N), np.ones(N))
-    np.testing.assert_allclose(polynomials_of(rows, 2, 4.0), expected.each, atol=1e-6)
+    np.testing.assert_allclose(row_polynomials(rows, 2, 4.0), expected.each, atol=1e-6)
     thetas = np.random.default_rng(15).normal(scale=2, size=(5, P))
     statistics = source.reduce(polynomial_pass(seen, 2, 4.0)).finished()
     brute = [brute_force(X, expected, theta) for theta in thetas]
@@ -489,5 +511,5 @@ def test_sparse_matrices_are_judged_like_dense_ones(negative):
     matrix[:9, :9] = -A.T @ A
     matrix[8, 9] = matrix[9, 8] = 0.0 if negative else np.sqrt(-matrix[8, 8]) * 1.1
     matrix[9, 9] = -1.0
-    assert is_negative_semidefinite(sparse.csr_array(matrix)) is negative
-    assert is_negative_semidefinite(matrix) is negative
+    assert is_concave(sparse.csr_array(matrix)) is negative
+    assert is_concave(matrix) is negative

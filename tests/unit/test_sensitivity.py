@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.logistic import signed_rows
-from pymc_coresets.glm.logistic.bounds import SensitivityBound, guaranteed_size
-from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks, sample_size
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows
+from pymc_coresets.glm.logistic import bounds
+from pymc_coresets.glm.logistic.bounds import (
+    ClusterSums,
+    SensitivityBound,
+    SignedRows,
+    guaranteed_size,
+)
+from pymc_coresets.glm.logistic.sensitivity import (
+    Sensitivities,
+    Sensitivity,
+    SignedBlocks,
+    sample_size,
+)
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 
@@ -81,7 +89,7 @@ def binary10(n_obs):
 def centers_of(rows, n_clusters=4, *, base_weights=None, seed=1):
     rng, blocks = np.random.default_rng(seed), rows.blocks(base_weights)
     sample, weights = blocks.sample(sample_size(n_clusters, rows.n_obs), key=random_key(rng))
-    return signed_rows.centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
+    return bounds.centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
 
 
 def bounds_of(rows, centers, base_weights=None, **options):
@@ -246,8 +254,7 @@ def test_sparse_design_gives_the_same():
     found, expected = (bounds_of(r, centers, exact_centers=True) for r in (compressed, rows))
     assert found.values == pytest.approx(expected.values)
     both = [
-        signed_rows.centers_of(r.signed(), 4, rng=np.random.default_rng(2))
-        for r in (rows, compressed)
+        bounds.centers_of(r.signed(), 4, rng=np.random.default_rng(2)) for r in (rows, compressed)
     ]
     assert both[0] == pytest.approx(both[1])
 

@@ -14,8 +14,8 @@ from scipy.linalg import LinAlgError
 from pymc_coresets import build_coreset
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates import averaged
-from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.expansion import reliability
 from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory

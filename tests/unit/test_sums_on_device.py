@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_coresets.glm.polynomial import settling
-from pymc_coresets.glm.polynomial.settling import Passes, polynomial_pass
+from pymc_coresets.glm.polynomial.settling import PredictorRows, polynomial_pass
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
@@ -64,7 +64,7 @@ def test_sparse_designs_and_other_backends_stay_with_the_processor(monkeypatch):
     for model, backend in ((dense, None), (dense, Jax()), (sparse, Jax())):
         loglik = LogLikelihood(find_observations(model), backend=backend)
         seen = SeenRows(find_linear_predictor(loglik.observations))
-        Passes(PredictorRows(seen, loglik)).statistics(2, 4.0)
+        PredictorRows(seen, loglik).statistics(2, 4.0)
     assert asked == [False, True, False]
 
 

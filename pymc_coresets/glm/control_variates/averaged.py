@@ -1,18 +1,24 @@
 """The quadratic of every row, averaged over the posterior, and what it misses of the row."""
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.glm.control_variates.concavity import concave, precision_of
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
-from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
+from pymc_coresets.glm.concavity import concave, precision_of
+from pymc_coresets.glm.control_variates.expansion import (
+    AveragedRows,
+    Chosen,
+    ResidualSample,
+    Sampled,
+    calibrated,
+    reliability,
+)
+from pymc_coresets.glm.predictor.kinds_of_rows import MOST_TOGETHER, effects, kinds_by_entries
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.passes import RowBlocks
@@ -167,37 +173,24 @@ def average(
     n_nodes = _NODES[k] ** k if k <= MOST_TOGETHER else _MOST_NODES
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = max(_BLOCK_ENTRIES // entries, 256)
-    sums, sample = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
+    work = partial(_of_block, seen, center, draws - center, n_kept, key)
+    add = partial(Sampled.joined, most=n_kept)
+    sums, sample = source.reduce(BlockSums(size, work, add))
     slope, curvature, residual = sums
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()
     return AveragedRows(slope, curvature, residual, sample)
 
 
-@dataclass(frozen=True, eq=False)
-class _AveragePass:
-    """See `average`."""
-
-    seen: SeenRows
-    center: np.ndarray
-    away: np.ndarray
-    n_kept: int
-    key: int
-    size: int
-
-    def begin(self) -> Callable[[Rows], Sampled]:
-        return self._of_block
-
-    def _of_block(self, some: Rows) -> Sampled:
-        rows = self.seen.of(some)
-        each = row_quadratics(rows, self.center, self.away)
-        slope = rows.slope(rows.base_weights * each.slopes)
-        curvature = rows.gram(rows.base_weights * each.curvatures)
-        sums = slope, curvature, each.left @ rows.base_weights
-        return Sampled(sums, ResidualSample.of(some, each.spread, self.n_kept, key=self.key))
-
-    def joined(self, parts: Iterable[Sampled]) -> Sampled:
-        return Sampled.joined(parts, self.n_kept)
+def _of_block(
+    seen: SeenRows, center: np.ndarray, away: np.ndarray, n_kept: int, key: int, some: Rows
+) -> Sampled:
+    rows = seen.of(some)
+    each = row_quadratics(rows, center, away)
+    slope = rows.slope(rows.base_weights * each.slopes)
+    curvature = rows.gram(rows.base_weights * each.curvatures)
+    sums = slope, curvature, each.left @ rows.base_weights
+    return Sampled(sums, ResidualSample.of(some, each.spread, n_kept, key=key))
 
 
 def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:

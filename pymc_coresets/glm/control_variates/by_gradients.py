@@ -12,16 +12,18 @@ from pytensor.tensor import TensorVariable
 from scipy.linalg import eigh, eigvalsh
 
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
-from pymc_coresets.glm.control_variates.concavity import precision_of
+from pymc_coresets.glm.concavity import precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
     AveragedRows,
     Chosen,
+    ResidualSample,
+    Sampled,
+    calibrated,
     reliability,
 )
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, Sampled, calibrated
 from pymc_coresets.glm.golden import evenly_spread
-from pymc_coresets.glm.predictor.several import Coordinate
+from pymc_coresets.glm.predictor.coordinates import Coordinate
 from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws

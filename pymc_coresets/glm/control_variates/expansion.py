@@ -1,20 +1,198 @@
 """What a quadratic for all rows is made of, and the rows that stand for what it misses."""
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from operator import add
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from pytensor.tensor import TensorVariable
+from scipy.linalg import cho_factor, cho_solve
 
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["OF_A_GRADIENT", "AveragedRows", "Chosen", "Expansion", "Interface", "reliability"]
+__all__ = [
+    "OF_A_GRADIENT",
+    "AveragedRows",
+    "Chosen",
+    "Expansion",
+    "Interface",
+    "ResidualSample",
+    "Sampled",
+    "calibrated",
+    "reliability",
+]
 
-
+_LARGEST = 1e150  # spread: its square is finite
+_RIDGE = 0.2  # of the mean eigenvalue
+_MOST = 3.0  # times the weight by the design
 #: Log-likelihoods that a gradient of rows takes as long as.
 OF_A_GRADIENT = 6
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualSample:
+    """Rows, sampled without replacement and by their spreads, from which smaller samples follow.
+
+    Those with the smallest keys ``U_n / V_n``, for the spread V_n of a row and its own random
+    number U_n: which rows these are depends neither on the blocks in which rows are read nor on
+    their order.  Given the key t of the next row, row n is among them with probability ``min(1,
+    t V_n)``: priority sampling.  Rows of probability one are kept whole.
+
+    Parameters
+    ----------
+    rows : Rows
+        One more than the largest sample, where there are more.
+    spread : ndarray of shape (len(rows),)
+        V, positive.
+    keys : ndarray of shape (len(rows),)
+    most : int
+        Size of the largest sample.
+
+    References
+    ----------
+    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
+    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(4), np.ones(4))
+    >>> sample = ResidualSample.of(rows, np.array([8.0, 1.0, 0.0, 1.0]), 2, key=7)
+    >>> which, shares = sample.first(2)
+    >>> sample.rows.positions[which], shares.round(2)
+    (array([0, 3]), array([1. , 0.7]))
+    """
+
+    rows: Rows
+    spread: np.ndarray
+    keys: np.ndarray
+    most: int
+
+    @classmethod
+    def of(cls, rows: Rows, spread: np.ndarray, most: int, *, key: int) -> Self:
+        """Sample some rows; those of infinite spread before all others, of spread 0 never."""
+        if not most:
+            nothing = np.empty(0)
+            return cls(rows.take(slice(0, 0)), nothing, nothing, most)
+        spread = np.minimum(spread, _LARGEST)
+        with np.errstate(divide="ignore"):
+            keys = (1 - numbers_of(rows.positions, key)) / spread
+        kept, _ = smallest(keys, most + 1)
+        return cls(rows.take(kept), spread[kept], keys[kept], most)
+
+    @classmethod
+    def of_marked(cls, rows: Rows, keys: np.ndarray, most: int) -> Self:
+        """Return what is put together from `marked` rows."""
+        *arrays, spread = rows.arrays
+        return cls(replace(rows, arrays=tuple(arrays)), spread, keys, most)
+
+    @property
+    def marked(self) -> tuple[Rows, np.ndarray]:
+        """The rows, with their spreads among their data, and the keys."""
+        return replace(self.rows, arrays=(*self.rows.arrays, self.spread)), self.keys
+
+    @property
+    def has_impossible_rows(self) -> bool:
+        """Whether there are rows of infinite spread."""
+        return bool((self.spread >= _LARGEST).any())
+
+    def first(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return a sample of at most `most` rows.
+
+        Returns
+        -------
+        which : ndarray of int64
+            Numbers among `rows`, ascending.
+        shares : ndarray
+            Their inclusion probabilities.
+        """
+        which, beyond = smallest(self.keys, size)
+        return which, np.minimum(1.0, self.spread[which] * beyond)
+
+    def variance(self, size: int) -> float:
+        """Estimate, without bias, the variance of a sum over a sample of that size.
+
+        In squared nats: the sum of ``V_n^2 (1 / p_n - 1)`` over all rows, by the largest sample.
+        """
+        every, of_every = self.first(self.most)
+        which, beyond = smallest(self.keys, size)
+        if beyond == np.inf:  # nothing is left out
+            return 0.0
+        # What decides over a row are the keys of the others.
+        limits = np.full(len(self.keys), self.keys[which].max())
+        limits[which] = beyond
+        spread = self.spread[every]
+        variances = spread**2 * (1 / np.minimum(1.0, spread * limits[every]) - 1)
+        return float((variances / of_every).sum())
+
+
+class Sampled(NamedTuple):
+    """What is added up of rows, and a sample of them.
+
+    Attributes
+    ----------
+    sums : tuple of ndarray or csr_array
+    sample : ResidualSample
+    """
+
+    sums: tuple[Any, ...]
+    sample: ResidualSample
+
+    @classmethod
+    def joined(cls, parts: Iterable["Sampled"], most: int) -> Self:
+        """Add up consecutive blocks, of whose samples at most so many rows are kept."""
+        sums: tuple[Any, ...] | None = None
+        kept = Smallest(most + 1)
+        for part in parts:
+            kept.add(*part.sample.marked)
+            sums = part.sums if sums is None else tuple(map(add, sums, part.sums))
+        assert sums is not None  # there are rows
+        return cls(sums, ResidualSample.of_marked(*kept.cut(), most))
+
+
+def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Return factors of weights that bring a sum of residuals closer to their goal.
+
+    Ridge regression towards one, in its dual form, O(S^2 M) for S draws and M rows; none where that
+    of the first half of the draws does not help at the second.
+
+    Parameters
+    ----------
+    residuals : ndarray of shape (n_draws, n_rows)
+        Weighted.
+    goal : ndarray of shape (n_draws,)
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Between 0 and 3.
+
+    Examples
+    --------
+    >>> residuals = np.array([[1.0], [-1.0]])
+    >>> calibrated(residuals, np.array([1.0, -1.0]))
+    array([1.])
+    """
+    half = len(goal) // 2
+    tried = _regressed(residuals[:half], goal[:half])
+    ones, (own, wanted) = np.ones_like(tried), (residuals[half:], goal[half:])
+    helps = np.var(wanted - own @ tried) < np.var(wanted - own @ ones)
+    return _regressed(residuals, goal) if helps else ones
+
+
+def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    residuals, goal = residuals - residuals.mean(axis=0), goal - goal.mean()
+    gram = residuals @ residuals.T
+    ridge = _RIDGE * np.trace(gram) / len(gram)
+    if not ridge > 0:
+        return np.ones(residuals.shape[1])
+    lacking = goal - residuals.sum(axis=1)
+    factor = cho_factor(gram + ridge * np.eye(len(gram)))
+    change = residuals.T @ cho_solve(factor, lacking)
+    found: np.ndarray = np.clip(1.0 + change, 0.0, _MOST)
+    return found
 
 
 class Interface(Protocol):

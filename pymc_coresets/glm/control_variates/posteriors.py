@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -16,33 +17,95 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
-from pymc_coresets.glm.control_variates.surroundings import (
-    derivatives,
-    mode_given_the_rest,
-    precision_near,
-)
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.metric import Factor, NormalAround
+from pymc_coresets.sampling.steps.metric import Factor, NormalAround, sparse_differences
 
-__all__ = ["Approximation", "Posteriors"]
+__all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
 
 _log = logging.getLogger(__name__)
 
+_STEP = 1e-2  # of a scale, for differences
 # Of the sample from whose mode it begins: levels of which this has few rows end far off.
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
 _ROUNDING = 1e-8  # of differences
 _LEAST_SAMPLE, _SAMPLE_PER_DIM = 1_000, 20  # rows on which other modes are looked for
 _LEAST_GRADIENTS, _LEAST_PRODUCTS = 500, 1e8  # of a search; which takes half a second
+
+
+def mode_given_the_rest(
+    space: Unconstrained, start: np.ndarray, free: np.ndarray, *, most_steps: int
+) -> np.ndarray:
+    """Return the mode of a density over some coordinates, (n_dims,); the others stay.
+
+    For what rows see: the density of a hierarchy rises without end where effects and their scale,
+    which only the prior sees, go to zero.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    start : ndarray of shape (n_dims,)
+    free : ndarray of bool, of shape (n_dims,)
+    most_steps : int
+        Of L-BFGS.
+    """
+    x = start.copy()
+
+    def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
+        x[free] = some
+        logp, gradient = space.logp_and_gradient(x)
+        return -logp, -gradient[free]
+
+    x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
+    return x
+
+
+def derivatives(
+    coefficients: Callable[[np.ndarray], np.ndarray], x: np.ndarray
+) -> sparse.csr_array:
+    """Return those of the coefficients by the free coordinates at a point, (n_dims, p)."""
+    return sparse_differences(coefficients, x, np.full(len(x), _STEP))
+
+
+def precision_near(
+    slopes: sparse.csr_array,
+    gradients: Callable[[np.ndarray], np.ndarray],
+    curvature: Curvature,
+    x: np.ndarray,
+) -> Curvature:
+    """Return the precision of the posterior of a quadratic at a point: 2 D gradients of the prior.
+
+    Parameters
+    ----------
+    slopes : csr_array of shape (n_dims, p)
+        Derivatives of the coefficients there.
+    gradients : callable
+        Those of the prior, at points (n_points, n_dims); with the quadratic's tangent, where the
+        coefficients are not linear.
+    curvature : ndarray or csr_array, of shape (p, p)
+        Of the quadratic.
+    x : ndarray of shape (n_dims,)
+
+    Returns
+    -------
+    ndarray or csr_array, of shape (n_dims, n_dims)
+    """
+    of_rows = slopes @ -curvature @ slopes.T
+    # The quadratic may be convex along a coordinate.
+    steps = _STEP / np.sqrt(1 + np.maximum(of_rows.diagonal(), 0.0))
+    of_prior = sparse_differences(gradients, x, steps)
+    precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
+    return precision
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,17 +1,185 @@
-"""Bounds on the sensitivities of logistic regressions, and the size that a guarantee asks for."""
+"""The signed rows of logistic regressions, their clusters, and bounds on their sensitivities."""
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.logistic.clustering import squared_distances
-from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows, nearest
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.logistic.clustering import Rows, cluster_sums, k_means, squared_distances
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
+_GRID = np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0, 6.0])  # of the linear predictor
+_NOT_FINITE = "The design matrix of the logistic regression holds NaN or infinite values."
 _RADIUS = 3.0  # a of R = a / sqrt(I)
 _CONSTANT = 2.0  # c of Theorem 3.2
+
+
+@dataclass(frozen=True, eq=False)
+class SignedRows:
+    """Rows of a logistic regression, ``log p(y_n) = -log(1 + exp(-y_n (x_n.theta + o_n)))``.
+
+    Parameters
+    ----------
+    vectors : ndarray or csr_array, of shape (n_rows, n_dims)
+        ``y_n x_n``, with labels of -1 or 1, and the covariates x_n, that of an intercept included.
+    offset : ndarray of shape (n_rows,)
+        ``y_n o_n``: one more column, whose coefficient is known to be 1.
+    weights : ndarray of shape (n_rows,)
+        How many rows each one stands for.
+    """
+
+    vectors: Rows
+    offset: Vector
+    weights: Vector
+
+
+def signed_by_labels(rows: RowsInMemory) -> SignedRows:
+    """Read the labels of a logistic regression, however it was written, and sign its rows.
+
+    For every kind of row, the likelihood is evaluated at seven values of the linear predictor and
+    must be ``-log(1 + exp(-y eta))`` with a label y of -1 or 1.  It may be written as a Bernoulli
+    variable with ``logit_p`` or ``p``, or as a potential, with labels 0 and 1 or any others.
+
+    Parameters
+    ----------
+    rows : RowsInMemory
+        Of one predictor.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a row has another likelihood; the message names the row and the values.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     eta = pm.Normal("b") * np.array([2.0, 3.0])
+    ...     y = pm.Bernoulli("y", logit_p=eta, observed=[0, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> signed_by_labels(RowsInMemory(found, np.arange(2), np.ones(2))).vectors
+    array([[-2.],
+           [ 3.]])
+    """
+    loglik, numbers, first = rows.kinds_at(_GRID)
+    labels = np.where(loglik[:, -1] > loglik[:, 0], 1.0, -1.0)
+    expected = -np.logaddexp(0, -labels[:, None] * _GRID)
+    wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)
+    if wrong.any():
+        n, k = np.argwhere(wrong)[0]
+        where = rows.where(int(n if isinstance(first, slice) else first[n]))
+        raise UnsupportedModelError(
+            "method='sensitivity' needs a logistic regression with one trial per row, but the "
+            f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "
+            f"{_GRID[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row for "
+            "each trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
+            "use method='auto'."
+        )
+    [line], signs = rows.lines, labels[numbers]
+    if sparse.issparse(line.design):
+        vectors: Rows = sparse.diags_array(signs, format="csr") @ line.design
+    else:
+        vectors = signs[:, None] * line.design
+    return SignedRows(vectors, signs * line.offset, rows.base_weights)
+
+
+def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
+    """Find the centres of clusters of a sample of the rows.
+
+    Returns
+    -------
+    ndarray of shape (k, n_dims + 1)
+        Centres of ``y_n x_n`` and, in the last column, of ``y_n o_n``.
+
+    Raises
+    ------
+    InvalidDataError
+        If a row holds NaN or infinite values.
+
+    Examples
+    --------
+    >>> rows = SignedRows(np.ones((3, 1)), np.zeros(3), np.ones(3))
+    >>> centers_of(rows, 1, rng=np.random.default_rng(1))
+    array([[1., 0.]])
+    """
+    columns = [rows.vectors, rows.offset[:, None]]
+    is_sparse = sparse.issparse(rows.vectors)
+    extended = sparse.hstack(columns, format="csr") if is_sparse else np.hstack(columns)
+    if not np.isfinite(extended.data if is_sparse else extended).all():
+        raise InvalidDataError(_NOT_FINITE)
+    return k_means(extended, rows.weights, n_clusters, rng=rng)
+
+
+class ClusterSums:
+    """Adds up the clusters of signed rows that come in blocks.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, n_dims + 1)
+        Rows belong to the nearest.
+
+    Attributes
+    ----------
+    masses : ndarray of shape (k,)
+        Sum of the base weights in each cluster.
+
+    Examples
+    --------
+    >>> sums = ClusterSums(np.array([[6.0, 0.0], [0.0, 0.0]]))
+    >>> sums.add(SignedRows(np.array([[1.0], [5.0]]), np.zeros(2), np.ones(2)))
+    >>> sums.masses, sums.means.ravel(), sums.spread
+    (array([1., 1.]), array([5., 0., 1., 0.]), 1.0)
+    """
+
+    def __init__(self, centers: Matrix) -> None:
+        self.centers = centers
+        self.masses, self._sums = np.zeros(len(centers)), np.zeros_like(centers)
+        self._squares = 0.0
+
+    def add(self, rows: SignedRows) -> None:
+        """Add some rows.
+
+        Raises
+        ------
+        InvalidDataError
+            If the design holds NaN or infinite values.
+        """
+        n_clusters = len(self.centers)
+        own, squared = nearest(rows, self.centers)
+        self._squares += float(rows.weights @ squared)
+        if not math.isfinite(self._squares):
+            raise InvalidDataError(_NOT_FINITE)
+        masses, sums = cluster_sums(rows.vectors, own, rows.weights, n_clusters)
+        self.masses += masses
+        self._sums[:, :-1] += sums
+        offsets = rows.weights * rows.offset
+        self._sums[:, -1] += np.bincount(own, weights=offsets, minlength=n_clusters)
+
+    @property
+    def means(self) -> Matrix:
+        """Mean of the rows of each cluster, like `centers`; the centre where it is empty."""
+        means, filled = self.centers.copy(), self.masses > 0
+        means[filled] = self._sums[filled] / self.masses[filled, None]
+        return means
+
+    @property
+    def spread(self) -> float:
+        """Mean squared distance of ``y_n x_n`` from the centres."""
+        return self._squares / float(self.masses.sum())
+
+
+def nearest(rows: SignedRows, centers: Matrix) -> tuple[NDArray[np.integer[Any]], Vector]:
+    """Return each row's nearest centre, and its squared distance but for the offset."""
+    squared = squared_distances(rows.vectors, centers[:, :-1])
+    own = (squared + (rows.offset[:, None] - centers[:, -1]) ** 2).argmin(axis=1)
+    return own, np.asarray(squared[np.arange(len(own)), own], dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,27 +1,20 @@
 """Polynomials in the linear predictor that approximate the log-likelihoods of rows."""
 
-from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.polynomial.chebyshev import cheb2poly
-from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.special import comb
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
 #: Beyond this degree, the conversion to monomials loses more than half of the digits.
 MAX_DEGREE = 20
 #: More than the degree needs, so that what is cut off hardly folds back (aliasing).
 MIN_NODES = 32
-
-#: log p(y_n | eta) in nats, of shape (n_rows, n_eta), for a slice or positions of rows, and
-#: a vector eta.
-type PredictorLogLikelihood = Callable[[Vector, slice | NDArray[np.int64]], Matrix]
 
 
 @lru_cache(maxsize=8)
@@ -64,7 +57,6 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     --------
     The paper's PASS-LR2:
 
-    >>> import numpy as np
     >>> nodes, fit = chebyshev_fit(2, 4.0)
     >>> (-np.log1p(np.exp(-nodes)) @ fit).round(3)
     array([-0.762,  0.5  , -0.082])
@@ -84,15 +76,8 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     return nodes, np.ascontiguousarray(series.T @ (to_monomials / powers))
 
 
-def row_polynomials(
-    loglik: PredictorLogLikelihood,
-    response: Sequence[NDArray[Any]],
-    *,
-    degree: int,
-    radius: float,
-    place: Callable[[int], str] = "row {}".format,
-) -> Matrix:
-    """Compute the polynomial of each row, from its log-likelihood at Chebyshev nodes.
+def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
+    """Return the polynomial of each row in its predictor, from its log-likelihood at nodes.
 
     Rows with the same response have the same polynomial, which is computed once for each of up to
     4 096 distinct responses.  If there are more, it is computed for every row, from 32 values of
@@ -100,15 +85,10 @@ def row_polynomials(
 
     Parameters
     ----------
-    loglik : callable
-        ``loglik(eta, rows)`` returns log p(y_n | eta) in nats, of shape (n_rows, n_eta), for a
-        slice or positions of rows, at a vector eta.
-    response : sequence of ndarray, each of shape (n_rows, ...)
-        All that the function depends on besides eta; at least one array.
+    rows : RowsInMemory
+        Of one predictor.
     degree : int
     radius : float
-    place : callable, optional
-        Says where a row lies, for messages.
 
     Returns
     -------
@@ -124,21 +104,22 @@ def row_polynomials(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> y = np.array([1.0, -1.0, 1.0])
-    >>> row_polynomials(
-    ...     lambda eta, rows: -np.log1p(np.exp(-y[rows, None] * eta)), [y], degree=2, radius=4.0
-    ... )[:, 1].round(3)
-    array([ 0.5, -0.5,  0.5])
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> row_polynomials(RowsInMemory(found, np.arange(2), np.ones(2)), 2, 4.0).round(3)
+    array([[-0.762, -0.5  , -0.082],
+           [-0.762,  0.5  , -0.082]])
     """
     nodes, fit = chebyshev_fit(degree, radius)
-    kinds = distinct_rows(response)
-    first = slice(None) if kinds is None else kinds[1]
-    values = loglik(nodes, first)
+    values, numbers, first = rows.kinds_at(nodes)
     wrong = ~np.isfinite(values)
     if wrong.any():
         row, node = np.argwhere(wrong)[0]
-        where = place(int(row if isinstance(first, slice) else first[row]))
+        where = rows.where(int(row if isinstance(first, slice) else first[row]))
         if wrong[row].all():
             raise InvalidDataError(
                 f"The log-likelihood of {where} is {values[row, node]} at every linear predictor: "
@@ -150,7 +131,7 @@ def row_polynomials(
             "smaller radius, or another link."
         )
     fitted: Matrix = fit.T @ values.T
-    return (fitted if kinds is None else np.take(fitted, kinds[0], axis=1)).T
+    return (fitted if isinstance(numbers, slice) else np.take(fitted, numbers, axis=1)).T
 
 
 def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
@@ -167,7 +148,6 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
 
     Examples
     --------
-    >>> import numpy as np
     >>> shifted(np.array([[0.0, 0.0, 1.0]]), np.array([3.0]))  # (s + 3)^2
     array([[9., 6., 1.]])
     """

@@ -1,19 +1,24 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.polynomial.chebyshev import row_polynomials
-from pymc_coresets.glm.polynomial.definiteness import can_be_positive
-from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
+from pymc_coresets.glm.concavity import is_concave
+from pymc_coresets.glm.polynomial.forms import (
+    can_be_positive,
+    monomial_levels,
+    monomials,
+    n_monomials,
+    weighted_monomials,
+)
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
@@ -61,9 +66,7 @@ class PolynomialStatistics:
     --------
     >>> import numpy as np
     >>> x, y = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([0.5, 3.0])
-    >>> polynomials = row_polynomials(
-    ...     lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2, [y], degree=2, radius=4.0
-    ... )
+    >>> polynomials = np.stack([-0.5 * y**2, y, np.full(2, -0.5)], axis=1)  # -(y - eta)^2 / 2
     >>> statistics = polynomial_statistics(x, polynomials, 4.0)
     >>> float(statistics.loglik(np.array([1.0, 0.5])).round(3))  # exact: a Gaussian is quadratic
     -0.625
@@ -103,8 +106,31 @@ class PolynomialStatistics:
             return True
         if falls <= _EQUAL * rises:
             return False
+        if leading == 2:
+            return is_concave(self.moments[2])
         levels = monomial_levels(self.n_coefficients, leading // 2)
         return not can_be_positive(self.moments[leading], levels)
+
+    def quadratic(self, names: Sequence[str], interface: TensorVariable | None = None) -> Quadratic:
+        """Return it as a quadratic of the coefficients, up to a constant.
+
+        Raises
+        ------
+        InvalidOptionError
+            If the degree is not 2, unless the likelihood itself is quadratic.
+        """
+        if self.degree < 2 or self.leading_degree > 2:
+            raise InvalidOptionError(
+                f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
+                "summary with degree=2, or use sample()."
+            )
+        return Quadratic(
+            names=tuple(names),
+            center=np.zeros(self.n_coefficients),
+            slope=self.moments[1][0],
+            curvature=2 * self.moments[2],
+            interface=interface,
+        )
 
     def __add__(self, other: "PolynomialStatistics") -> "PolynomialStatistics":
         if not isinstance(other, PolynomialStatistics):
@@ -164,14 +190,6 @@ class PolynomialStatistics:
             left, right = sides[m // 2], sides[m - m // 2]
             total += ((left @ self.moments[m]) * right).sum(axis=-1)
         return total
-
-
-def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noqa: ANN401
-    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
-    return [
-        level.multiplicity * values
-        for level, values in zip(levels, monomials(theta, levels), strict=False)
-    ]
 
 
 # -- one pass over the rows ------------------------------------------------------------------------
@@ -251,31 +269,6 @@ def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:
         for m in range(2, degree + 1):
             one, other, own = values[m // 2], values[m - m // 2], coefficients[:, m]
             yield weighted_product(one, own, other) if m % 2 else weighted_gram(one, own)
-
-
-def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
-    """Return the polynomial of each row in its predictor, (n_rows, degree + 1).
-
-    Nothing is compiled if few responses are distinct.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
-    >>> found = find_linear_predictor(find_observations(model))
-    >>> polynomials_of(RowsInMemory(found, np.arange(2), np.ones(2)), 2, 4.0).round(3)
-    array([[-0.762, -0.5  , -0.082],
-           [-0.762,  0.5  , -0.082]])
-    """
-
-    def loglik(eta: Vector, some: slice | NDArray[np.int64]) -> Matrix:
-        # One row for each distinct response: too few to compile for.
-        return rows.take(some).density(eta[:, None], compiled=isinstance(some, slice)).T
-
-    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=rows.where)
 
 
 def check_size(degree: int, n_coefficients: int) -> None:

@@ -10,12 +10,9 @@ import xarray as xr
 from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior, require_prior_at
-from pymc_coresets.glm.polynomial.reach import Reach
-from pymc_coresets.glm.polynomial.replacement import polynomial_model
-from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
+from pymc_coresets.glm.polynomial.settling import PredictorRows, Reach
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
@@ -119,8 +116,9 @@ class PolynomialSummary:
     def closed_form(self) -> xr.Dataset:
         """Mean and covariance of the coefficients, where the approximate posterior is Gaussian.
 
-        For degree 2, if the coefficients are linear in free variables with Gaussian priors.  No
-        draws are needed; it costs O(p^3) for p coefficients.
+        For degree 2, and for others where the log-likelihood itself is quadratic, if the
+        coefficients are linear in free variables with Gaussian priors.  No draws are needed; it
+        costs O(p^3) for p coefficients.
 
         Returns
         -------
@@ -131,7 +129,7 @@ class PolynomialSummary:
         Raises
         ------
         InvalidOptionError
-            If the degree is not 2.
+            If the degree is not 2, unless the log-likelihood itself is quadratic.
         UnsupportedModelError
             If the prior of a free variable is not Gaussian (hierarchical scales are not), or the
             coefficients are not linear in the free variables.
@@ -154,7 +152,8 @@ class PolynomialSummary:
         1.5
         """
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
-        mean, covariance = self._gaussian.coefficients()
+        prior, posterior = self._gaussian
+        mean, covariance = prior.coefficients(posterior)
         sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
             {"mean": (dims[0], mean), "sd": (dims[0], sd), "covariance": (dims, covariance)},
@@ -187,7 +186,7 @@ class PolynomialSummary:
         Raises
         ------
         InvalidOptionError
-            If the degree is not 2, or `draws` is not a positive whole number.
+            If there is no closed form, or `draws` is not a positive whole number.
         UnsupportedModelError
             If the approximate posterior is not Gaussian, see `closed_form`.
         InvalidDataError
@@ -204,26 +203,23 @@ class PolynomialSummary:
         {'chain': 4, 'draw': 100}
         """
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
-        found = self._gaussian.draw(n_draws, rng=generator(random_seed))
-        model = self.parts[0].held.observations.model
-        idata = found.to_datatree(
+        z = self._gaussian[1].draw(n_draws, rng=generator(random_seed))
+        observations = self.parts[0].held.observations
+        model = observations.model
+        idata = observations.space.constrain(z).to_datatree(
             n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
         )
         return with_data(idata, self.stand_in)
 
     @cached_property
-    def _gaussian(self) -> GaussianPosterior:
-        if self.degree != 2:
-            raise InvalidOptionError(
-                f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
-                "summary with degree=2, or use sample()."
-            )
-        held = self.parts[0].held
-        found = gaussian_prior(held).posterior(self.statistics)
-        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
-        some = found.free(n_draws, rng=np.random.default_rng(0))
-        require_prior_at(held, some, found.prior.log_density)
-        return found
+    def _gaussian(self) -> tuple[GaussianPrior, Gaussian]:
+        """The prior and the posterior of the free variables, on their unconstrained scale."""
+        of_rows = self.statistics.quadratic(self.coefficients)
+        prior = GaussianPrior.of(self.parts[0].held)
+        posterior = prior.posterior(of_rows)
+        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // len(posterior.mean)))
+        prior.require_at(posterior.draw(n_draws, rng=np.random.default_rng(0)))
+        return prior, posterior
 
     # -- what can be done with it: functions of the rooms below, which say what they do ------------
 
@@ -315,7 +311,7 @@ class PolynomialSummary:
         )
 
     def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [Passes(part).reach(self.degree, self.radius, theta) for part in self.parts]
+        reaches = [part.reach(self.degree, self.radius, theta) for part in self.parts]
         return sum(reaches[1:], start=reaches[0])
 
     def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:

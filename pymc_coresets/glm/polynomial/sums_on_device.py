@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pymc_coresets.compat.jax_api import in_double, jax, jnp, placed
-from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
+from pymc_coresets.glm.polynomial.forms import monomial_levels, monomials, n_monomials
 from pymc_coresets.potentials.backends.jax_evaluator import n_parts, padded
 from pymc_coresets.solving.problem import Matrix
 

@@ -1,17 +1,27 @@
-"""Arrays that are affine in coefficients, and the operations that keep them so.
+"""Arrays that are affine in coefficients, and how operations move, scale, add and multiply them.
 
 An array is kept as one matrix for each coefficient node and an offset: ``array.ravel() =
 sum_k matrix_k @ node_k.ravel() + offset``.  A matrix that comes from an index array is sparse and
-stays sparse; one that comes from covariates is the array of the covariates itself.
+stays sparse; one that comes from covariates is the array of the covariates itself.  Each Op has
+one rule, which combines the affine maps of its inputs.  An Op without a rule is refused by name.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
-from pytensor.graph import Variable
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph import Apply, Constant, Variable, ancestors
 from scipy import sparse
+
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.reading.folding import evaluate
 
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
@@ -70,7 +80,7 @@ class Affine:
 
     def mapped(self, matrix: Matrix, shape: tuple[int, ...]) -> "Affine":
         """Multiply the raveled array from the left by a matrix."""
-        blocks = {v: _product(matrix, m) for v, m in self.blocks.items()}
+        blocks = {v: _times(matrix, m) for v, m in self.blocks.items()}
         return Affine(shape, blocks, None if self.offset is None else matrix @ self.offset)
 
     def plus(self, other: Operand) -> "Affine":
@@ -100,7 +110,7 @@ def _scaled_rows(matrix: Matrix, by: np.ndarray) -> Matrix:
     return sparse.csr_array(sparse.diags_array(by) @ matrix)
 
 
-def _product(left: Matrix, right: Matrix) -> Matrix:
+def _times(left: Matrix, right: Matrix) -> Matrix:
     n, k = left.shape[1], right.shape[1]
     if isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
         if n == k and right.nnz == n and (right != sparse.eye_array(n)).nnz == 0:
@@ -126,3 +136,258 @@ def joined(blocks: Sequence[Matrix]) -> Matrix:
         return sparse.csr_array(sparse.hstack([sparse.csr_array(m) for m in smaller], "csr"))
     dense = [np.asarray(m, dtype=float) for m in smaller]
     return dense[0] if len(dense) == 1 else np.concatenate(dense, axis=1)
+
+
+def affine_map(variable: Variable, graph: RowGraph) -> Affine:
+    """Derive how a variable depends on the coefficient nodes below it.
+
+    A coefficient node is a part of the graph, as large as possible, that depends on free variables
+    but on no array of rows: a free variable, or an expression such as ``mu + sigma * z``.
+
+    Parameters
+    ----------
+    variable : Variable
+        A variable that depends on free variables.
+    graph : RowGraph
+
+    Returns
+    -------
+    Affine
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the variable is not affine, or an operation has no rule.
+
+    Examples
+    --------
+    >>> x, b = pt.vector("x"), pt.tensor("b", shape=(2,))
+    >>> graph = RowGraph([b], {x: np.arange(3.0)})
+    >>> found = affine_map(2.0 + b[1] * x, graph)
+    >>> found.offset
+    array([2., 2., 2.])
+    >>> found.blocks[b].toarray()
+    array([[0., 0.],
+           [0., 1.],
+           [0., 2.]])
+    """
+    nodes = _coefficients(variable, graph)
+    maps = {node: _of_node(node, graph.shape(node)) for node in nodes}
+    for node in io_toposort(nodes, [variable]):
+        if any(graph.depends(i) for i in node.inputs):
+            inputs = [maps[i] if graph.depends(i) else graph.values(i) for i in node.inputs]
+            maps[node.outputs[0]] = _mapped(node, inputs, graph)
+    found = maps[variable]
+    blocks = {v: found.blocks[v] for v in [*nodes, *found.blocks] if v in found.blocks}
+    return Affine(found.shape, blocks, found.offset)
+
+
+def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
+    """Find the coefficient nodes, in the order in which the expression has them."""
+    found: dict[Variable, None] = {}
+    seen = set()
+    stack = [variable]
+    while stack:
+        part = stack.pop()
+        if part in seen or not graph.depends(part):
+            continue
+        seen.add(part)
+        if graph.is_coefficient(part):
+            found[part] = None
+        elif part.owner is None:
+            raise UnsupportedModelError(f"The free variable {part.name!r} has one value per row.")
+        else:
+            stack.extend(reversed(part.owner.inputs))
+    return list(found)
+
+
+def _of_node(variable: Variable, shape: tuple[int, ...]) -> Affine:
+    size = math.prod(shape)
+    one = np.ones((1, 1)) if size == 1 else sparse.eye_array(size, format="csr")
+    return Affine(shape, {variable: one})
+
+
+# -- one rule for each Op --------------------------------------------------------------------------
+
+
+def _mapped(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    match node.op:
+        case op if isinstance(op, MOVES):
+            return _moved(node, inputs, graph)
+        case ops.Join():
+            return _joined(node.op.axis, inputs)
+        case ops.CAReduce(scalar_op=ps.Add()):
+            [x] = inputs
+            assert isinstance(x, Affine)  # for it depends on coefficients
+            return _summed(x, range(len(x.shape)) if node.op.axis is None else node.op.axis)
+        case ops.Dot() | ops.Blockwise(core_op=ops.Dot()):
+            return _product(node, inputs, graph)
+        case ops.SparseDot() | ops.StructuredDot():
+            a, b = inputs
+            if isinstance(b, Affine) and not isinstance(a, Affine) and b.shape[1:] == (1,):
+                return b.mapped(sparse.csr_array(a), (a.shape[0], 1))
+        case ops.Elemwise():
+            return _elementwise(node, inputs, graph)
+    raise _not_affine(node, graph)
+
+
+def _elementwise(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    first, last = inputs[0], inputs[-1]
+    match node.op.scalar_op:
+        case ps.Add():
+            return _added(inputs)
+        case ps.Sub():
+            return _added([first, _scaled(last, -1.0)])
+        case ps.Neg():
+            return _multiplied(node, [*inputs, np.array(-1.0)], graph)
+        case ps.Mul():
+            return _multiplied(node, inputs, graph)
+        case ps.TrueDiv():
+            return _divided(node, first, last, graph)
+        case ps.Identity() | ps.Cast() if node.outputs[0].type.dtype.startswith("float"):
+            return _added(inputs)
+        case ps.Second():
+            return _added([last, Affine(first.shape, {})])
+        case ps.Switch() if not isinstance(first, Affine):
+            return _chosen(first, *inputs[1:])
+    raise _not_affine(node, graph)
+
+
+def _not_affine(node: Apply, graph: RowGraph) -> UnsupportedModelError:
+    names = sorted(str(v.name) for v in ancestors(node.inputs) if v in graph.parameters)
+    operation = getattr(node.op, "scalar_op", node.op)
+    return UnsupportedModelError(
+        f"The predictor is not linear in its coefficients: it applies {operation} to an expression "
+        f"of the data and the free variables {names!r}. A linear predictor is made of sums, "
+        "products with data, dot products, and indexing by data. Fix a variable (given={...}) if "
+        "that makes it one, multiply coefficients before they are indexed ((sigma * z)[group]), "
+        "or use a method for general models."
+    )
+
+
+def _moved(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    op, (x, *options) = node.op, inputs
+    if not isinstance(x, Affine) or any(isinstance(o, Affine) for o in options):
+        raise _not_affine(node, graph)
+    if isinstance(op, ops.DimShuffle) and list(op.shuffle) == sorted(op.shuffle):
+        return x.reshaped(tuple(1 if i == "x" else x.shape[i] for i in op.new_order))
+    positions = pt.constant(np.arange(x.size).reshape(x.shape))
+    constants = [_constant(v, o) for v, o in zip(node.inputs[1:], options, strict=True)]
+    [moved] = evaluate([op.make_node(positions, *constants).outputs[0]])
+    return x.take(moved)
+
+
+def _constant(variable: Variable, values: Operand) -> Variable:
+    assert not isinstance(values, Affine)
+    if isinstance(variable, Constant):
+        return variable
+    if isinstance(variable.type, ps.ScalarType):
+        return ps.constant(values[()], dtype=variable.type.dtype)
+    return pt.constant(values, dtype=variable.type.dtype)
+
+
+def _joined(axis: int, inputs: Sequence[Operand]) -> Affine:
+    parts = [
+        i if isinstance(i, Affine) else Affine(i.shape, {}, np.asarray(i, dtype=float).ravel())
+        for i in inputs
+    ]
+    starts = np.cumsum([0, *(p.size for p in parts)])
+    numbered = [s + np.arange(p.size).reshape(p.shape) for s, p in zip(starts, parts, strict=False)]
+    total = int(starts[-1])
+    placed = [
+        p.mapped(sparse.eye_array(total, p.size, k=-s, format="csr"), (total,))
+        for s, p in zip(starts, parts, strict=False)
+    ]
+    return reduce(Affine.plus, placed).take(np.concatenate(numbered, axis=axis))
+
+
+def _summed(x: Affine, axes: Collection[int]) -> Affine:
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    n_out = math.prod(kept)
+    target = np.broadcast_to(np.arange(n_out).reshape(kept), x.shape).ravel()
+    ones = np.ones(x.size)
+    total = sparse.csr_array((ones, (target, np.arange(x.size))), shape=(n_out, x.size))
+    return x.mapped(total, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+
+def _product(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    a, b = inputs
+    shape, ones = (*a.shape[:-1], b.shape[-1]), (1,) * (len(a.shape) - 2)
+    if isinstance(a, np.ndarray) and isinstance(b, Affine) and (a.ndim, shape[-1]) == (2, 1):
+        return b.mapped(a, shape)
+    if isinstance(a, np.ndarray) and isinstance(b, Affine) and b.shape == (*ones, a.shape[-1], 1):
+        return b.mapped(a.reshape(-1, a.shape[-1]), shape)
+    if isinstance(b, np.ndarray) and isinstance(a, Affine) and (b.ndim, shape[-2]) == (2, 1):
+        return a.mapped(b.T, shape)
+    left, right = _reshaped(a, (*a.shape, 1)), _reshaped(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    products = _multiplied(node, [left, right], graph)
+    return _summed(products, [len(products.shape) - 2])
+
+
+def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
+    return x.reshaped(shape) if isinstance(x, Affine) else x.reshape(shape)
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+def _added(terms: Sequence[Operand]) -> Affine:
+    total = reduce(Affine.plus, [t for t in terms if isinstance(t, Affine)])
+    return reduce(Affine.plus, [t for t in terms if not isinstance(t, Affine)], total)
+
+
+def _scaled(x: Operand, factor: float) -> Operand:
+    return x.scaled(np.array(factor)) if isinstance(x, Affine) else factor * np.asarray(x, float)
+
+
+def _divided(node: Apply, a: Operand, b: Operand, graph: RowGraph) -> Affine:
+    if not isinstance(b, Affine):
+        return _multiplied(node, [a, 1.0 / np.asarray(b, dtype=float)], graph)
+    inverse = graph.reciprocal(_single(node, b, graph))
+    return _multiplied(node, [a, _of_node(inverse, b.shape)], graph)
+
+
+def _chosen(condition: np.ndarray, a: Operand, b: Operand) -> Affine:
+    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    holds = np.broadcast_to(condition.astype(bool), shape).ravel()
+    return _added([_where(holds, a, shape), _where(~holds, b, shape)])
+
+
+def _where(holds: np.ndarray, x: Operand, shape: tuple[int, ...]) -> Operand:
+    if not isinstance(x, Affine):
+        return np.where(holds.reshape(shape), x, 0.0)
+    kept = np.flatnonzero(holds)  # a product with 0 would keep NaN where the other branch is used
+    ones, size = np.ones(kept.size), holds.size
+    return x.broadcast(shape).mapped(
+        sparse.csr_array((ones, (kept, kept)), shape=(size, size)), shape
+    )
+
+
+def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Affine:
+    """Multiply data, one affine array, and coefficients that are single numbers."""
+    affine = sorted((f for f in factors if isinstance(f, Affine)), key=lambda f: f.size)
+    out = affine.pop()
+    for other in affine:
+        out = _times_coefficient(out, other, _single(node, other, graph), graph)
+    data = [np.asarray(f, dtype=float) for f in factors if not isinstance(f, Affine)]
+    return reduce(Affine.scaled, data, out)
+
+
+def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
+    """Return the coefficient of an array that is one number of a coefficient node."""
+    if x.size != 1 or len(x.blocks) != 1 or x.offset is not None:
+        raise _not_affine(node, graph)
+    [(variable, matrix)] = x.blocks.items()
+    found = sparse.coo_array(matrix)
+    columns = found.col[found.data != 0.0]
+    if len(columns) != 1 or found.sum() != 1.0:
+        raise _not_affine(node, graph)
+    return graph.entry(variable, int(columns[0]))
+
+
+def _times_coefficient(x: Affine, other: Affine, single: Variable, graph: RowGraph) -> Affine:
+    """Multiply by a single coefficient: (M b + c) s = M (s b) + c s."""
+    blocks = {graph.product(single, v): m for v, m in x.blocks.items()}
+    if x.offset is not None:
+        blocks[single] = x.offset[:, None]
+    return Affine(np.broadcast_shapes(x.shape, other.shape), blocks)

@@ -6,18 +6,21 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+import pytensor.scalar as ps
 from pytensor.graph import Variable, ancestors
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.predictor.affine_rules import affine_map
+from pymc_coresets.glm.predictor.affine import affine_map
 from pymc_coresets.glm.predictor.designs import n_predictors
-from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
 
 _ANY = 10**6  # costs as much as no cut at all
 _ABOUT = 1_000
+_LINK_SCALES = np.array([1.0, np.sqrt(2.0), 1 / np.sqrt(2.0)])
 
 
 class Costs(NamedTuple):
@@ -35,6 +38,8 @@ class Costs(NamedTuple):
         A single number that is computed from free variables, and that all rows see.
     several : int
         Each number of predictors that are one matrix, such as those of alternatives.
+    repeated : int
+        What a predictor costs more that is another one but for its shape or its sign.
     only_affine : bool
         Whether predictors must be affine in what rows share.
     most : int
@@ -46,6 +51,7 @@ class Costs(NamedTuple):
     free: int = 1_002
     common: int = _ANY
     several: int = _ANY
+    repeated: int = 0
     only_affine: bool = True
     most: int = 4
 
@@ -63,10 +69,14 @@ class Cut:
         With one number for each row, or several in a matrix, affine in what rows share.
     shared : tuple of Variable
         Free variables of few entries, such as a scale, that rows see besides.
+    highest : tuple of Variable
+        Predictors and shared variables of the cut of the same cost that lies nearest to the
+        log-likelihood: there, what is added to a predictor or scales it is part of it.
     """
 
     predictors: tuple[Variable, ...]
     shared: tuple[Variable, ...]
+    highest: tuple[Variable, ...]
 
 
 def smallest_cut(
@@ -77,8 +87,10 @@ def smallest_cut(
 ) -> Cut:
     """Find the fewest affine predictors and shared numbers that separate the free variables.
 
-    By a maximum flow, whose smallest cut lies as near to the free variables as possible.
-    Predictors without observed values come before those with them, and these before what is shared.
+    By a maximum flow: what can be reached from the free variables through edges that are not full
+    ends at the smallest cut next to them, and what reaches the log-likelihood at the one next to
+    that.  Predictors without observed values come before those with them, and these before what is
+    shared.
 
     Parameters
     ----------
@@ -124,10 +136,18 @@ def smallest_cut(
         )
     left = sparse.csr_array(flow - through.flow)
     left.eliminate_zeros()
-    reached = set(breadth_first_order(left, source, return_predecessors=False).tolist())
-    cut = [v for v, i in number.items() if 2 * i in reached and 2 * i + 1 not in reached]
-    predictors = tuple(v for v in cut if graph.by_row(v))
-    return Cut(predictors, tuple(v for v in cut if not graph.by_row(v)))
+    ahead = _reached(left, source)
+    cut = [v for v, i in number.items() if 2 * i in ahead and 2 * i + 1 not in ahead]
+    behind = _reached(sparse.csr_array(left.T), sink)
+    return Cut(
+        predictors=tuple(v for v in cut if graph.by_row(v)),
+        shared=tuple(v for v in cut if not graph.by_row(v)),
+        highest=tuple(v for v, i in number.items() if 2 * i + 1 in behind and 2 * i not in behind),
+    )
+
+
+def _reached(edges: sparse.csr_array, start: int) -> set[int]:
+    return set(breadth_first_order(edges, start, return_predecessors=False).tolist())
 
 
 def contains(variable: Variable, data: Collection[Variable]) -> bool:
@@ -169,6 +189,8 @@ def _capacities(
             affine[v] = not costs.only_affine or _is_affine(v, graph)
             if affine[v]:
                 found[v] = _of_predictors(v, observed, costs)
+                if costs.repeated and found[v] < _ANY and _repeats(v, graph, found):
+                    found[v] += costs.repeated
     return found
 
 
@@ -179,6 +201,30 @@ def _of_predictors(v: Variable, observed: Collection[Variable], costs: Costs) ->
     if len(numbers) != 2 or numbers.count(None) != 1:
         return _ANY
     return min(_ANY, costs.several * n_predictors(v))
+
+
+def _repeats(v: Variable, graph: RowGraph, costs: Mapping[Variable, int]) -> bool:
+    """Whether a predictor is another one, of finite cost, but for its shape, type or sign."""
+    inner = [i for i in v.owner.inputs if graph.depends(i)]
+    others = [i for i in v.owner.inputs if i not in inner]
+    if len(inner) != 1 or costs[inner[0]] >= _ANY:
+        return False
+    match v.owner.op:
+        case op if isinstance(op, MOVES):
+            return True
+        case ops.Elemwise(scalar_op=ps.Neg() | ps.Identity() | ps.Cast() | ps.Second()):
+            return True
+        case ops.Elemwise(scalar_op=ps.Mul() | ps.TrueDiv()):
+            of_all = not any(graph.by_row(i) for i in others)
+            return of_all and all(_is_of_links(graph.values(i)) for i in others)
+        case ops.Elemwise(scalar_op=ps.Sub()):  # from a number
+            return v.owner.inputs[1] in inner and not any(graph.by_row(i) for i in others)
+    return False
+
+
+def _is_of_links(factor: np.ndarray) -> bool:
+    """Whether a factor is a sign, or the root of two of the error function."""
+    return bool(np.isclose(np.abs(factor).ravel(), _LINK_SCALES[:, None]).any(axis=0).all())
 
 
 def _is_affine(variable: Variable, graph: RowGraph) -> bool:

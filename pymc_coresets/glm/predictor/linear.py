@@ -1,11 +1,10 @@
 """Read a generalised linear model from a graph: design matrix, coefficients, offset, link."""
 
-from collections import defaultdict
 from collections.abc import Collection
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph import Constant, Variable, ancestors
+from pytensor.graph import Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
@@ -20,10 +19,9 @@ from pymc_coresets.reading.observations import Observations
 
 _MAX_ROWS = 200  # on which the derivation is checked
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
-_ERROR_FUNCTIONS = (ps.erf, ps.erfc, ps.erfcx)
 # One number for each row, or else for all of them; those with observed values come last.
-_OF_ROWS = Costs(predictor=1_000, free=1_001, common=1_001, with_response=1_002, most=1)
-_OF_ALL = Costs(free=1_000, common=1_000, predictor=1_001, with_response=1_002, most=1)
+_OF_ROWS = Costs(free=1_002, common=1_002, with_response=1_003, repeated=1, most=1)
+_OF_ALL = Costs(free=1_000, common=1_000, with_response=1_003, predictor=1_001, most=1)
 
 
 def find_linear_predictor(observations: Observations) -> Predictors:
@@ -56,9 +54,9 @@ def find_linear_predictor(observations: Observations) -> Predictors:
 
     Notes
     -----
-    The predictor is the node of the graph that all paths from the free variables to the
-    log-likelihood lead through.  Data that are added to it or multiply it belong to it; a link
-    function and the observed values do not.
+    The predictor is the affine node without observed values that all paths from the free variables
+    to the log-likelihood lead through, and of several the highest: data that are added to it or
+    multiply it belong to it; a link function and the observed values do not.
 
     Examples
     --------
@@ -106,22 +104,33 @@ def _predictor(
     """Return the node that all paths from the free variables lead through, if there is one."""
     try:
         cut = smallest_cut(loglik, few, observed, costs)
+        [node] = [*cut.predictors, *cut.shared]
+        if cut.shared or contains(node, observed):
+            return node
+        if not observed:
+            cut = smallest_cut(loglik, few, _perhaps_with_response(node, loglik, few), costs)
     except UnsupportedModelError:
         return None
-    [node] = [*cut.predictors, *cut.shared]
-    if cut.shared or contains(node, observed):
-        return node
-    return _completed(node, loglik, few, observed)
+    [node] = cut.highest
+    return node
+
+
+def _perhaps_with_response(node: Variable, loglik: Variable, graph: RowGraph) -> set[Variable]:
+    """Return what is computed from a predictor and data that may be a response.
+
+    In potentials, whose observed values are not known: all data but those that are added.
+    """
+    found = set[Variable]()
+    for apply in io_toposort([node], [loglik]):
+        data = [i for i in apply.inputs if graph.by_row(i) and not graph.depends(i)]
+        is_added = isinstance(apply.op, ops.Elemwise) and isinstance(apply.op.scalar_op, ps.Add)
+        if data and not is_added:
+            found.update(v for v in apply.outputs if graph.depends(v))
+    return found
 
 
 def _derived(node: Variable, graph: RowGraph, observations: Observations) -> Predictors:
-    of_rows = graph.by_row(node)
-    density = (
-        RowDensity.above([node], {}, observations)
-        if of_rows
-        else RowDensity.of_one(node, observations)
-    )
-    found = predictors_of([node], graph, observations, density)
+    found = predictors_of([node], graph, observations, RowDensity.above([node], {}, observations))
     if len(found.names) >= observations.n_obs:
         _refuse_all_rows(node, graph, observations.n_obs)
     return found
@@ -151,70 +160,6 @@ def _is_linear(values: np.ndarray) -> bool:
     with np.errstate(invalid="ignore"):  # infinite values
         slopes = np.diff(values, axis=0) / np.diff(_PROBES)[:, None]
     return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
-
-
-# -- what belongs to the predictor -----------------------------------------------------------------
-
-
-def _completed(
-    node: Variable, loglik: Variable, graph: RowGraph, observed: Collection[Variable]
-) -> Variable:
-    """Climb from a node while covariates, but no observed values, are added or multiplied."""
-    uses = defaultdict[Variable, list[Variable]](list)
-    for apply in io_toposort([], [loglik]):
-        for v in apply.inputs:
-            uses[v].extend(apply.outputs)
-    with_offset = scaled = node
-    while len(uses[node]) == 1 and uses[node] != [loglik]:
-        [upper] = uses[node]
-        others = [v for v in upper.owner.inputs if v is not node]
-        if any(graph.depends(v) or contains(v, observed) for v in others):
-            break
-        by_row = any(graph.by_row(v) for v in others)
-        step = _step(upper, node, by_row=by_row, known=bool(observed))
-        if step is None:
-            # The sqrt(2) of the error function belongs to the link.
-            return with_offset if _scalar_op(upper) in _ERROR_FUNCTIONS else scaled
-        node = upper
-        scaled = scaled if step == "view" else upper
-        with_offset = upper if step == "data" else with_offset
-    return scaled
-
-
-def _step(upper: Variable, node: Variable, *, by_row: bool, known: bool) -> str | None:
-    """Say what one step does to the predictor, or None where the predictor ends.
-
-    A view or a change of sign belongs to the predictor only if something else follows it.  Where
-    the observed values are not known, as in potentials, data that are combined with the predictor
-    count as a response, unless they are added to it.
-    """
-    op, first = upper.owner.op, upper.owner.inputs[0] is node
-    if isinstance(op, ops.DimShuffle | ops.Reshape | ops.SpecifyShape | ops.TypeCastingOp):
-        return "view"
-    maybe_response = by_row and not known
-    scaling = "data" if by_row else "view" if _is_sign(upper, node) else "scale"
-    match _scalar_op(upper):
-        case ps.Add():
-            return "data"
-        case ps.Sub() if not maybe_response:  # y - eta, perhaps
-            return "data" if by_row or first else "view"
-        case ps.Mul() if not maybe_response:
-            return scaling
-        case ps.TrueDiv() if first and not maybe_response:
-            return scaling
-        case ps.Neg() | ps.Identity():
-            return "view"
-    return None
-
-
-def _is_sign(upper: Variable, node: Variable) -> bool:
-    others = [v for v in upper.owner.inputs if v is not node]
-    return all(isinstance(v, Constant) and np.all(np.abs(v.data) == 1.0) for v in others)
-
-
-def _scalar_op(variable: Variable) -> ps.ScalarOp | None:
-    op = variable.owner.op
-    return op.scalar_op if isinstance(op, ops.Elemwise) else None
 
 
 # -- why there is none -----------------------------------------------------------------------------

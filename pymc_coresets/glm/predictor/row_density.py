@@ -32,7 +32,7 @@ class RowDensity:
     shared : tuple of TensorVariable
         Inputs, on the unconstrained scale, in the shapes of the variables.
     etas : tuple of TensorVariable
-        Inputs: each predictor, of shape (n_rows,).
+        Inputs: each predictor, of shape (n_rows,), or a number that all rows share.
     n_rows : TensorVariable
         Input: the number of rows.
     rows : tuple of RowArray
@@ -49,7 +49,7 @@ class RowDensity:
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))
     >>> observations = find_observations(model)
-    >>> density = RowDensity.of_one(observations.parameters["mu"], observations)
+    >>> density = RowDensity.above([observations.parameters["mu"]], {}, observations)
     >>> density.at_one(np.zeros((1, 1)), slice(0, 2), 2, compiled=False).round(3)
     array([[-0.919, -1.419]])
     """
@@ -74,7 +74,7 @@ class RowDensity:
         Parameters
         ----------
         predictors : sequence of Variable
-            With one number for each row, or several in a matrix.
+            With one number for each row, or several in a matrix; or a single one of all rows.
         shared : mapping of Variable to tuple of TensorVariable and Variable
             For each free variable that all rows see: an input, and what takes its place.
         observations : Observations
@@ -84,47 +84,23 @@ class RowDensity:
         cut: dict[Variable, Variable] = {v: place for v, (_, place) in shared.items()}
         etas: list[TensorVariable] = []
         for node in predictors:
-            own = [pt.vector("eta", dtype=node.type.dtype) for _ in range(n_predictors(node))]
             of = (links or {}).get(node, _itself)
+            if _is_single(node):
+                etas.append(cast(TensorVariable, node.type()))
+                cut[node] = of(etas[-1])
+                continue
+            own = [pt.vector("eta", dtype=node.type.dtype) for _ in range(n_predictors(node))]
             cut[node] = _in_place_of(node, [of(eta) for eta in own])
             etas += own
         [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
         values = tuple(value for value, _ in shared.values())
-        return cls._of(graph, values, tuple(etas), observations)
-
-    @classmethod
-    def of_one(cls, node: Variable, observations: Observations) -> "RowDensity":
-        """Cut it at a single number that all rows share; each row then has its own value of it."""
-        one: dict[Variable, Variable] = {
-            observations.n_rows: pt.constant(1, dtype=observations.n_rows.type.dtype)
-        }
-        [graph, single] = clone_replace([observations.loglik, node], one, rebuild_strict=False)
-        eta = pt.vector("eta", dtype=node.type.dtype)
-        batched: dict[Variable, Variable] = {single: eta.dimshuffle(0, *["x"] * node.type.ndim)}
-        inputs = set(graph_inputs([graph]))
-        for row in observations.rows:
-            if row.placeholder in inputs:
-                axes = range(row.values.ndim)
-                order = [row.axis, *("x" if i == row.axis else i for i in axes)]
-                batched[row.placeholder] = row.placeholder.dimshuffle(order)
-        by_row = cast(TensorVariable, vectorize_graph(graph, batched))
-        return cls._of(by_row[:, 0], (), (eta,), observations)
-
-    @classmethod
-    def _of(
-        cls,
-        graph: Variable,
-        shared: tuple[TensorVariable, ...],
-        etas: tuple[TensorVariable, ...],
-        observations: Observations,
-    ) -> "RowDensity":
         inputs = set(graph_inputs([graph]))
         if inputs & set(observations.parameters.values()):
             raise UnsupportedModelError("The rows see free variables besides their predictors.")
         return cls(
             graph=pt.broadcast_to(graph, (observations.n_rows,)),
-            shared=shared,
-            etas=etas,
+            shared=values,
+            etas=tuple(etas),
             n_rows=observations.n_rows,
             rows=tuple(r for r in observations.rows if r.placeholder in inputs),
         )
@@ -153,10 +129,10 @@ class RowDensity:
             part = shared[:, start : start + size].reshape(-1, *v.type.shape)
             values.append(np.ascontiguousarray(part, dtype=v.type.dtype))
             start += size
-        grids = [
-            np.ascontiguousarray(eta, dtype=v.type.dtype)
-            for v, eta in zip(self.etas, etas, strict=True)
-        ]
+        grids = list[np.ndarray]()
+        for v, eta in zip(self.etas, etas, strict=True):
+            own = eta[:, 0].reshape(-1, *v.type.shape) if _is_single(v) else eta
+            grids.append(np.ascontiguousarray(own, dtype=v.type.dtype))
         given = *values, *grids, np.asarray(n_rows)
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
         with np.errstate(all="ignore"):  # outside a link's domain
@@ -200,6 +176,10 @@ class RowDensity:
         }
         graph = vectorize_graph(self.graph, several)
         return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], [graph]
+
+
+def _is_single(variable: Variable) -> bool:
+    return set(variable.type.shape) <= {1}
 
 
 def _itself(eta: TensorVariable) -> TensorVariable:

@@ -12,13 +12,12 @@ import numpy as np
 from pytensor.graph import Variable
 from scipy import sparse
 
-from pymc_coresets.glm.golden import evenly_spread
-from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.designs import compare, designs_of, row_graph_of
+from pymc_coresets.glm.predictor.affine import Matrix, affine_map, joined
+from pymc_coresets.glm.predictor.designs import designs_of, row_graph_of
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_draws
+from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
@@ -28,7 +27,6 @@ from pymc_coresets.rows.values import Rows
 _ONE_AT_A_TIME = Lock()
 _BLOCK_ENTRIES = 2**22  # of float64
 _BLOCK_ROWS = (64, 2**17)  # at least and at most
-_JITTERS = (0.0, 0.3)  # on the unconstrained scale
 _N_COMPARED = 100  # of the first and of the last rows
 
 
@@ -129,6 +127,30 @@ class RowsInMemory:
     def density(self, eta: np.ndarray, *, compiled: bool = True) -> np.ndarray:
         """Evaluate the log-density at one predictor, (K, n) or (K, 1), as (K, n)."""
         return self.found.density.at_one(eta, self.place, len(self), compiled=compiled)
+
+    def kinds_at(
+        self, eta: np.ndarray
+    ) -> tuple[np.ndarray, slice | np.ndarray, slice | np.ndarray]:
+        """Evaluate the log-density at values of one predictor, once for rows that are equal.
+
+        Nothing is compiled for up to 4 096 kinds of rows; if there are more, each row is one.
+
+        Parameters
+        ----------
+        eta : ndarray of shape (n_eta,)
+
+        Returns
+        -------
+        values : ndarray of shape (n_kinds, n_eta)
+        numbers : ndarray of int64, of shape (n_rows,), or slice
+            The kind of each row.
+        first : ndarray of int64, of shape (n_kinds,), or slice
+            A row of each kind.
+        """
+        kinds = distinct_rows(self.response)
+        numbers, first = (slice(None), slice(None)) if kinds is None else kinds
+        values = self.take(first).density(eta[:, None], compiled=kinds is None)
+        return values.T, numbers, first
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +255,10 @@ class SeenRows:
         return graph, nodes, compute
 
 
+def _sum(parts: Iterable[Any]) -> Any:  # noqa: ANN401
+    return reduce(add, parts)
+
+
 @dataclass(frozen=True, eq=False)
 class BlockSums[T]:
     """Adds up what a function makes of blocks of rows, see `Pass`.
@@ -243,6 +269,8 @@ class BlockSums[T]:
         Number of rows of a block.
     work : callable
         From rows to what adds up.
+    add : callable, optional
+        Adds up what it makes of consecutive blocks.
 
     Examples
     --------
@@ -253,6 +281,7 @@ class BlockSums[T]:
 
     size: int
     work: Callable[[Rows], T]
+    add: Callable[[Iterable[T]], T] = _sum
 
     def begin(self) -> Callable[[Rows], T]:
         """Return the function of a block."""
@@ -260,7 +289,7 @@ class BlockSums[T]:
 
     def joined(self, parts: Iterable[T]) -> T:
         """Add up blocks, in their order."""
-        return reduce(add, parts)
+        return self.add(parts)
 
 
 def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray]:
@@ -300,52 +329,9 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
     if loglik.source is loglik.in_memory:
         return SeenRows(found)
     seen = SeenRows(found, elsewhere=True, where=loglik.source.place)
-    _compare_elsewhere(loglik, seen)
-    return seen
-
-
-def _compare_elsewhere(loglik: LogLikelihood, seen: SeenRows) -> None:
-    """Compare the log-density by predictors with the model's own, at rows of either end."""
     n = loglik.n_rows
     some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
     rows = loglik.source.at(some)
-    space = loglik.observations.space
-    jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
-    draws = space.constrain(space.start + jitter)
-    at, here, m = coefficient_draws(seen.found, draws), seen.of(rows), seen.found.n_shared
-    etas = [line.at(at) + line.offset for line in here.lines]
-    values = here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False)
-    expected = loglik.matrix(draws, rows, finite=False).T
-    values = np.where(np.isfinite(expected), values, expected)  # where rows may be impossible
-    compare(values, expected, here.where, loglik.slack)
-
-
-@dataclass(frozen=True, eq=False)
-class PredictorRows:
-    """A generalised linear model of all rows of some data, wherever they lie.
-
-    Parameters
-    ----------
-    seen : SeenRows
-        Of one predictor.
-    loglikelihood : LogLikelihood
-        The model's own log-likelihood of all rows.
-    """
-
-    seen: SeenRows
-    loglikelihood: LogLikelihood
-
-    @property
-    def held(self) -> Predictors:
-        """The predictor of the rows that the model holds."""
-        return self.seen.found
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """A label for each coefficient."""
-        return self.held.names
-
-    @property
-    def observations(self) -> Observations:
-        """The observations that the model holds."""
-        return self.held.observations
+    here = seen.of(rows)
+    here.found.compare(_placed(rows, loglik.observations), len(rows), here.where)
+    return seen

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Constant, Variable, graph_inputs
+from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
+from pymc_coresets.glm.predictor.coordinates import Coordinate, Link, coefficient_names, links_below
 from pymc_coresets.glm.predictor.cut import Costs, Cut, smallest_cut
 from pymc_coresets.glm.predictor.designs import (
     compare,
@@ -25,9 +25,7 @@ from pymc_coresets.glm.predictor.designs import (
     refuse_not_finite,
     row_graph_of,
 )
-from pymc_coresets.glm.predictor.labels import coefficient_names
-from pymc_coresets.glm.predictor.links import Link, links_below
-from pymc_coresets.glm.predictor.own_entries import MOST_OWN, MOST_TOGETHER, effects
+from pymc_coresets.glm.predictor.kinds_of_rows import MOST_OWN, MOST_TOGETHER, effects
 from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.draws import DrawsLike
@@ -139,22 +137,42 @@ class Predictors:
         UnsupportedModelError
             If they differ.
         """
-        rows = spread_rows(self.observations.n_obs, _COMPARED)
-        at, expected = points_to_compare(self.observations, self.coefficients, rows)
-        etas = [line.of(rows).at(at) + line.offset[rows] for line in self.lines]
-        shared = at[:, : self.n_shared]
-        values = self.density(shared, etas, rows, len(rows), compiled=False)
-        compare(values, expected, lambda n: self.observations.place(int(rows[n])))
-        if self.n_seen > MOST_TOGETHER:
-            self._refuse_many_entries(rows, shared, etas)
+        which = spread_rows(self.observations.n_obs, _COMPARED)
+        arrays: dict[Variable, np.ndarray] = {
+            row.placeholder: row.take(which) for row in self.observations.rows
+        }
+        some = replace(
+            self,
+            lines=tuple(line.of(which) for line in self.lines),
+            density=self.density.of_rows(arrays),
+        )
+        some.compare(arrays, len(which), lambda n: self.observations.place(int(which[n])))
 
-    def _refuse_many_entries(
-        self, rows: np.ndarray, shared: np.ndarray, etas: Sequence[np.ndarray]
+    def compare(
+        self, arrays: Mapping[Variable, np.ndarray], n_rows: int, place: Callable[[int], str]
     ) -> None:
-        m, n = self.n_shared, len(rows)
+        """Compare the density of all these rows with that of the model, see `verify`.
+
+        Parameters
+        ----------
+        arrays : mapping of Variable to ndarray
+            The rows, by the placeholders in the graph of the model.
+        n_rows : int
+        place : callable
+            Says where one of the rows lies.
+        """
+        at, expected = points_to_compare(self.observations, self.coefficients, arrays, n_rows)
+        shared, etas = at[:, : self.n_shared], [line.at(at) + line.offset for line in self.lines]
+        values = self.density(shared, etas, slice(None), n_rows, compiled=False)
+        compare(values, expected, place)
+        if self.n_seen > MOST_TOGETHER:
+            self._refuse_many_entries(n_rows, shared, etas)
+
+    def _refuse_many_entries(self, n: int, shared: np.ndarray, etas: Sequence[np.ndarray]) -> None:
+        m = self.n_shared
 
         def density(seen: np.ndarray) -> np.ndarray:
-            return self.density(seen[:m, :, 0].T, [*seen[m:]], rows, n, compiled=False)
+            return self.density(seen[:m, :, 0].T, [*seen[m:]], slice(None), n, compiled=False)
 
         own = np.zeros((self.n_seen, n), dtype=bool)
         for s, point in enumerate(shared):  # at the first of which products may be zero
@@ -278,49 +296,6 @@ def predictors_of(
 
 def _below(node: Variable, link: Link | None) -> Variable:
     return node if link is None else link.below
-
-
-@dataclass(frozen=True, eq=False)
-class Coordinate:
-    """A free variable that all rows see, on its unconstrained scale where that needs nothing."""
-
-    variable: Variable
-    forward: TensorVariable
-    value: TensorVariable
-    backward: Variable
-    name: str
-
-    @classmethod
-    def of(
-        cls, variable: Variable, observations: Observations, *, apart: bool = False
-    ) -> "Coordinate":
-        """Take a variable's own scale where the other has no number for each entry, if wanted."""
-        [name] = [n for n, v in observations.parameters.items() if v is variable]
-        model: pm.Model = observations.model
-        rv = model[name]
-        transform, stands = model.rvs_to_transforms[rv], model.rvs_to_values[rv]
-        if transform is not None and not (apart and transform.ndim_supp):
-            inputs = rv.owner.inputs
-            forward = cast(TensorVariable, transform.forward(variable, *inputs))
-            value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
-            backward = transform.backward(value, *inputs)
-            others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
-            if others <= {variable, value} and None not in value.type.shape:
-                return cls(variable, forward, value, backward, str(stands.name))
-        value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
-        return cls(variable, cast(TensorVariable, variable), value, value, name)
-
-    @property
-    def size(self) -> int:
-        """Number of its entries."""
-        return int(np.prod(self.value.type.shape, dtype=int))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """A label for each entry."""
-        if not self.value.type.ndim:
-            return (self.name,)
-        return tuple(f"{self.name}[{k}]" for k in range(self.size))
 
 
 def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Weights under which a quadratic that lacks the rows' part has a maximum."""
+"""Whether quadratics have a maximum, and weights of rows under which what they leave has one."""
 
 import numpy as np
 from scipy import sparse
@@ -9,13 +9,49 @@ from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.sampling.steps.metric import Factor
 
-__all__ = ["concave", "largest_share", "precision_of"]
+__all__ = ["concave", "is_concave", "is_definite", "largest_share", "precision_of"]
 
+_ROUNDING = 1e-9  # of eigenvalues, for each dimension
 _ALLOWED = 0.9  # of the posterior's curvature, while single weights shrink
 _ROUNDS, _SHRINKINGS = 8, 15
 _LEAST_SHARE = 1e-6  # of the posterior's precision
 # Of a sparse matrix in a round, how exactly, and how often Lanczos' method starts again.
 _DIRECTIONS, _RELATIVE, _RESTARTS = 100, 1e-2, 10
+
+
+def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
+    """Whether the eigenvalues of a symmetric matrix, scaled to a unit diagonal, exceed a limit.
+
+    So the units of its columns do not matter.
+
+    Examples
+    --------
+    >>> matrix = np.array([[1.0, 1e3], [1e3, 4e6]])
+    >>> is_definite(matrix), is_definite(matrix, 0.6), is_definite(-matrix)
+    (True, False, False)
+    """
+    diagonal = matrix.diagonal()
+    scale = sparse.diags_array(1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
+    shifted = scale @ matrix @ scale - least * sparse.eye_array(len(diagonal))
+    try:
+        Factor(shifted if isinstance(shifted, np.ndarray) else sparse.csr_array(shifted))
+    except (LinAlgError, ValueError):  # not definite, or not finite
+        return False
+    return True
+
+
+def is_concave(curvature: Curvature) -> bool:
+    """Whether a symmetric matrix has no positive eigenvalue beyond rounding.
+
+    Examples
+    --------
+    >>> is_concave(np.array([[-1.0, 1.0], [1.0, -1.0]]))
+    True
+    """
+    diagonal = curvature.diagonal()
+    if (diagonal > _ROUNDING * np.abs(diagonal).max(initial=0.0)).any():
+        return False
+    return is_definite(-curvature, -_ROUNDING * len(diagonal))
 
 
 def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
@@ -29,14 +65,9 @@ def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
     while True:
         total: Curvature = of_rows + share * sparse.diags_array(precision)
         total = total if isinstance(total, np.ndarray) else sparse.csr_array(total)
-        try:
-            Factor(total)
-        except LinAlgError:
-            if share >= 1.0:
-                return total
-            share *= 10
-        else:
+        if share >= 1.0 or is_definite(total):
             return total
+        share *= 10
 
 
 def concave(
@@ -128,12 +159,10 @@ class _Shares:
         """Return the largest, or 1 where none is larger."""
         if isinstance(self.posterior, np.ndarray):
             return largest_share(as_dense(of_rows), self.posterior)
-        try:
-            Factor(self.posterior - of_rows)
-        except LinAlgError:
-            share, _ = self._lanczos(of_rows, 1)
-            return float(max(1.0, *share)) * (1 + _RELATIVE)
-        return 1.0
+        if is_definite(self.posterior - of_rows):
+            return 1.0
+        share, _ = self._lanczos(of_rows, 1)
+        return float(max(1.0, *share)) * (1 + _RELATIVE)
 
     def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.random.default_rng(0).standard_normal(of_rows.shape[0])

@@ -1,39 +1,103 @@
-"""Decide whether a form of even degree takes positive values."""
+"""Monomials of a vector, and forms in them: what polynomials of degrees above 2 are made of."""
 
-from typing import Any
+from collections import Counter
+from itertools import combinations_with_replacement
+from math import comb, factorial, prod
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.linalg import LinAlgError
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from pymc_coresets.glm.polynomial.multi_indices import Level, monomials
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.solving.problem import Matrix, Vector
 
 _ROUNDING = 1e-9
 _MOST_STARTS = 60
 
 
-def is_negative_semidefinite(matrix: Any) -> bool:  # noqa: ANN401
-    """Whether a symmetric matrix, dense or sparse, has no positive eigenvalue beyond rounding.
+class Level(NamedTuple):
+    """The monomials of one degree a: ``x[variable] * (monomial parent of degree a - 1)``.
+
+    Attributes
+    ----------
+    parent, variable : ndarray of int, of shape (n_monomials,)
+    multiplicity : ndarray of shape (n_monomials,)
+        The multinomial coefficients: how often each monomial occurs in (x_1 + ... + x_p)^a.
+    """
+
+    parent: NDArray[np.int64]
+    variable: NDArray[np.int64]
+    multiplicity: Vector
+
+
+def n_monomials(n_variables: int, degree: int) -> int:
+    """Return the number of monomials of exactly this degree.
 
     Examples
     --------
-    >>> is_negative_semidefinite(np.array([[-1.0, 1.0], [1.0, -1.0]]))
-    True
+    >>> n_monomials(3, 2)
+    6
     """
-    diagonal = matrix.diagonal()
-    if (diagonal > _ROUNDING * np.abs(diagonal).max(initial=0.0)).any():
-        return False
-    # Scaled to a unit diagonal, so that the units of the columns do not matter.
-    scale = sparse.diags_array(1 / np.sqrt(np.where(diagonal < 0, -diagonal, 1.0)))
-    shift = _ROUNDING * len(diagonal) * sparse.eye_array(len(diagonal))
-    try:
-        Factor(shift - scale @ matrix @ scale)
-    except LinAlgError:
-        return False
-    return True
+    return comb(n_variables + degree - 1, degree)
+
+
+def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
+    """Return the monomials of degree 1, 2, ..., `degree`, in lexicographic order.
+
+    Examples
+    --------
+    x^2, x y, y^2 in (x + y)^2:
+
+    >>> monomial_levels(2, 2)[1].multiplicity
+    array([1., 2., 1.])
+    """
+    levels = []
+    below: dict[tuple[int, ...], int] = {(): 0}
+    for a in range(1, degree + 1):
+        tuples = list(combinations_with_replacement(range(n_variables), a))
+        counts = [prod(factorial(c) for c in Counter(t).values()) for t in tuples]
+        levels.append(
+            Level(
+                parent=np.array([below[t[:-1]] for t in tuples]),
+                variable=np.array([t[-1] for t in tuples]),
+                multiplicity=factorial(a) / np.array(counts, dtype=float),
+            )
+        )
+        below = {t: i for i, t in enumerate(tuples)}
+    return tuple(levels)
+
+
+def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
+    """Return the values of the monomials of degree 1, 2, ... along the last axis of `x`.
+
+    Parameters
+    ----------
+    x : ndarray or tensor variable, of shape (..., n_variables)
+    levels : tuple of Level
+
+    Returns
+    -------
+    list
+        The values for each level, of shape (..., n_monomials); the first is `x` itself.
+
+    Examples
+    --------
+    >>> monomials(np.array([2.0, 3.0]), monomial_levels(2, 2))[1]
+    array([4., 6., 9.])
+    """
+    values = [x]
+    for level in levels[1:]:
+        values.append(values[-1][..., level.parent] * x[..., level.variable])
+    return values
+
+
+def weighted_monomials(theta: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
+    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
+    return [
+        level.multiplicity * values
+        for level, values in zip(levels, monomials(theta, levels), strict=False)
+    ]
 
 
 def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: ANN401
@@ -57,11 +121,10 @@ def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: AN
     --------
     x^4 - 6 x^2 y^2 + y^4 is positive on the axes:
 
-    >>> from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
     >>> can_be_positive(np.diag([1.0, -1.5, 1.0]), monomial_levels(2, 2))
     True
     """
-    if is_negative_semidefinite(moment):
+    if is_concave(moment):
         return False
     if len(levels) == 1:
         return True

@@ -29,6 +29,7 @@ from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcify
 
 _LOG2_E = 1.4426950408889634
+_HALF_LN2 = 0.34657359027997264
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 # Adding 1.5 * 2**52 rounds a double to an integer and leaves it in the low bits.
 _ROUND = 6755399441055744.0
@@ -51,8 +52,8 @@ def _straight_line[F: Callable[..., object]](function: F) -> F:
 
 
 @_straight_line
-def _exp_of_small(r: float) -> float:
-    """Compute exp(r), |r| <= log(2)/2, as 1 + r + r**2 q(r)."""
+def _expm1_of_small(r: float) -> float:
+    """Compute exp(r) - 1, |r| <= log(2)/2, as r + r**2 q(r)."""
     # In pairs, so that few of the operations wait for each other.
     w = r * r
     w2 = w * w
@@ -61,7 +62,13 @@ def _exp_of_small(r: float) -> float:
         2.480152139653121e-05 + 2.755735550398224e-06 * r
     )
     high = 2.7620046585615247e-07 + 2.506816979045176e-08 * r
-    return 1.0 + (r + w * (low + w2 * (middle + w2 * high)))
+    return r + w * (low + w2 * (middle + w2 * high))
+
+
+@_straight_line
+def _exp_of_small(r: float) -> float:
+    """Compute exp(r), |r| <= log(2)/2."""
+    return 1.0 + _expm1_of_small(r)
 
 
 @_straight_line
@@ -80,6 +87,13 @@ def vector_exp(x: float) -> float:
     scaled = _exp_of_small(r) * double_of((half + _EXPONENT_BIAS) << 52)
     y = scaled * double_of((k - half + _EXPONENT_BIAS) << 52)
     return y if x == x else x  # noqa: PLR0124 (min and max lose NaN)
+
+
+@_straight_line
+def vector_expm1(x: float) -> float:
+    """Compute exp(x) - 1."""
+    near = _expm1_of_small(min(max(x, -_HALF_LN2), _HALF_LN2))
+    return near if abs(x) <= _HALF_LN2 else vector_exp(x) - 1.0
 
 
 @_straight_line
@@ -125,6 +139,14 @@ def vector_log1p(x: float) -> float:
     y = x if x == np.inf else y
     y = -np.inf if x == -1.0 else y
     return y if x >= -1.0 else np.nan
+
+
+@_straight_line
+def vector_log1mexp(x: float) -> float:
+    """Compute log(1 - exp(x)), x <= 0, corrected for the rounding of 1 - exp(x)."""
+    u = -vector_expm1(x)
+    lost = (-vector_exp(x) - (u - 1.0)) / u if x < -_HALF_LN2 else 0.0
+    return vector_log(u) + lost
 
 
 @_straight_line
@@ -241,6 +263,14 @@ class _VectorLog1p(_VectorFunction):
     function = staticmethod(vector_log1p)
 
 
+class _VectorExpm1(_VectorFunction):
+    function = staticmethod(vector_expm1)
+
+
+class _VectorLog1mexp(_VectorFunction):
+    function = staticmethod(vector_log1mexp)
+
+
 class _VectorSoftplus(_VectorFunction):
     function = staticmethod(vector_softplus)
 
@@ -262,6 +292,8 @@ _VECTORISED: dict[type, _VectorFunction] = {
     ps.Exp: _VectorExp(ps.upgrade_to_float, name="vector_exp"),
     ps.Log: _VectorLog(ps.upgrade_to_float, name="vector_log"),
     ps.Log1p: _VectorLog1p(ps.upgrade_to_float, name="vector_log1p"),
+    ps.Expm1: _VectorExpm1(ps.upgrade_to_float, name="vector_expm1"),
+    ps.Log1mexp: _VectorLog1mexp(ps.upgrade_to_float, name="vector_log1mexp"),
     ps.Softplus: _VectorSoftplus(ps.upgrade_to_float, name="vector_softplus"),
     ps.Sigmoid: _VectorSigmoid(ps.upgrade_to_float, name="vector_sigmoid"),
     ps.GammaLn: _VectorGammaLn(ps.upgrade_to_float, name="vector_gammaln"),

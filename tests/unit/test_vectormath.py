@@ -9,8 +9,10 @@ from scipy.special import gammaln, polygamma
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.potentials.vectormath import (
     vector_exp,
+    vector_expm1,
     vector_gammaln,
     vector_log,
+    vector_log1mexp,
     vector_log1p,
     vector_power,
     vector_sigmoid,
@@ -32,6 +34,15 @@ CASES = {
     "exp": (vector_exp, np.exp, (WIDE, UNIT), 1.5),
     "log": (vector_log, np.log, (POSITIVE, np.abs(UNIT) + 0.5), 1.5),
     "log1p": (vector_log1p, np.log1p, (POSITIVE, np.expm1(UNIT), UNIT * 1e-9), 1.5),
+    "expm1": (vector_expm1, np.expm1, (WIDE, UNIT, UNIT * 1e-9), 4.0),
+    "log1mexp": (
+        vector_log1mexp,
+        lambda x: np.where(
+            x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(np.where(x > -0.7, -1.0, x)))
+        ),
+        (-np.abs(WIDE), -np.abs(UNIT), -POSITIVE[POSITIVE > 1e-300]),
+        4.0,
+    ),
     "softplus": (
         vector_softplus,
         lambda x: np.logaddexp(x, np.zeros_like(x)),

@@ -119,7 +119,8 @@ class LogLikelihood:
         units = self.observations.units
         assert units is not None
         of_members = (np.moveaxis(row.values, row.axis, 0) for row in units.members)
-        members = Members(units.sizes, units.positions, tuple(of_members))
+        nodes = tuple(row.values for row in units.nodes)
+        members = Members(units.sizes, units.positions, tuple(of_members), nodes)
         place, kept, counts = self.observations.place, None, None
         if self.collapse:
             kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
@@ -147,6 +148,10 @@ class LogLikelihood:
     def reading(self, source: RowBlocks) -> "LogLikelihood":
         """Return the same for rows from elsewhere, sharing what is compiled already."""
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
+
+    def prepare(self) -> None:
+        """Make what others of the same form share; it is compiled where it is first used."""
+        _ = self.kernel, self.gradients, self.remainder
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
         """Return the same for other values of the rows' data, sharing what is compiled already."""
@@ -406,7 +411,7 @@ class LogLikelihood:
         suspects = sorted(
             row.name
             for i, row in self._rows.items()
-            if row.values.dtype.kind == "f" and not np.isfinite(first.arrays[i]).all()
+            if row.values.dtype.kind == "f" and not np.isfinite(first.inputs[i]).all()
         )
         raise InvalidDataError(
             f"The log-likelihood of {self.source.place(int(first.positions[0]))} is "

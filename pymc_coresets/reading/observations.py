@@ -67,6 +67,8 @@ class Units:
         Of the rows in the user's data, unit by unit.
     members : tuple of RowArray
         Their data.
+    nodes : tuple of RowArray
+        By which all units are integrated: arrays without an axis of units.
     source : UnitModel
         The rows and the levels that they are made of.
     n_each : int
@@ -82,6 +84,7 @@ class Units:
     sizes: np.ndarray
     positions: np.ndarray
     members: tuple[RowArray, ...]
+    nodes: tuple[RowArray, ...]
     source: Any
     n_each: int
     at: np.ndarray
@@ -161,8 +164,10 @@ class Observations:
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
-        """All arrays that the potentials are computed from: `rows`, and those of rows in units."""
-        return self.rows + (() if self.units is None else self.units.members)
+        """All arrays that the potentials are computed from: see `Rows.inputs`."""
+        return (
+            self.rows if self.units is None else self.rows + self.units.members + self.units.nodes
+        )
 
     @property
     def n_nodes(self) -> int:

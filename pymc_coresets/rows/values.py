@@ -23,6 +23,8 @@ class Members:
         Of the rows in the user's data.
     arrays : tuple of ndarray
         Their data, each array with the rows along its first axis.
+    nodes : tuple of ndarray
+        What the potentials of all units are integrals by.
 
     Examples
     --------
@@ -34,6 +36,7 @@ class Members:
     sizes: NDArray[np.int64]
     positions: NDArray[np.int64]
     arrays: tuple[NDArray[Any], ...] = ()
+    nodes: tuple[NDArray[Any], ...] = ()
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -50,7 +53,8 @@ class Members:
             starts = (self._ends - self.sizes)[which]
             before = np.cumsum(sizes) - sizes
             chosen = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
-        return Members(sizes, self.positions[chosen], tuple(a[chosen] for a in self.arrays))
+        arrays = tuple(a[chosen] for a in self.arrays)
+        return Members(sizes, self.positions[chosen], arrays, self.nodes)
 
     @classmethod
     def joined(cls, parts: Sequence["Members"]) -> "Members":
@@ -59,6 +63,7 @@ class Members:
             np.concatenate([part.sizes for part in parts]),
             np.concatenate([part.positions for part in parts]),
             tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
+            parts[0].nodes,
         )
 
 
@@ -117,8 +122,10 @@ class Rows:
 
     @property
     def inputs(self) -> tuple[NDArray[Any], ...]:
-        """All arrays: those of the rows, or of units and of their members."""
-        return self.arrays + (() if self.members is None else self.members.arrays)
+        """All arrays: those of the rows, or of units and of their members, and the nodes."""
+        if self.members is None:
+            return self.arrays
+        return self.arrays + self.members.arrays + self.members.nodes
 
     @property
     def n_members(self) -> int:

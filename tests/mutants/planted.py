@@ -633,7 +633,7 @@ PLANTED = [
         ("usable = (left > _FLAT * usual)", "usable = (left > np.inf)"),  # widths that stay
         (" - zero_grad(root.log_determinant)", ""),
         ("digits < _DIGITS", "digits < np.inf"),
-        ("at_nodes + nodes.log_weights[:, None]", "at_nodes"),
+        ("at_nodes + log_weights[:, None]", "at_nodes"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
     ),
     *plant(

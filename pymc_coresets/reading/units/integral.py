@@ -33,7 +33,6 @@ from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import Factor
-from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.ragged import collect, spread
 
 _AS_FORESEEN = 0.25  # of what a step gains by the curvature: less, and it is shortened
@@ -43,6 +42,8 @@ _FLAT = 1e-6  # of the usual curvature of a unit: less is none
 
 #: Names of what a unit has besides its data.
 SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
+#: Names of what all units have.
+POINTS, LOG_WEIGHTS = "nodes", "weights of nodes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,11 @@ class UnitDensity:
 
 
 def integrated(
-    units: UnitDensity, centre: TensorVariable, factor: TensorVariable, nodes: Nodes
+    units: UnitDensity,
+    centre: TensorVariable,
+    factor: TensorVariable,
+    points: TensorVariable,
+    log_weights: TensorVariable,
 ) -> TensorVariable:
     """Return the graph of L_g, (n_units,), in nats.
 
@@ -114,22 +119,29 @@ def integrated(
         Where Newton's steps begin: modes for a theta in the middle of the posterior.
     factor : TensorVariable of shape (n_units, q, q)
         A root of the inverse curvature there, whose diagonal is a width where h_g is not concave.
-    nodes : Nodes
+    points : TensorVariable of shape (n_nodes, q)
+    log_weights : TensorVariable of shape (n_nodes,)
+        See `Nodes`.
     """
     with compiling():
-        x = pt.as_tensor(nodes.points[:, None, :])
-        if not nodes.n_each:
-            values: dict[Variable, Variable] = {units.variables: x + 0.0 * centre[None]}
-            at_values = cast(TensorVariable, vectorize_graph(units.density, values))
-            return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
-        moved, root = placed(units, centre, factor, x)
+        moved, root = placed(units, centre, factor, points[:, None, :])
         given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
-        logs = at_nodes + nodes.log_weights[:, None]
+        logs = at_nodes + log_weights[:, None]
         whole = pt.logsumexp(logs, axis=0) - zero_grad(root.log_determinant)
         # Widths that rounding does not resolve would give any value, and modes that are not there.
         digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
         return cast(TensorVariable, pt.switch((digits < _DIGITS).all(axis=(0, 2)), whole, -np.inf))
+
+
+def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
+    """Return the graph of the sum over all values of discrete variables: see `integrated`."""
+    with compiling():
+        values: dict[Variable, Variable] = {
+            units.variables: points[:, None, :] + 0.0 * centre[None]
+        }
+        at_values = cast(TensorVariable, vectorize_graph(units.density, values))
+        return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
 
 
 def placed(

@@ -1,5 +1,6 @@
 """Observations that are units, from observations that are rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -15,9 +16,12 @@ from pymc_coresets.reading.units.factors import Factor
 from pymc_coresets.reading.units.integral import (
     CENTRE,
     FACTOR,
+    LOG_WEIGHTS,
+    POINTS,
     SIZE,
     UnitDensity,
     integrated,
+    summed,
 )
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.values import Members, Rows
@@ -58,7 +62,7 @@ class UnitModel:
         at: np.ndarray | None = None,
         node_error: float = np.nan,
     ) -> Observations:
-        """Return the potentials of the units.
+        """Return the potentials of the units: of one form, which is compiled once.
 
         Parameters
         ----------
@@ -72,16 +76,46 @@ class UnitModel:
         node_error : float
             See `Units`.
         """
-        n_dims = self.factor.n_dims
+        form, at = self.observations_at_zero, np.zeros(0) if at is None else at
+        values = {CENTRE: centre, FACTOR: factor} | _values(nodes)
+        assert form.units is not None
+
+        def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
+            return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
+
+        units = replace(
+            form.units,
+            n_nodes=len(nodes),
+            nodes=filled(form.units.nodes),
+            n_each=nodes.n_each,
+            at=at,
+            node_error=node_error,
+        )
+        found = replace(form, rows=filled(form.rows), units=units)
+        found.__dict__["_space"] = form.space
+        return found
+
+    @cached_property
+    def observations_at_zero(self) -> Observations:
+        """The potentials by one node, with the nodes where the variables' initial values are."""
+        n_dims, nodes = self.factor.n_dims, self.nodes(1)
         middle = pt.tensor("centre", dtype="float64", shape=(None, n_dims))
         width = pt.tensor("factor", dtype="float64", shape=(None, n_dims, n_dims))
-        loglik = integrated(self.density, middle, width, nodes)
-        levels, units = self.levels, self._units(nodes, at, node_error)
+        points = pt.tensor("points", dtype="float64", shape=(None, n_dims))
+        log_weights = pt.vector("log_weights", dtype="float64")
+        if self.factor.values:
+            loglik = summed(self.density, middle, points)
+        else:
+            loglik = integrated(self.density, middle, width, points, log_weights)
+        inputs = {POINTS: points, LOG_WEIGHTS: log_weights}
+        of_nodes = [_array(inputs[name], name, value) for name, value in _values(nodes).items()]
+        levels, units = self.levels, self._units(nodes, of_nodes)
         base, names = self.rows, set(self.factor.names)
         arrays = [
             replace(row, values=np.take(row.values, levels, axis=row.axis))
             for row in self.density.arrays
         ]
+        centre, factor = self.start
         own = [
             _array(self.density.sizes, SIZE, units.sizes),
             _array(middle, CENTRE, centre),
@@ -103,31 +137,6 @@ class UnitModel:
             reference=loglik,
             units=units,
         )
-
-    def moved(
-        self,
-        observations: Observations,
-        centre: np.ndarray,
-        factor: np.ndarray,
-        *,
-        at: np.ndarray,
-        node_error: float,
-    ) -> Observations:
-        """Return potentials of the units with the same nodes elsewhere: see `observations`."""
-        own, units = {CENTRE: centre, FACTOR: factor}, observations.units
-        assert units is not None
-        found = replace(
-            observations,
-            rows=tuple(replace(r, values=own.get(r.name, r.values)) for r in observations.rows),
-            units=replace(units, at=at, node_error=node_error),
-        )
-        found.__dict__["_space"] = observations.space
-        return found
-
-    @cached_property
-    def observations_at_zero(self) -> Observations:
-        """The potentials by one node, with the nodes where the variables' initial values are."""
-        return self.observations(self.nodes(1), *self.start)
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +176,8 @@ class UnitModel:
             for row in observations.rows
         )
         of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
-        members = Members(sizes, units.positions, of_members)
+        nodes = tuple(row.values for row in units.nodes)
+        members = Members(sizes, units.positions, of_members, nodes)
         return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), members).take(levels)
 
     @cached_property
@@ -180,7 +190,7 @@ class UnitModel:
         flat = [p.flat(np.asarray(values[p.name], dtype=float)) for p in self.factor.parts]
         return np.concatenate(flat, axis=1)
 
-    def _units(self, nodes: Nodes, at: np.ndarray | None, node_error: float) -> Units:
+    def _units(self, nodes: Nodes, of_nodes: Sequence[RowArray]) -> Units:
         """Return the rows of each unit, unit by unit."""
         order = np.argsort(self.factor.level_of_row, kind="stable")
         sorted_already = bool((np.diff(self.factor.level_of_row) >= 0).all())
@@ -196,10 +206,10 @@ class UnitModel:
             sizes=sizes[sizes > 0].astype(np.int64),
             positions=order,
             members=members,
+            nodes=tuple(of_nodes),
             source=self,
             n_each=nodes.n_each,
-            at=np.zeros(0) if at is None else at,
-            node_error=node_error,
+            at=np.zeros(0),
         )
 
     @property
@@ -211,6 +221,10 @@ class UnitModel:
             if axis < len(own) and own[axis] is not None:
                 return str(own[axis])
         return None
+
+
+def _values(nodes: Nodes) -> dict[str, np.ndarray]:
+    return {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:

@@ -109,7 +109,9 @@ class _Middle:
         """Return the variance of the difference from other nodes, over a wider posterior."""
         z = _WIDER * np.random.default_rng(0).standard_normal((len(self.around.mode), _DRAWS))
         draws = self.around.space.constrain(self.around.mode + self.around.offset(z).T)
-        few, many = (p.weighted_sum(draws, self.rows, self.weights) for p in (loglik, judge))
+        few, many = (
+            p.weighted_sum(draws, _by_nodes_of(p, self.rows), self.weights) for p in (loglik, judge)
+        )
         return float(np.var(many - few))
 
 
@@ -119,6 +121,7 @@ class _Sample:
 
     units: UnitModel
     modes: UnitModes
+    form: LogLikelihood  # whose potentials of any nodes are compiled once
     rows: Rows
     weights: np.ndarray
     total: float  # weight of all units
@@ -129,7 +132,8 @@ class _Sample:
         n_members = units.rows.n_obs / every.n_rows
         size = int(np.clip(_MEMBERS / n_members, _FEWEST_UNITS, _UNITS))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
-        return cls(units, UnitModes(units), scan.rows, scan.weights, every.total_weight)
+        every.prepare()
+        return cls(units, UnitModes(units), every, scan.rows, scan.weights, every.total_weight)
 
     @property
     def start(self) -> np.ndarray:
@@ -140,14 +144,14 @@ class _Sample:
     def by_nodes(self, n_each: int) -> LogLikelihood:
         """Return the potentials by some number of nodes."""
         nodes = self.units.nodes(n_each)
-        return LogLikelihood(self.units.observations(nodes, *self.units.start))
+        return self.form.of_same_form(self.units.observations(nodes, *self.units.start))
 
     def middle(self, loglik: LogLikelihood, x: np.ndarray) -> _Middle:
         """Climb from unconstrained values of the shared variables, with nodes that follow."""
         sampler, space = CoresetSampler(loglik), loglik.observations.space
-        enough = _GAINED * self.total / len(self.rows)
+        enough, some = _GAINED * self.total / len(self.rows), _by_nodes_of(loglik, self.rows)
         for _ in range(_ROUNDS):
-            rows = self.modes.at(space.constrain(x[None]).at(0), self.rows)
+            rows = self.modes.at(space.constrain(x[None]).at(0), some)
             guarded = negative_of(sampler.posterior_of(rows, self.weights))
             start = guarded(x)[0]
             descend(guarded, x, most_steps=_STEPS)
@@ -156,16 +160,27 @@ class _Sample:
             x, gained = guarded.x, start - guarded(guarded.x)[0]
             if gained < enough:
                 break
-        rows = self.modes.at(space.constrain(x[None]).at(0), self.rows)
+        rows = self.modes.at(space.constrain(x[None]).at(0), some)
         around = LaplaceApproximation.of(sampler.posterior_of(rows, self.weights), x)
         return _Middle(around, rows, self.weights)
 
     def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:
         """Return the potentials of all units by as many nodes, sharing what is compiled."""
-        known = loglik.observations
-        point = known.space.constrain(x[None]).at(0)
+        units = loglik.observations.units
+        assert units is not None
+        point = loglik.observations.space.constrain(x[None]).at(0)
         places = self.modes.places(self.modes.at(point, loglik.in_memory.all))
-        return loglik.of_same_form(self.units.moved(known, *places, at=x, node_error=error))
+        nodes = self.units.nodes(units.n_each)
+        found = self.units.observations(nodes, *places, at=x, node_error=error)
+        return loglik.of_same_form(found)
+
+
+def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
+    """Return units that are integrated by the nodes of these potentials."""
+    units, members = loglik.observations.units, rows.members
+    assert units is not None
+    assert members is not None
+    return replace(rows, members=replace(members, nodes=tuple(a.values for a in units.nodes)))
 
 
 def integrated_out(

@@ -19,13 +19,14 @@ from scipy.special import gammaln
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.designs import row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.unit_models import chosen_units
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units, second_opinion
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
-from pymc_coresets.sampling.units.centring import centred
+from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
 
@@ -662,6 +663,15 @@ def test_levels_that_are_tied_are_refused(build):
         build()
     with pytest.raises(UnsupportedModelError, match=r"'z'.*not independent of each other"):
         read(model, "z")
+
+
+def test_why_levels_stay_parameters_is_said(caplog):
+    with pm.Model() as model:
+        _tied_by_their_sum()
+    wanted, rng = RowsToRead(integrate="auto"), np.random.default_rng(1)
+    assert integrated_out(model, wanted, tolerance=0.01, rng=rng, key=1) is None
+    assert "'z'" in caplog.text
+    assert "not independent of each other" in caplog.text
 
 
 def _also_in_another_prior() -> None:

@@ -1,5 +1,6 @@
 """Where the nodes of units lie: at modes, for shared variables in the middle of the posterior."""
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from typing import Self
@@ -23,6 +24,8 @@ from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation, descend, negative_of
 from pymc_coresets.sampling.sampler import CoresetSampler
+
+_log = logging.getLogger(__name__)
 
 # Units whose posterior says where the middle of that of all is, and about how many rows they have.
 _FEWEST_UNITS, _UNITS, _MEMBERS = 200, 1_000, 20_000
@@ -220,9 +223,10 @@ def integrated_out(
     try:
         units = unit_model(model, names, wanted.of_rows, rows)
         found = centred(units, enough=_SHARE * tolerance, key=key)
-    except (UnsupportedModelError, SamplingError):
+    except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
+        _log.warning("%s stay parameters, for they cannot be integrated out: %s", names, error)
         return None
     made = found.observations.units
     assert made is not None

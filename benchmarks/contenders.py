@@ -63,9 +63,6 @@ def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Co
     return {
         **fixed,
         SPARSE_VI: following(SparseVI(n_steps=n_steps)),
-        "sparse_vi, single": following(SparseVI(update="single", n_steps=n_steps)),
-        "sparse_vi, quadratic": following(SparseVI(update="quadratic", draws=200, n_steps=3)),
-        "sparse_vi, l1": some_sizes(SparseVI(update="l1", n_steps=n_steps)),
         "quasi_newton": some_sizes(QuasiNewton()),
         **ours,
     }

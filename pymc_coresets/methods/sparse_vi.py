@@ -6,12 +6,13 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, TangentDraws
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
+from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector, rounding, tangent_vectors, unit_rows
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.solution import Status, Weighted
 
 _REACH = 1.0  # standard deviation of the change of log pi_w in a step: its model is local
 _MEMORY, _TINY = (0.9, 0.999), 1e-8  # of Adam, as its authors recommend
@@ -106,73 +107,62 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if self.n_subsample is not None:
             whole_number("n_subsample", self.n_subsample, least=1)
 
-    def start(self, source: TangentDraws[Any], size: int) -> SparseVIState:
+    def start(self, measure: Measure[Any], size: int) -> SparseVIState:
         """Draw from the prior."""
-        posterior, n_rows = source.posterior, source.n_rows
+        posterior, n_rows = measure.posterior, measure.n_rows
         nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
-        tangent = self._tangent(source, nothing, np.zeros(0))
-        empty = SparseVIState(
-            source=source,
-            size=size,
-            rows=nothing,
-            weights=np.zeros(0),
-            tangent=tangent,
-            step_limit=size,
-        )
+        prior = self._measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
+        empty = SparseVIState(measure=measure, size=size, coreset=prior, step_limit=size)
         if self.n_subsample is not None:
             return empty
-        with source.history.evaluating(n_rows, self.draws, of=n_rows):
-            pool = posterior.look(tangent.draws, n_candidates=n_rows).candidates
-        return replace(empty, pool=pool)
+        look = measure.look(prior.draws, self.draws, n_candidates=n_rows)
+        return replace(empty, pool=look.candidates)
 
     def step(self, state: SparseVIState) -> SparseVIState:
         """Select a row, and update the weights of all that are chosen."""
         best = self._select(state)
         if best is None:
             return replace(state, status=Status.OPTIMAL)
-        rows = Rows.joined([state.support, best])
+        before = state.coreset.support
+        rows = Rows.joined([before.rows, best])
         weights = np.zeros(len(rows))
-        weights[rows.where(state.support.positions)] = state.weights[state.weights > 0]
-        return self._move(state, rows, self._descend(state, rows, weights))
+        weights[rows.where(before.rows.positions)] = before.weights
+        for_all = self._descend(state.measure, Weighted(rows=rows, weights=weights))
+        moved = replace(state, coreset=self._measured(state.measure, for_all.support))
+        is_full = moved.coreset.size >= state.size
+        return replace(moved, status=Status.SIZE_REACHED) if is_full else moved
 
-    def _tangent(self, source: TangentDraws[Any], rows: Rows, weights: Vector) -> Tangent:
-        return source.at(rows, weights, self.draws, self.n_subsample)
-
-    def _move(self, state: SparseVIState, rows: Rows, weights: Vector) -> SparseVIState:
-        """Return the state at these weights, and 0 elsewhere."""
-        kept = np.flatnonzero(weights > 0)
-        rows, weights = rows.take(kept), weights[kept]
-        tangent = self._tangent(state.source, rows, weights)
-        moved = replace(state, rows=rows, weights=weights, tangent=tangent)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+    def _measured(self, measure: Measure[Any], coreset: Weighted) -> Measured:
+        return measure.at(coreset, self.draws, n_subsample=self.n_subsample)
 
     def _select(self, state: SparseVIState) -> Rows | None:
         """Row of the largest correlation with the residual, Equation 13; None if there is none."""
-        source, tangent, support = state.source, state.tangent, state.support
-        rows = state.pool
+        measure, support, rows = state.measure, state.coreset.support.rows, state.pool
+        residual = state.coreset.residual
         if rows is None:
             n_subsample = cast(int, self.n_subsample)
-            scan = source.posterior.scan(n_subsample, key=random_key(source.rng))
+            scan = measure.posterior.scan(n_subsample, key=random_key(measure.rng))
             rows = Rows.joined([support, scan.rows])
         if not len(rows):
             return None
-        vectors = tangent_vectors(source.loglik(tangent.draws, rows, self.draws))
-        correlations = unit_rows(vectors) @ tangent.residual
+        vectors = tangent_vectors(measure.loglik(state.coreset.draws, rows, self.draws))
+        correlations = unit_rows(vectors) @ residual
         chosen = np.isin(rows.positions, support.positions)
         scores = np.where(chosen, np.abs(correlations), correlations)
         best = int(scores.argmax())
-        return rows.take(np.array([best])) if scores[best] > rounding(tangent.residual) else None
+        return rows.take(np.array([best])) if scores[best] > rounding(residual) else None
 
-    def _descend(self, state: SparseVIState, rows: Rows, weights: Vector) -> Vector:
+    def _descend(self, measure: Measure[Any], coreset: Weighted) -> Weighted:
         """Projected gradient steps for the weights of the rows."""
-        adam = _Adam(np.zeros_like(weights), np.zeros_like(weights))
+        adam = _Adam(np.zeros_like(coreset.weights), np.zeros_like(coreset.weights))
         for t in range(1, self.n_steps + 1):
-            tangent = self._tangent(state.source, rows, weights)
-            gradient = tangent.gradient
+            measured = self._measured(measure, coreset)
+            gradient = measured.gradient
             if self.adam:
                 gradient, adam = adam.after(gradient, t)
-            weights = self._moved(weights, gradient, tangent.vectors, t)
-        return weights
+            weights = self._moved(measured.weights, gradient, measured.vectors, t)
+            coreset = Weighted(rows=coreset.rows, weights=weights)
+        return coreset
 
     def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:
         """Projected gradient step t: the paper's, or one that finds its own scale."""

@@ -18,7 +18,7 @@ from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interfac
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
@@ -110,18 +110,13 @@ def precision_near(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Approximation:
-    """What stands for all rows, and how far its posterior is from theirs."""
+    """Rows and a quadratic that stand for all rows, and what their posterior is near."""
 
-    quadratic: Quadratic
+    coreset: Measured
     of_all: Quadratic
-    rows: Rows
-    weights: np.ndarray
     points: np.ndarray
     near: NormalGivenScales | None
     along_axes: AxisTables | None
-    draws: Draws
-    log_ratios: np.ndarray
-    objective: float
 
 
 def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
@@ -308,11 +303,11 @@ class Posteriors:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
-        sampler = self.sampler_of(best.quadratic, best.of_all)
+        sampler = self.sampler_of(best.coreset.quadratic, best.of_all)
         near = best.near
         if near is None and sampler.corrects:
             try:
-                [part, *_] = sampler.laplace(best.rows, best.weights).parts
+                [part, *_] = sampler.laplace(best.coreset.rows, best.coreset.weights).parts
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
@@ -338,13 +333,12 @@ class Posteriors:
             found = HeavyTailed(center, cholesky(precision, lower=True))
         except LinAlgError:
             return None
-        _, log_weights = self.sampler.weighed(
-            found, best.rows, best.weights, len(best.points), rng=self.rng
-        )
+        rows, weights = best.coreset.rows, best.coreset.weights
+        _, log_weights = self.sampler.weighed(found, rows, weights, len(best.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None
         smoothed = pareto_smooth(log_weights[None])
-        density = self.sampler.log_density(best.rows, best.weights, best.points)
+        density = self.sampler.log_density(rows, weights, best.points)
         reached = density - found.log_density(best.points) - smoothed.log_mean_ratio
         with np.errstate(over="ignore"):
             covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0

@@ -181,14 +181,7 @@ class RiemannianPursuit:
             If the start cannot be sampled, or its draws cannot be used.
         """
         measure = Measure(posterior, rng, history=History(callback))
-        run = _Run(self, measure, size, sample_key)
-        try:
-            status = run.status(deadline, propose)
-        except KeyboardInterrupt:
-            if not measure.history.steps:
-                raise
-            status = Status.INTERRUPTED
-        return run.solution(status)
+        return _Run(self, measure, size, sample_key, deadline).solution(propose)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,9 +198,15 @@ class _Run[D]:
     """One construction: the best of its rounds, and what they share."""
 
     def __init__(
-        self, options: RiemannianPursuit, measure: Measure[D], size: int, sample_key: int | None
+        self,
+        options: RiemannianPursuit,
+        measure: Measure[D],
+        size: int,
+        sample_key: int | None,
+        deadline: float,
     ) -> None:
         self.options, self.size, self._sample_key = options, size, sample_key
+        self._deadline = deadline
         self.measure, self.posterior = measure, measure.posterior
         self.rng, self.history = measure.rng, measure.history
         n_dims = self.posterior.n_dims
@@ -227,26 +226,37 @@ class _Run[D]:
         """Of the best coreset so far."""
         return math.inf if self.best is None else self.best.objective
 
-    def solution(self, status: Status) -> Solution:
-        """Return the best coreset so far, or what there is to return before any is measured."""
+    @property
+    def is_late(self) -> bool:
+        """Whether no round is to begin any more."""
+        return time.perf_counter() > self._deadline
+
+    def solution(self, propose: Propose[D]) -> Solution:
+        """Return the best coreset, or what there is to return before any is measured."""
+        try:
+            status = self.status(propose)
+        except KeyboardInterrupt:
+            if not self.history.steps:
+                raise
+            status = Status.INTERRUPTED
         found: dict[str, Any] = {"proposal": self.proposed, "modes": self.modes}
         if self.best is None:
             return self.history.solution(self.unmeasured, status, math.nan, **found)
         return self.history.solution(self.best, status, **self.best.facts, **found)
 
-    def status(self, deadline: float, propose: Propose[D]) -> Status:
+    def status(self, propose: Propose[D]) -> Status:
         """Go through the rounds, and say why they ended."""
-        known = self.first_view(deadline, propose)
+        known = self.first_view(propose)
         if isinstance(known, Status):
             return known
-        limit = self.options.max_rounds
+        limit, deadline = self.options.max_rounds, self._deadline
         _, status = rounds(
             _Place(known), self._round, lambda place: place.status, limit=limit, deadline=deadline
         )
         enough = max(self.options.tolerance, self.objective_of_start)
         if status is Status.INTERRUPTED or self.objective <= enough:
             return status
-        return self.fall_back(status, deadline)
+        return self.fall_back(status)
 
     def _uniform(self, size: int) -> Weighted:
         distinct = self._sample_key is not None
@@ -276,13 +286,13 @@ class _Run[D]:
         self.best = view
         return True
 
-    def first_view(self, deadline: float, propose: Propose[D]) -> Measured | Status:
+    def first_view(self, propose: Propose[D]) -> Measured | Status:
         """Return what the rounds begin with, or why there is no need of any."""
         found = None if propose is None else self._one_look(propose)
         if found is None:
             return self._view_of_start()
         self.unmeasured = found
-        if time.perf_counter() > deadline:
+        if self.is_late:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
         enough = found.objective <= self.goal
@@ -292,7 +302,7 @@ class _Run[D]:
         self.best = view
         if view.objective <= self.goal:
             return Status.TOLERANCE_REACHED
-        if time.perf_counter() > deadline:
+        if self.is_late:
             return Status.OUT_OF_TIME
         if not len(view.look.candidates):
             view = self._try(view)
@@ -329,9 +339,9 @@ class _Run[D]:
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
         return self._pursue(self.proposed.draws, look, look.total, weights)
 
-    def fall_back(self, status: Status, deadline: float) -> Status:
+    def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
-        if time.perf_counter() > deadline:
+        if self.is_late:
             return Status.OUT_OF_TIME
         fits = len(self.start.rows) <= self.size
         self._improves(self._try(self.start if fits else self._uniform(self.size)))

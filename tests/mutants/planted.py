@@ -273,7 +273,7 @@ PLANTED = [
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
         ("return _Place(known, share, unimproved)", "return _Place(known, 1.0, unimproved)"),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
-        ("if not measure.history.steps:", "if False:"),
+        ("if not self.history.steps:", "if False:"),
         ("limit=limit, deadline=deadline", "limit=limit"),
         ("smoothed.weights[0] if smoothed", "None if smoothed"),
         ("self.unmeasured = found\n", "pass\n"),

@@ -241,8 +241,7 @@ class _Run:
         while chosen.left > enough and size < most:
             size = min(math.ceil(_MORE * size), most)
             chosen = choose(size)
-        stand_in = Weighted(rows=chosen.rows, weights=chosen.weights, quadratic=chosen.quadratic)
-        tried = self._try(quadratic, stand_in)
+        tried = self._try(quadratic, chosen)
         objective = tried.coreset.objective
         before = math.inf if self.best is None else self.best.coreset.objective
         if self.best is None or objective < before:
@@ -287,15 +286,14 @@ class _Run:
         residual: np.ndarray,
     ) -> float:
         """Measure a quadratic alone, at draws of the coefficients by it."""
-        no_rows = self.posteriors.no_rows[0].take(slice(0, 0))
-        total = residual + following.at(coefficients)
+        alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
         measured = Measured(
-            rows=no_rows,
-            weights=np.zeros(0),
+            rows=alone.rows,
+            weights=alone.weights,
             quadratic=quadratic,
             draws=None,
             own=quadratic.at(coefficients),
-            look=Look(total=total, norm_total=0.0, candidates=no_rows),
+            look=Look(total=total, norm_total=0.0, candidates=alone.rows),
         )
         measured.enter(self.history)
         return measured.objective
@@ -402,9 +400,7 @@ class _Run:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         quadratic = chosen.quadratic
         with self.history.drawing():
-            points = self.posteriors.draw(
-                of_all, quadratic, chosen.rows, chosen.weights, self.n_draws
-            )
+            points = self.posteriors.draw(of_all, chosen, self.n_draws)
         sampler = self.posteriors.sampler
         draws = sampler.space.constrain(points)
         coefficients = sampler.remainder.coefficients(points)
@@ -414,7 +410,14 @@ class _Run:
             own = own - self.posteriors.base.at(coefficients)
         with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
             look = sampler.look(draws)
-        measured = Measured(**vars(chosen), draws=draws, own=own, look=look)
+        measured = Measured(
+            rows=chosen.rows,
+            weights=chosen.weights,
+            quadratic=chosen.quadratic,
+            draws=draws,
+            own=own,
+            look=look,
+        )
         measured.enter(self.history)
         return Approximation(
             coreset=measured,

@@ -22,13 +22,13 @@ from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.metric import Factor, NormalAround, sparse_differences
+from pymc_coresets.solving.solution import Weighted
 
 __all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
 
@@ -189,7 +189,7 @@ class Posteriors:
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
-        points = self.draw(quadratic, quadratic, *self.no_rows, n_draws)
+        points = self.draw(quadratic, self.alone(quadratic), n_draws)
         return self.sampler.remainder.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
@@ -206,11 +206,14 @@ class Posteriors:
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.remainder.coefficients(points)
 
-    def draw(
-        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
-    ) -> np.ndarray:
+    def alone(self, quadratic: Quadratic) -> Weighted:
+        """Return a quadratic without rows: one of weight 0 says what they have."""
+        rows, weights = self.no_rows
+        return Weighted(rows=rows, weights=weights, quadratic=quadratic)
+
+    def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> np.ndarray:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
-        sampler = self.sampler_of(quadratic, of_all)
+        sampler = self.sampler_of(chosen.quadratic, of_all)
         sampler.near = self.near = self._normal_given_scales(of_all)
         if sampler.near is None and not sampler.corrects:
             points = self.mode[None] if self.points is None else self.points
@@ -219,7 +222,7 @@ class Posteriors:
             sampler.begin_at(points, factor)
             if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
                 sampler.near = NormalAround(points.mean(axis=0), factor)
-        self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
+        self.points = sampler.points(chosen.rows, chosen.weights, n_draws, rng=self.rng)
         return self.points
 
     def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:

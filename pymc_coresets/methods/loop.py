@@ -21,6 +21,8 @@ from pymc_coresets.solving.solution import History, Status, Weighted
 
 _log = logging.getLogger(__name__)
 
+_SHORTEST = 2.0**-10  # of a step that is taken back again and again
+
 
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
@@ -330,3 +332,70 @@ class Measure[D]:
     def n_rows(self) -> int:
         """Number of all rows N."""
         return self.posterior.n_rows
+
+
+def decide(
+    known: Measured, view: Measured | None, change: Callable[[], Vector], taken: float
+) -> tuple[Measured, float]:
+    """Accept a step unless it came out worse because it was too long.
+
+    Parameters
+    ----------
+    known : Measured
+        Where the step began.
+    view : Measured, optional
+        Where it led; None where that defeated the sampler.
+    change : callable
+        Returns the change of the log-density at the draws where it began, (n_draws,), in nats.
+    taken : float
+        The share of the way to the sum over all rows that it aimed at.
+
+    Returns
+    -------
+    view : Measured
+        Where the next step begins: where this one led, or where it began if it was too long.
+    share : float
+        How much of the way to the sum over all rows the next step should go: all of it, or less
+        than a step that was too long.
+
+    Examples
+    --------
+    >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> here = Measured(
+    ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.zeros(100),
+    ...     look=Look(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
+    ... )
+    >>> view, share = decide(here, None, lambda: 4 * np.random.default_rng(1).normal(size=100), 0.5)
+    >>> view is here, share
+    (True, 0.125)
+    """
+    if view is not None and view.objective < known.objective:
+        return view, 1.0
+    step = change()
+    if view is not None and pareto_smooth(step[None]).sound:
+        return view, 1.0
+    return known, taken * sound_part(step)
+
+
+def sound_part(step: Vector) -> float:
+    """Return the largest part of a step that importance weights at its first draws can bridge.
+
+    Parameters
+    ----------
+    step : ndarray of shape (n_draws,)
+        Change of the log-density at the draws, in nats.
+
+    Returns
+    -------
+    float
+        1/2, 1/4, ..., 2**-10 at least.
+
+    Examples
+    --------
+    >>> sound_part(4.0 * np.random.default_rng(1).normal(size=1_000))
+    0.25
+    """
+    part = 0.5
+    while part > _SHORTEST and not pareto_smooth(part * step[None]).sound:
+        part /= 2
+    return part

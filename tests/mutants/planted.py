@@ -86,6 +86,10 @@ PLANTED = [
         ("max(both - certificate.kl, 0.0)", "certificate.kl"),
         ("np.var(self.log_ratios)", "np.var(self.own)"),
         ("return tangent_vectors(self.log_ratios)", "return self.log_ratios"),
+        ("part /= 2", "part *= 2"),
+        ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
+        ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
+        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
         "rows/memory.py",
@@ -285,10 +289,6 @@ PLANTED = [
         ("self.start if fits", "self.start if True"),
         ("TOLERANCE_REACHED if self.objective <= self.goal else status", "TOLERANCE_REACHED"),
         ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
-        ("part /= 2", "part *= 2"),
-        ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
-        ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
-        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
         "updates/growth.py",

@@ -10,8 +10,8 @@ from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import loop, pursuit, riemannian
-from pymc_coresets.methods.loop import Measured
-from pymc_coresets.methods.riemannian import RiemannianPursuit, decide
+from pymc_coresets.methods.loop import Measured, decide
+from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows

@@ -10,14 +10,15 @@ import numpy as np
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
 from benchmarks.problems import problem_of
-from pymc_coresets.methods.adaptive import AdaptiveMethod, TangentDraws, solve_adaptively
+from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.hilbert import solve
+from pymc_coresets.methods.loop import Measure
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.loop import solve
 
 type Sizes = tuple[int, ...]
 type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]
@@ -63,9 +64,6 @@ def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Co
     return {
         **fixed,
         SPARSE_VI: following(SparseVI(n_steps=n_steps)),
-        "sparse_vi, single": following(SparseVI(update="single", n_steps=n_steps)),
-        "sparse_vi, quadratic": following(SparseVI(update="quadratic", draws=200, n_steps=3)),
-        "sparse_vi, l1": some_sizes(SparseVI(update="l1", n_steps=n_steps)),
         "quasi_newton": some_sizes(QuasiNewton()),
         **ours,
     }
@@ -140,7 +138,7 @@ def following(method: AdaptiveMethod[Any]) -> Contender:
 
     def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
         began = time.process_time()
-        state, ended = method.start(TangentDraws(experiment, rng), max(sizes)), False
+        state, ended = method.start(Measure(experiment, rng), max(sizes)), False
         seconds = time.process_time() - began
         for n_steps in range(1, max(sizes) + 1):
             if not ended:
@@ -152,8 +150,8 @@ def following(method: AdaptiveMethod[Any]) -> Contender:
                 ended = ended or state.status is not None
                 seconds += time.process_time() - began
             if n_steps in sizes:
-                weights = state.weights[state.weights > 0]
-                yield Stage(size=n_steps, rows=state.support, weights=weights, seconds=seconds)
+                chosen = state.coreset.support
+                yield Stage(size=n_steps, rows=chosen.rows, weights=chosen.weights, seconds=seconds)
 
     return stages
 
@@ -173,7 +171,7 @@ def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
         problem = problem_of(experiment.potentials(parameters))
         selection = solve(GIGA(polish=False), problem, size)
-        return experiment.source.take(selection.indices), selection.weights
+        return experiment.source.take(selection.rows.positions), selection.weights
 
     return run
 

@@ -77,9 +77,9 @@ def construct(loglik: LogLikelihood, first: str, seed: int) -> Construction:
     found = method.construct(sampler, size, rng=rng, propose=kinds[first]())
     seconds = time.process_time() - start
     return Construction(
-        first=float(found.history.heldout_objective[0]),
+        first=float(found.history["heldout_objective"][0]),
         fresh=fresh_objective(loglik, found.rows, found.weights, seed),
-        row_draws=float(found.history.n_evaluations[-1]) / loglik.n_rows,
+        row_draws=float(found.history["n_evaluations"][-1]) / loglik.n_rows,
         seconds=seconds,
         size=len(found.rows),
     )

@@ -8,10 +8,10 @@ from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.problems import problem_of
 from benchmarks.regressions import Laplace, Regression
 from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.methods.hilbert import solve
+from pymc_coresets.methods.plain import Uniform
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 
 SIZES = (10, 20, 50, 100)
@@ -41,7 +41,7 @@ def _chosen(
         scan = experiment.scan(size, key=random_key(rng))
         return scan.rows, scan.weights
     selection = solve(METHODS[name](), problem, size)
-    return experiment.source.take(selection.indices), selection.weights
+    return experiment.source.take(selection.rows.positions), selection.weights
 
 
 def fixed_table(*, n_draws: int, n_seeds: int) -> str:

@@ -21,16 +21,16 @@ from rich.table import Table
 from benchmarks.problems import problem_of
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.hilbert import HilbertMethod, solve
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.rows.memory import multinomial_sample
-from pymc_coresets.solving.loop import GreedyMethod, solve
 from pymc_coresets.solving.problem import Problem, TangentSpace
 
 type Array = NDArray[np.floating[Any]]
 
 PLAIN, UNIFORM = "plain GIGA", "uniform"
-RUNS: dict[str, GreedyMethod[Any]] = {
+RUNS: dict[str, HilbertMethod[Any]] = {
     "frank_wolfe": FrankWolfe(),
     "giga": GIGA(),
     "giga, polish=False": GIGA(polish=False),
@@ -138,9 +138,9 @@ def measure(name: str, problem: Problem, size: int) -> Measurement:
         name=name,
         seconds=seconds,
         passes=project.call_count,
-        steps=len(selection.history.size) - 1 - polished,
-        points=len(selection.indices),
-        objective=float(selection.history.objective[-1]),
+        steps=len(selection.history["size"]) - 1 - polished,
+        points=len(selection.rows),
+        objective=float(selection.history["objective"][-1]),
     )
 
 

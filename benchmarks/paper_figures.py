@@ -15,9 +15,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "sparse_vi, published": {"color": "tab:green"},
     "sparse_vi, printed step": {"color": "tab:red", "linestyle": ":"},
     "sparse_vi": {"color": "tab:red"},
-    "sparse_vi, single": {"color": "tab:orange"},
-    "sparse_vi, quadratic": {"color": "tab:brown"},
-    "sparse_vi, l1": {"color": "tab:pink", "marker": "."},
     "quasi_newton": {"color": "tab:purple", "marker": "."},
     "riemannian_pursuit": {"color": "black", "linewidth": 2},
 }

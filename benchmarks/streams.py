@@ -96,9 +96,7 @@ def reduced(sampler: CoresetSampler, rows: Rows, size: int, rng: np.random.Gener
         key=random_key(rng),
     )  # fmt: skip
     potentials = sampler.loglik(draws, look.candidates)
-    chosen: Solution = pursue(potentials, look, size, tolerance=TOLERANCE, rng=rng).of(
-        look.candidates
-    )
+    chosen: Solution = pursue(potentials, look, size, tolerance=TOLERANCE, rng=rng)
     return Rows(chosen.rows.positions, chosen.weights, chosen.rows.arrays)
 
 

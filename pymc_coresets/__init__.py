@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pymc_coresets.glm.logistic.sensitivity import Sensitivity as Sensitivity
     from pymc_coresets.glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
     from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
-    from pymc_coresets.methods.exact import Exact as Exact
     from pymc_coresets.methods.frank_wolfe import FrankWolfe as FrankWolfe
     from pymc_coresets.methods.giga import GIGA as GIGA
     from pymc_coresets.methods.iht import IHT as IHT
+    from pymc_coresets.methods.plain import Exact as Exact
+    from pymc_coresets.methods.plain import Uniform as Uniform
     from pymc_coresets.methods.pursuit import Pursuit as Pursuit
     from pymc_coresets.methods.quasi_newton import QuasiNewton as QuasiNewton
     from pymc_coresets.methods.riemannian import RiemannianPursuit as RiemannianPursuit
     from pymc_coresets.methods.sparse_vi import SparseVI as SparseVI
-    from pymc_coresets.methods.uniform import Uniform as Uniform
     from pymc_coresets.one_call import coreset_of as coreset_of
     from pymc_coresets.one_call import sample as sample
     from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
@@ -69,7 +69,7 @@ _HOMES = {
     "CoresetStream": "streams",
     "CoresetWarning": "exceptions",
     "Coverage": "updates.coverage",
-    "Exact": "methods.exact",
+    "Exact": "methods.plain",
     "FrankWolfe": "methods.frank_wolfe",
     "GaussianApproximation": "sampling.approximations",
     "InvalidDataError": "exceptions",
@@ -90,7 +90,7 @@ _HOMES = {
     "Sensitivity": "glm.logistic.sensitivity",
     "SparseVI": "methods.sparse_vi",
     "Subsample": "sampling.weighting",
-    "Uniform": "methods.uniform",
+    "Uniform": "methods.plain",
     "UnsupportedModelError": "exceptions",
     "build_coreset": "build",
     "build_pass_glm": "pass_glm",

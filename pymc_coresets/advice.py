@@ -212,9 +212,9 @@ def certificate_of(solution: Solution, tolerance: float | None = None) -> Certif
     >>> from pymc_coresets.rows.values import Rows
     >>> certificate_of(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
     """
-    if solution.log_ratios is None or solution.is_uninformative:
+    if solution.judgement is None or solution.is_uninformative:
         return None
-    found = Certificate.of(solution.log_ratios)
+    found: Certificate = solution.judgement
     if tolerance is not None:
         found = replace(found, tolerance=tolerance)
     if solution.modes is None:
@@ -279,10 +279,10 @@ def _remedy(found: Outcome) -> str:
 
 
 def _weights_serve(found: Outcome) -> bool:
-    ratios = found.solution.log_ratios
-    if ratios is None:
+    judged: Certificate | None = found.solution.judgement
+    if judged is None:
         return found.solution.objective < _REWEIGHTED
-    return Certificate.of(ratios).pareto_khat < KHAT_USELESS
+    return judged.pareto_khat < KHAT_USELESS
 
 
 def _other_remedy(found: Outcome) -> str:

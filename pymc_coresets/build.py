@@ -30,10 +30,9 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
+from pymc_coresets.methods.plain import Exact, Uniform
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood

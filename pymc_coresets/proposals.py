@@ -19,18 +19,21 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.sampling.steps.metric import Factor
 
 _VERSION = 1
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
+        AxisTables,
         Factor,
         HeavyTailed,
         Hierarchy,
         Mixture,
         NormalGivenScales,
         Quadratic,
+        Table,
     )
 }
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
@@ -104,6 +107,9 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
     if sparse.issparse(thing):
         parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in _OF_SPARSE}
         return {"sparse": parts, "shape": list(thing.shape)}
+    if isinstance(thing, Mapping):
+        numbered = {k: _packed(each, f"{name}.{k}", arrays) for k, each in thing.items()}
+        return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
     kept = ["matrix"] if isinstance(thing, Factor) else _kept_fields(type(thing))
@@ -118,6 +124,8 @@ def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN4
         return form
     if "array" in form:
         return arrays[form["array"]]
+    if "numbered" in form:
+        return {int(k): _unpacked(each, arrays) for k, each in form["numbered"]}
     if "sparse" in form:
         entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
@@ -228,6 +236,8 @@ def _moved(around: Any, where: np.ndarray) -> Any:  # noqa: ANN401
         precision = around.factor @ around.factor.T
         root = cholesky(precision[np.ix_(where, where)], lower=True)
         return HeavyTailed(around.location[where], root)
+    if isinstance(around, AxisTables):
+        return replace(around, location=around.location[where], axes=around.axes[where])
     if isinstance(around, Factor):
         return Factor(around.matrix[where][:, where])
     return around

@@ -8,8 +8,8 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Method
+from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import positive_number
 from pymc_coresets.reading.draws import Draws
 

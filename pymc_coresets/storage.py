@@ -29,7 +29,7 @@ from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints
 from pymc_coresets.proposals import of_model, restored_proposal, stored_proposal
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.solving.solution import Trace
+from pymc_coresets.solving.solution import Columns
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
@@ -173,15 +173,16 @@ def _need_h5netcdf() -> None:
 # -- what is in it ---------------------------------------------------------------------------------
 
 
-def history_dataset(trace: Trace, figures: Mapping[str, Any]) -> xr.Dataset:
+def history_dataset(steps: Columns, figures: Mapping[str, Any]) -> xr.Dataset:
     """Return a history as a dataset along the steps, with figures and counts as its attributes.
 
     Examples
     --------
-    >>> dict(history_dataset(Trace.of([]), {"n_passes": 2}).sizes)
+    >>> from pymc_coresets.solving.solution import History
+    >>> dict(history_dataset(History().columns, {"n_passes": 2}).sizes)
     {'step': 0}
     """
-    columns = {field.name: ("step", getattr(trace, field.name)) for field in fields(trace)}
+    columns = {name: ("step", column) for name, column in steps.items()}
     return xr.Dataset(columns, attrs=dict(figures))
 
 

@@ -7,15 +7,14 @@ import: NumPy, SciPy, `diagnostics`, `solving`, `rows`; neither PyMC nor PyTenso
 from collections.abc import Mapping
 from typing import Any
 
-from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
+from pymc_coresets.methods.plain import Exact, Uniform
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
-from pymc_coresets.methods.uniform import Uniform
 
 #: From ``method=...`` to the dataclass of its options.
 METHODS: Mapping[str, type[Any]] = {

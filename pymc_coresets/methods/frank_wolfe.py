@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from pymc_coresets.methods.job import HilbertMethod
+from pymc_coresets.methods.hilbert import HilbertMethod, State, refit
 from pymc_coresets.options import flag
-from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.solution import Status
 
 
@@ -47,7 +46,7 @@ class FrankWolfe(HilbertMethod[State]):
     --------
     >>> import numpy as np
     >>> from pymc_coresets.solving.problem import Problem
-    >>> from pymc_coresets.solving.loop import solve
+    >>> from pymc_coresets.methods.hilbert import solve
     >>> vectors = np.eye(2)
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
     >>> solve(FrankWolfe(), problem, 2).weights

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.methods.job import HilbertMethod
+from pymc_coresets.methods.hilbert import HilbertMethod, State
 from pymc_coresets.options import whole_number
-from pymc_coresets.solving.loop import State
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
@@ -79,7 +78,7 @@ class IHT(HilbertMethod[IHTState]):
     --------
     >>> import numpy as np
     >>> from pymc_coresets.solving.problem import Problem
-    >>> from pymc_coresets.solving.loop import solve
+    >>> from pymc_coresets.methods.hilbert import solve
     >>> vectors = np.eye(2)
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
     >>> solve(IHT(), problem, 2).weights

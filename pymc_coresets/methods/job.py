@@ -1,27 +1,17 @@
 """What a method is given to work with, and what it has to offer."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.options import positive_number
+from pymc_coresets.methods.loop import CoresetPosterior
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.keyed import MANY_ROWS
-from pymc_coresets.rows.passes import Potentials
-from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.candidates import (
-    MOST_DRAWS,
-    default_n_draws,
-    n_candidates,
-    tangent_problem,
-)
-from pymc_coresets.solving.loop import State, refit, solve
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import Solution
 
 _CANDIDATES_PER_ROW = 20
@@ -34,26 +24,6 @@ some directions are not matched at all, where those draws do not show it."""
 
 AIM = 0.8
 """Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree."""
-
-
-class CoresetPosterior[D](Potentials[D], Protocol):
-    """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
-
-    def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
-        """Draw from the posterior of the rows with the given weights.
-
-        Rows of weight 0 are allowed; without any row it is the prior.
-
-        Raises
-        ------
-        SamplingError
-            If the posterior cannot be sampled.
-        """
-
-    def rough_draw(
-        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
-    ) -> D:
-        """Draw as fast as possible from roughly the region of that posterior."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -203,55 +173,3 @@ def moderate_size(n_dims: int, n_rows: int) -> int:
     (50, 231, 10)
     """
     return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class HilbertMethod[S: State](ABC):
-    """A greedy method in the tangent space of the weighting distribution.
-
-    One pass over the data for the target, one over the candidates for their vectors, and what
-    the method itself costs.
-
-    Parameters
-    ----------
-    tolerance : float, optional
-        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.
-    """
-
-    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
-    draws_from: ClassVar[str] = ""
-
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
-
-    @abstractmethod
-    def start(self, empty: State) -> S:
-        """Turn the empty coreset into this method's own state."""
-
-    @abstractmethod
-    def step(self, state: S) -> S:
-        """Improve the weights once, or set the status, or both."""
-
-    def finish(self, state: S) -> State:
-        """Find the best weights of the chosen rows."""
-        return refit(state)
-
-    def default_size(self, n_dims: int, n_rows: int) -> int:
-        """As many rows as match a quadratic log-likelihood, 50 to 500."""
-        return moderate_size(n_dims, n_rows)
-
-    def run(self, job: Job[Any]) -> Solution:
-        """Draw, evaluate the potentials of all rows there, and choose."""
-        n_draws = default_n_draws(job.size, job.posterior.n_dims)
-        with job.report.part("weighting draws"):
-            draws = job.weighting(n_draws, rng=job.rng)
-        with job.report.part("log-likelihoods"):
-            problem, candidates = tangent_problem(job.posterior, draws, rng=job.rng)
-        loose = self.tolerance is not None and self.tolerance > LOOSEST
-        method = replace(self, tolerance=LOOSEST) if loose else self
-        size = min(job.size, problem.n_obs)
-        with job.report.part("choosing rows", total=job.size) as show:
-            return solve(method, problem, size, callback=show).of(candidates)

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.methods.job import LOOSEST, HilbertMethod
+from pymc_coresets.methods.hilbert import HilbertMethod, State, solve
+from pymc_coresets.methods.job import LOOSEST
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import problem_at
-from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.nnls import ActiveSet, add_best
 from pymc_coresets.solving.problem import Matrix, Vector
-from pymc_coresets.solving.solution import Selection, Status
+from pymc_coresets.solving.solution import Solution, Status
 
 _STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
@@ -74,7 +74,7 @@ class Pursuit(HilbertMethod[PursuitState]):
     --------
     >>> import numpy as np
     >>> from pymc_coresets.solving.problem import Problem
-    >>> from pymc_coresets.solving.loop import solve
+    >>> from pymc_coresets.methods.hilbert import solve
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
     >>> solution = solve(Pursuit(), problem, 2)
@@ -119,7 +119,7 @@ def pursue(
     rng: np.random.Generator,
     goal: Vector | None = None,
     weights: Vector | None = None,
-) -> Selection:
+) -> Solution:
     """Choose among the candidates of a look until more rows no longer help on held-out draws.
 
     Parameters
@@ -139,8 +139,7 @@ def pursue(
 
     Returns
     -------
-    Selection
-        Among ``look.candidates``.
+    Solution
 
     Raises
     ------
@@ -153,7 +152,7 @@ def pursue(
     method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
     least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
     size = min(size, problem.n_obs)
-    selection = solve(method, problem, size, patience=max(least, size // 10))
-    if selection.status is Status.INTERRUPTED:
+    solution = solve(method, problem, size, patience=max(least, size // 10))
+    if solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return selection
+    return solution.of(look.candidates)

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, TangentDraws
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
+from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.nnls import nonnegative_least_squares
 from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.solution import Status, Weighted
 
 _SHRINKAGE = 1.5  # of a step that the line search refuses
 _TRIALS = 25  # after these a step is 4e-5 of a Newton step
@@ -78,50 +79,48 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         whole_number("max_iterations", self.max_iterations, least=1)
         positive_number("regularisation", self.regularisation)
 
-    def start(self, source: TangentDraws[Any], size: int) -> AdaptiveState:
+    def start(self, measure: Measure[Any], size: int) -> AdaptiveState:
         """Start from distinct rows, drawn in proportion to their base weights."""
-        scan = source.posterior.scan(size, key=random_key(source.rng), distinct=True)
+        scan = measure.posterior.scan(size, key=random_key(measure.rng), distinct=True)
+        uniform = Weighted(rows=scan.rows, weights=scan.weights)
         return AdaptiveState(
-            source=source,
+            measure=measure,
             size=size,
-            rows=scan.rows,
-            weights=scan.weights,
-            tangent=source.at(scan.rows, scan.weights, self.draws),
+            coreset=measure.at(uniform, self.draws),
             step_limit=self.max_iterations,
         )
 
     def step(self, state: AdaptiveState) -> AdaptiveState:
         """Go towards the Newton point as far as the draws can tell."""
-        tangent, old = state.tangent, state.weights
-        change = self._newton_point(old, tangent) - old
+        coreset = state.coreset
+        change = self._newton_point(coreset) - coreset.weights
         for trial in range(_TRIALS):
             move = change * _SHRINKAGE**-trial
-            if _lowers_divergence(tangent, move):
+            if _lowers_divergence(coreset, move):
                 break
         else:
             return replace(state, status=Status.NO_PROGRESS)
-        weights = np.maximum(old + move, 0.0)
-        moved = state.source.at(state.rows, weights, self.draws)
-        return replace(state, weights=weights, tangent=moved)
+        moved = Weighted(rows=coreset.rows, weights=np.maximum(coreset.weights + move, 0.0))
+        return replace(state, coreset=state.measure.at(moved, self.draws))
 
-    def _newton_point(self, weights: Vector, tangent: Tangent) -> Vector:
+    def _newton_point(self, coreset: Measured) -> Vector:
         """Non-negative minimiser of the regularised quadratic model."""
-        vectors = tangent.vectors
+        vectors, weights = coreset.vectors, coreset.weights
         ridge = math.sqrt(self.regularisation * float(np.square(vectors).sum()) / len(vectors))
         rows = np.hstack([vectors, ridge * np.eye(len(vectors))])
-        goal = np.concatenate([tangent.residual + weights @ vectors, ridge * weights])
+        goal = np.concatenate([coreset.residual + weights @ vectors, ridge * weights])
         return nonnegative_least_squares(rows, goal)
 
 
-def _lowers_divergence(tangent: Tangent, move: Vector) -> bool:
+def _lowers_divergence(coreset: Measured, move: Vector) -> bool:
     """Whether KL(pi_w || pi) falls after a change of w, judged by re-weighting the same draws.
 
     Up to a constant, ``KL(pi_w || pi) = -log Z(w) - E_w[log r]``; its standard error follows from
     what a single draw contributes (the estimator's influence function).
     """
-    n_draws = len(tangent.residual)
-    tilt = math.sqrt(n_draws) * (move @ tangent.vectors)
-    missing = math.sqrt(n_draws) * tangent.residual
+    missing = coreset.log_ratios
+    n_draws = len(missing)
+    tilt = math.sqrt(n_draws) * (move @ coreset.vectors)
     log_ratio = float(logsumexp(tilt)) - math.log(n_draws)
     ratios = np.exp(tilt - log_ratio)
     left = missing - tilt

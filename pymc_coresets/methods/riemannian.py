@@ -13,25 +13,22 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.methods.adaptive import TangentDraws, judge
 from pymc_coresets.methods.job import (
     AIM,
-    CoresetPosterior,
     Job,
     candidates_to_keep,
     draws_around_mode,
     draws_to_certify,
     rows_of_a_quadratic,
 )
+from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, decide, rounds
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.methods.rounds import Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import default_n_draws, total_length
-from pymc_coresets.solving.loop import advance
-from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
+from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 type Propose[D] = Callable[..., Proposal[D] | None] | None
 
@@ -181,30 +178,15 @@ class RiemannianPursuit:
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
-        source = TangentDraws(posterior, rng, history=History(callback))
-        run = _Run(self, source, size, sample_key)
-        try:
-            known = run.first_view(deadline, propose)
-            status = known if isinstance(known, Status) else run.rounds(known, deadline)
-            interrupted = status is Status.INTERRUPTED
-            if not interrupted and run.best.objective > max(self.tolerance, run.start.objective):
-                status = run.fall_back(status, deadline)
-        except KeyboardInterrupt:
-            if not run.history.steps:
-                raise
-            status = Status.INTERRUPTED
-        best = run.best
-        return run.history.solution(
-            best.rows, best.weights, status, best.objective,
-            log_ratios=best.log_ratios, draws=best.draws, proposal=run.proposed, modes=run.modes,
-        )  # fmt: skip
+        measure = Measure(posterior, rng, history=History(callback))
+        return _Run(self, measure, size, sample_key, deadline).solution(propose)
 
 
 @dataclass(frozen=True, eq=False)
-class _Place[D]:
+class _Place:
     """Where a round begins, and how much of the way to all rows it goes."""
 
-    known: View[D]
+    known: Measured
     share: float = 1.0
     unimproved: int = 0
     status: Status | None = None
@@ -216,87 +198,123 @@ class _Run[D]:
     def __init__(
         self,
         options: RiemannianPursuit,
-        source: TangentDraws[D],
+        measure: Measure[D],
         size: int,
         sample_key: int | None,
+        deadline: float,
     ) -> None:
         self.options, self.size, self._sample_key = options, size, sample_key
-        self.source, self.posterior = source, source.posterior
-        self.rng, self.history = source.rng, source.history
+        self._deadline = deadline
+        self.measure, self.posterior = measure, measure.posterior
+        self.rng, self.history = measure.rng, measure.history
         n_dims = self.posterior.n_dims
         wanted = min(size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
+        self.goal = AIM * options.tolerance
         self.scale = 0.0  # of the tangent vectors, by the last look
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.proposed: Proposal[D] | None = None
         self.modes: Modes | None = None
-        self.best, self.start = self._uniform(size), self._uniform(self.start_size)
+        self.unmeasured, self.start = self._uniform(size), self._uniform(self.start_size)
+        self.best: Measured | None = None
+        self.objective_of_start = math.inf
 
-    def _uniform(self, size: int) -> Round:
+    @property
+    def objective(self) -> float:
+        """Of the best coreset so far."""
+        return math.inf if self.best is None else self.best.objective
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no round is to begin any more."""
+        return time.perf_counter() > self._deadline
+
+    def solution(self, propose: Propose[D]) -> Solution:
+        """Return the best coreset, or what there is to return before any is measured."""
+        try:
+            status = self.status(propose)
+        except KeyboardInterrupt:
+            if not self.history.steps:
+                raise
+            status = Status.INTERRUPTED
+        found: dict[str, Any] = {"proposal": self.proposed, "modes": self.modes}
+        if self.best is None:
+            return self.history.solution(self.unmeasured, status, math.nan, **found)
+        return self.history.solution(self.best, status, **self.best.facts, **found)
+
+    def status(self, propose: Propose[D]) -> Status:
+        """Go through the rounds, and say why they ended."""
+        known = self.first_view(propose)
+        if isinstance(known, Status):
+            return known
+        limit, deadline = self.options.max_rounds, self._deadline
+        _, status = rounds(
+            _Place(known), self._round, lambda place: place.status, limit=limit, deadline=deadline
+        )
+        enough = max(self.options.tolerance, self.objective_of_start)
+        if status is Status.INTERRUPTED or self.objective <= enough:
+            return status
+        return self.fall_back(status)
+
+    def _uniform(self, size: int) -> Weighted:
         distinct = self._sample_key is not None
         key = random_key(self.rng) if self._sample_key is None else self._sample_key
         scan = self.posterior.scan(size, key=key, distinct=distinct)
-        return Round(rows=scan.rows, weights=scan.weights)
+        return Weighted(rows=scan.rows, weights=scan.weights)
 
-    def rounds(self, known: View[D], deadline: float) -> Status:
-        start, limit = _Place(known), self.options.max_rounds
-        return advance(start, self._round, lambda p: p.status, limit=limit, deadline=deadline)[1]
-
-    def _round(self, place: _Place[D]) -> _Place[D]:
+    def _round(self, place: _Place) -> _Place:
         known, share = place.known, place.share
-        goal = (1 - share) * known.own + share * known.look.total
-        current, selection = self._pursue(known.draws, known.look, goal)
-        view = self._try(current, selection)
+        chosen = self._pursue(
+            known.draws, known.look, (1 - share) * known.own + share * known.look.total
+        )
+        view = self._try(chosen)
         unimproved = 0 if self._improves(view) else place.unimproved + 1
-        if self.best.objective <= AIM * self.options.tolerance:
+        if self.objective <= self.goal:
             return replace(place, status=Status.TOLERANCE_REACHED)
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
             return replace(place, status=failed)
-        known, share = decide(known, view, partial(self._change, known, current), share)
+        known, share = decide(known, view, partial(self._change, known, chosen), share)
         return _Place(known, share, unimproved)
 
-    def _improves(self, view: View[D] | None) -> bool:
+    def _improves(self, view: Measured | None) -> bool:
         """Keep a coreset that is better than those before."""
-        if view is None or view.coreset.objective >= self.best.objective:
+        if view is None or view.objective >= self.objective:
             return False
-        self.best = view.coreset
+        self.best = view
         return True
 
-    def first_view(self, deadline: float, propose: Propose[D]) -> View[D] | Status:
+    def first_view(self, propose: Propose[D]) -> Measured | Status:
         """Return what the rounds begin with, or why there is no need of any."""
         found = None if propose is None else self._one_look(propose)
         if found is None:
             return self._view_of_start()
-        self.best, selection = found
-        if time.perf_counter() > deadline:
+        self.unmeasured = found
+        if self.is_late:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
-        enough = selection.objective <= AIM * self.options.tolerance
-        certifying = draws_to_certify(self.posterior.n_terms) if enough else None
-        view = self._try(self.best, selection, n_draws=certifying)
+        enough = found.objective <= self.goal
+        view = self._try(found, draws_to_certify(self.posterior.n_terms) if enough else None)
         if view is None:
             return self._view_of_start()
-        self.best = view.coreset
-        if self.best.objective <= AIM * self.options.tolerance:
+        self.best = view
+        if view.objective <= self.goal:
             return Status.TOLERANCE_REACHED
-        if time.perf_counter() > deadline:
+        if self.is_late:
             return Status.OUT_OF_TIME
         if not len(view.look.candidates):
-            view = self._try(self.best)
+            view = self._try(view)
         return Status.SAMPLING_FAILED if view is None else view
 
-    def _view_of_start(self) -> View[D]:
+    def _view_of_start(self) -> Measured:
         # These draws are only to find the region of the posterior.
-        known = self._look(self.start, math.nan, self.posterior.rough_draw)
-        self.start = known.coreset
+        known = self._measured(self.start, math.nan, draw=self.posterior.rough_draw)
+        self.objective_of_start = known.objective
         if len(self.start.rows) <= self.size:
-            self.best = replace(self.start, objective=math.inf)  # any round will do better
+            self.unmeasured = self.start  # any round will do better
         return known
 
-    def _one_look(
-        self, propose: Callable[..., Proposal[D] | None]
-    ) -> tuple[Round, Selection] | None:
+    def _one_look(self, propose: Callable[..., Proposal[D] | None]) -> Solution | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
         default = draws_around_mode(self.posterior.n_dims, self.posterior.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
@@ -305,94 +323,89 @@ class _Run[D]:
         if proposal is None:
             return None
         n_draws = len(proposal.log_ratios)
-        look = self._all_rows(proposal.draws, self.start, n_draws, choosing=True)
+        if not self.scale:
+            loglik = self.measure.loglik(proposal.draws, self.start.rows, n_draws)
+            self.scale = total_length(loglik, self.start.weights)
+        look = self._candidates(proposal.draws, n_draws)
         self.proposed, self.modes = proposal.weighed(look.total), proposal.modes
         if self.proposed is None:
             return None
         n_kept = len(self.proposed.log_ratios)
         if n_kept < n_draws:  # rows that are impossible at the others were no candidates
-            look = self._all_rows(self.proposed.draws, self.start, n_kept, choosing=True)
+            look = self._candidates(self.proposed.draws, n_kept)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
         return self._pursue(self.proposed.draws, look, look.total, weights)
 
-    def fall_back(self, status: Status, deadline: float) -> Status:
+    def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
-        if time.perf_counter() > deadline:
+        if self.is_late:
             return Status.OUT_OF_TIME
         fits = len(self.start.rows) <= self.size
         self._improves(self._try(self.start if fits else self._uniform(self.size)))
-        is_enough = self.best.objective <= AIM * self.options.tolerance
-        return Status.TOLERANCE_REACHED if is_enough else status
+        return Status.TOLERANCE_REACHED if self.objective <= self.goal else status
 
-    def _try(
-        self, coreset: Round, selection: Selection | None = None, *, n_draws: int | None = None
-    ) -> View[D] | None:
-        """Measure a coreset, unless its posterior defeats the sampler or the likelihood."""
-        predicted = math.nan if selection is None else float(selection.history.objective[-1])
+    def _try(self, chosen: Weighted, n_certifying: int | None = None) -> Measured | None:
+        """Measure a coreset, unless its posterior defeats the sampler or the likelihood.
+
+        No candidates are kept where the draws only certify.
+        """
+        predicted = math.nan
+        if isinstance(chosen, Solution):
+            predicted = float(chosen.history["objective"][-1])
         try:
-            view = self._look(coreset, predicted, self.posterior.draw, n_draws)
+            view = self._measured(chosen, predicted, n_certifying)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
-            self._record(coreset, predicted, None)
+            self.history.add(size=chosen.size, objective=predicted, heldout_objective=math.inf)
             return None
-        return view if math.isfinite(view.coreset.objective) else None
+        return view if math.isfinite(view.objective) else None
 
-    def _look(
-        self, coreset: Round, predicted: float, draw: Callable[..., D], n_draws: int | None = None
-    ) -> View[D]:
-        """See how much log r varies over a coreset's posterior; no candidates with `n_draws`."""
-        n = n_draws or self.n_draws
-        rng = self.rng.spawn(1)[0]
-        with self.history.drawing():
-            draws = draw(coreset.rows, coreset.weights, n, rng=rng)
-        look = self._all_rows(draws, coreset, n, choosing=n_draws is None)
-        loglik = self.source.loglik(draws, coreset.rows, n)
-        own = coreset.weights @ (loglik - loglik.mean(axis=1, keepdims=True))
-        log_ratios = look.total - own
-        finite = log_ratios if np.isfinite(log_ratios).all() else None
-        objective = self._record(coreset, predicted, finite)
-        measured = replace(coreset, objective=objective, log_ratios=finite, draws=draws)
-        return View(coreset=measured, draws=draws, own=own, look=look)
+    def _measured(
+        self,
+        chosen: Weighted,
+        predicted: float,
+        n_certifying: int | None = None,
+        draw: Callable[..., D] | None = None,
+    ) -> Measured:
+        """See how much log r varies over a coreset's posterior, and enter it into the history."""
+        n_draws = n_certifying or self.n_draws
 
-    def _all_rows(self, draws: D, some: Round, n_draws: int, *, choosing: bool) -> Look:
-        """Look at all rows, and take candidates if these draws are to choose any."""
-        posterior, n_rows = self.posterior, self.posterior.n_rows
-        wanted: dict[str, Any] = {}
-        if choosing:
-            if not self.scale:
-                loglik = self.source.loglik(draws, some.rows, n_draws)
-                self.scale = total_length(loglik, some.weights)
-            n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws)
-            key = random_key(self.rng)
-            wanted = {"n_candidates": n_candidates, "scale": self.scale, "key": key}
-        with self.history.evaluating(n_rows, n_draws, of=n_rows):
-            look = posterior.look(draws, **wanted)
+        def look(draws: D, loglik: Matrix) -> Look:
+            self.scale = self.scale or total_length(loglik, chosen.weights)
+            return self._candidates(draws, n_draws)
+
+        measured = self.measure.at(
+            chosen,
+            n_draws,
+            rng=self.rng.spawn(1)[0],
+            draw=draw,
+            look=look if n_certifying is None else None,
+        )
+        measured.enter(self.history, predicted)
+        return measured
+
+    def _candidates(self, draws: D, n_draws: int) -> Look:
+        """Look at all rows, and take candidates."""
+        n_candidates = candidates_to_keep(self.posterior.n_dims, self.size, n_draws)
+        key = random_key(self.rng)
+        look = self.measure.look(
+            draws, n_draws, n_candidates=n_candidates, scale=self.scale, key=key
+        )
         self.scale = look.norm_total or self.scale
         return look
 
-    def _record(self, coreset: Round, predicted: float, log_ratios: Vector | None) -> float:
-        """Add a step to the history, and return its objective."""
-        found, judged = math.inf, {}
-        if log_ratios is not None:
-            found, judged = float(np.var(log_ratios)), judge(log_ratios)
-        size = len(coreset.rows)
-        self.history.add(size=size, objective=predicted, heldout_objective=found, **judged)
-        return found
-
-    def _change(self, known: View[D], coreset: Round) -> Vector:
+    def _change(self, known: Measured, chosen: Weighted) -> Vector:
         """Change of the log-density at known draws, if they were of another coreset."""
-        loglik = self.source.loglik(known.draws, coreset.rows, len(known.own))
-        return coreset.weights @ loglik - known.own
+        loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
+        return chosen.weights @ loglik - known.own
 
     def _pursue(
         self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
-    ) -> tuple[Round, Selection]:
+    ) -> Solution:
         """Choose among the candidates of a look what matches the goal at its draws."""
-        loglik = self.source.loglik(draws, look.candidates, len(goal))
+        loglik = self.measure.loglik(draws, look.candidates, len(goal))
         tolerance = self.options.tolerance
-        selection = pursue(
+        return pursue(
             loglik, look, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
         )
-        rows = look.candidates.take(selection.indices)
-        return Round(rows=rows, weights=selection.weights), selection

@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
+
+type Columns = Mapping[str, NDArray[Any]]
 
 
 class Status(Enum):
@@ -93,115 +95,57 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trace:
-    """The history of a run: arrays of equal length, one entry per step that changed the weights.
-
-    The first entry is the start: no rows, or those that the first draws come from.  Methods that
-    draw rows at random have no steps.
-
-    Parameters
-    ----------
-    size : ndarray of int64
-        Number of positive weights.
-    objective, heldout_objective : ndarray of float64
-        ``||L - L(w)||^2`` in nats.
-    seconds : ndarray of float64
-        Wall time since the start.
-    pareto_khat, kl, reverse_kl, n_passes, n_evaluations, seconds_drawing, seconds_evaluating
-        Arrays too; see `Progress`.
-
-    Examples
-    --------
-    >>> step = Progress(size=0, objective=2.0, heldout_objective=2.5, seconds=0.0)
-    >>> Trace.of([step]).objective
-    array([2.])
-    """
-
-    size: NDArray[np.int64]
-    objective: Vector
-    heldout_objective: Vector
-    seconds: Vector
-    pareto_khat: Vector
-    kl: Vector
-    reverse_kl: Vector
-    n_passes: Vector
-    n_evaluations: NDArray[np.int64]
-    seconds_drawing: Vector
-    seconds_evaluating: Vector
-
-    @classmethod
-    def of(cls, steps: list[Progress]) -> "Trace":
-        """Turn a list of steps into arrays."""
-        columns: dict[str, Any] = {
-            f.name: np.array([getattr(s, f.name) for s in steps], dtype=_dtype(f.name))
-            for f in fields(cls)
-        }
-        return cls(**columns)
-
-
-def _dtype(column: str) -> type[np.number[Any]]:
-    return np.int64 if column in {"size", "n_evaluations"} else np.float64
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Selection:
-    """Which candidates of a `Problem` were chosen, and with which weights.
-
-    Parameters
-    ----------
-    indices : ndarray of int64
-        Numbers of the candidates, sorted and unique.
-    weights : ndarray of float64
-        Positive, of the same length.
-    history : Trace
-        Size and objectives after every step that changed the weights.
-    status : Status
-        Why the method stopped.
-    objective : float
-        Of these weights, in nats, on held-out draws where there are such; nan where it
-        was not measured.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> start = Progress(size=0, objective=0.0, heldout_objective=0.0, seconds=0.0)
-    >>> empty = Selection(
-    ...     indices=np.arange(0), weights=np.zeros(0), history=Trace.of([start]),
-    ...     status=Status.OPTIMAL, objective=0.0,
-    ... )
-    >>> len(empty.indices)
-    0
-    """
-
-    indices: NDArray[np.int64]
-    weights: Vector
-    history: Trace
-    status: Status
-    objective: float
-
-    def of(self, candidates: Rows) -> "Solution":
-        """Return the chosen rows themselves."""
-        return Solution(
-            rows=candidates.take(self.indices),
-            weights=self.weights,
-            history=self.history,
-            status=self.status,
-            objective=self.objective,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Solution:
-    """The weighted rows that a method chose.
+class Weighted:
+    """Rows with weights, which stand for all rows; together with a quadratic, if there is one.
 
     Parameters
     ----------
     rows : Rows
         With their data.
     weights : ndarray of float64
-        Positive, one for each row.
-    history, status, objective
-        As of a `Selection`.
+        One for each row, at least 0.
+    quadratic : object, optional
+        What stands for all rows together with these.
+
+    Examples
+    --------
+    >>> Weighted(rows=Rows(np.arange(3), np.ones(3)), weights=np.array([0.0, 4.0, 2.0])).size
+    2
+    """
+
+    rows: Rows
+    weights: Vector
+    quadratic: Any = None
+
+    @property
+    def size(self) -> int:
+        """Number of positive weights."""
+        return int(np.count_nonzero(self.weights))
+
+    @property
+    def support(self) -> "Weighted":
+        """The rows of positive weight."""
+        kept = np.flatnonzero(self.weights > 0)
+        return Weighted(
+            rows=self.rows.take(kept), weights=self.weights[kept], quadratic=self.quadratic
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solution(Weighted):
+    """The weighted rows that a method chose.
+
+    Parameters
+    ----------
+    rows, weights, quadratic
+        See `Weighted`; all weights are positive.
+    history : mapping of str to ndarray
+        The steps, see `History.columns`.
+    status : Status
+        Why the method stopped.
+    objective : float
+        Of these weights, in nats, on held-out draws where there are such; nan where it was not
+        measured.
     proposal : object, optional
         Draws with the log-ratios of the full posterior over their own density, where there are.
     log_ratios : ndarray of shape (n_draws,), optional
@@ -209,43 +153,39 @@ class Solution:
         nothing, where a method measured them.
     draws : object, optional
         These draws.
+    judgement : object, optional
+        The `Certificate` by these ratios.
     modes : object, optional
         Those of the full posterior, where they were looked for.
-    quadratic : object, optional
-        What stands for all rows together with these.
     is_uninformative : bool
         Whether the log-likelihood of all rows is constant at these draws, as it is far out in an
         improper posterior.
 
     Examples
     --------
-    >>> import numpy as np
     >>> Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])).status.value
     'The coreset has the wanted number of weights.'
     """
 
-    rows: Rows
-    weights: Vector
-    history: Trace
+    history: Columns
     status: Status
     objective: float
     proposal: Any = None
     log_ratios: Vector | None = None
     draws: Any = None
+    judgement: Any = None
     modes: Any = None
-    quadratic: Any = None
     is_uninformative: bool = False
 
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
         """Rows that were drawn at random: nothing was measured."""
-        return cls(
-            rows=rows,
-            weights=weights,
-            history=Trace.of([]),
-            status=Status.SIZE_REACHED,
-            objective=math.nan,
-        )
+        chosen = Weighted(rows=rows, weights=weights)
+        return History().solution(chosen, Status.SIZE_REACHED, math.nan)
+
+    def of(self, candidates: Rows) -> "Solution":
+        """Return the rows themselves, where these are numbers of candidates."""
+        return replace(self, rows=candidates.take(self.rows.positions))
 
 
 class History:
@@ -268,6 +208,8 @@ class History:
     >>> step = history.add(size=3, objective=0.5, heldout_objective=0.6)
     >>> step.n_evaluations, step.n_passes
     (40, 0.5)
+    >>> history.columns["size"]
+    array([3])
     """
 
     def __init__(self, callback: Callable[[Progress], object] | None = None) -> None:
@@ -298,19 +240,34 @@ class History:
         self._costs["n_evaluations"] += n_rows * n_draws
         self._costs["n_passes"] += n_rows / of
 
+    @property
+    def columns(self) -> Columns:
+        """An array for each field of a `Progress`, with one entry per step.
+
+        The first entry is the start: no rows, or those that the first draws come from.  Methods
+        that draw rows at random have no steps.
+        """
+        return {
+            field.name: np.array(
+                [getattr(step, field.name) for step in self.steps],
+                dtype=np.int64 if field.type is int else np.float64,
+            )
+            for field in fields(Progress)
+        }
+
     def solution(
         self,
-        rows: Rows,
-        weights: Vector,
+        chosen: Weighted,
         status: Status,
         objective: float,
         **found: Any,  # noqa: ANN401
     ) -> Solution:
         """Return weighted rows with these steps, and what else was found, see `Solution`."""
         return Solution(
-            rows=rows,
-            weights=weights,
-            history=Trace.of(self.steps),
+            rows=chosen.rows,
+            weights=chosen.weights,
+            quadratic=chosen.quadratic,
+            history=self.columns,
             status=status,
             objective=objective if math.isfinite(objective) else math.nan,
             **found,

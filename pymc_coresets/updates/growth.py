@@ -244,7 +244,7 @@ class Growth:
         With a `factor`, so many times as many as the coreset may have.
         """
         candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
-        selection = pursue(
+        return pursue(
             self.template.matrix(state.draws, candidates),
             state.seen,
             factor * self.size,
@@ -252,7 +252,6 @@ class Growth:
             rng=self._rng(state.n_rows, 1),
             weights=smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None,
         )
-        return selection.of(candidates)
 
     # -- parts ---------------------------------------------------------------------------------
 

@@ -88,7 +88,6 @@ OPTION_CLASSES: Mapping[type[Any], Mapping[str, Argument]] = {
         "patience": whole(1, _MOST),
     },
     SparseVI: {
-        "update": one_of("sgd", "single", "quadratic", "l1"),
         "draws": whole(2, _MOST),
         "n_steps": whole(1, _MOST),
         "step_size": positive(optional=True),

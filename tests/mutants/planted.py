@@ -66,19 +66,30 @@ PLANTED = [
         ("if whole < least and most", "if whole <= least and most"),
     ),
     *plant(
-        "solving/loop.py",
+        "methods/hilbert.py",
         (
             "last = self.history.steps[-1].heldout_objective",
             "last = self.history.steps[-1].objective",
         ),
-        ("except KeyboardInterrupt:", "except GeneratorExit:"),
-        ("return state, Status.INTERRUPTED", "raise"),
-        ("return state, Status.OUT_OF_TIME", "pass"),
-        ("except SamplingError as error:", "except GeneratorExit as error:"),
         ("> np.linalg.norm(state.residual):", "< np.linalg.norm(state.residual):"),
         ("state = measured.best", "pass"),
         ("if overfits and not heldout < self._lowest", "if not heldout < self._lowest"),
         ("steps[-1].best_estimate", "steps[0].best_estimate"),
+        ("return refit(state)", "return state"),
+    ),
+    *plant(
+        "methods/loop.py",
+        ("except KeyboardInterrupt:", "except GeneratorExit:"),
+        ("return state, Status.INTERRUPTED", "raise"),
+        ("return state, Status.OUT_OF_TIME", "pass"),
+        ("except SamplingError as error:", "except GeneratorExit as error:"),
+        ("max(both - certificate.kl, 0.0)", "certificate.kl"),
+        ("np.var(self.log_ratios)", "np.var(self.own)"),
+        ("return tangent_vectors(self.log_ratios)", "return self.log_ratios"),
+        ("part /= 2", "part *= 2"),
+        ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
+        ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
+        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
         "rows/memory.py",
@@ -148,10 +159,6 @@ PLANTED = [
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
         ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
         ("scores / space.prices", "scores * space.prices"),
-    ),
-    *plant(
-        "methods/job.py",
-        ("return refit(state)", "return state"),
     ),
     *plant(
         "methods/iht.py",
@@ -261,7 +268,6 @@ PLANTED = [
     ),
     *plant(
         "methods/riemannian.py",
-        ("np.var(log_ratios)", "np.var(own)"),
         ("(1 - share) * known.own + share * known.look.total", "known.look.total"),
         (
             "(1 - share) * known.own + share * known.look.total",
@@ -270,18 +276,18 @@ PLANTED = [
         ("unimproved = 0 if self._improves(view) else", "unimproved ="),
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
         ("return _Place(known, share, unimproved)", "return _Place(known, 1.0, unimproved)"),
-        ("max(self.tolerance, run.start.objective)", "run.start.objective"),
-        ("if not run.history.steps:", "if False:"),
+        ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
+        ("if not self.history.steps:", "if False:"),
         ("limit=limit, deadline=deadline", "limit=limit"),
         ("smoothed.weights[0] if smoothed", "None if smoothed"),
-        ("self.best, selection = found\n", "_, selection = found\n"),
+        ("self.unmeasured = found\n", "pass\n"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "None"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "400"),
         ("if not len(view.look.candidates):", "if False:"),
         ("Status.SAMPLING_FAILED if view is None else view", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
         ("self.start if fits", "self.start if True"),
-        ("TOLERANCE_REACHED if is_enough else status", "TOLERANCE_REACHED"),
+        ("TOLERANCE_REACHED if self.objective <= self.goal else status", "TOLERANCE_REACHED"),
         ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
     ),
     *plant(
@@ -371,13 +377,6 @@ PLANTED = [
     *plant(
         "sampling/approximations.py",
         (".total + loglik.remainder.values(points)", ".total"),
-    ),
-    *plant(
-        "methods/rounds.py",
-        ("part /= 2", "part *= 2"),
-        ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
-        ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
-        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
         "sampling/proposal.py",
@@ -473,8 +472,6 @@ PLANTED = [
     ),
     *plant(
         "methods/adaptive.py",
-        ("found.weighted_symmetrised_kl - found.kl", "found.kl"),
-        ("residual * math.sqrt(residual.size)", "residual"),
         ("replace(fresh, draw=draw)", "fresh"),
     ),
     *plant(

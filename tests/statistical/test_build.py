@@ -22,9 +22,9 @@ from pymc_coresets import (
     plot_weights,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.methods.job import HilbertMethod
+from pymc_coresets.methods.hilbert import HilbertMethod
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Solution, Status, Trace
+from pymc_coresets.solving.solution import History, Solution, Status
 
 N, D, SIZE = 3_000, 4, 30
 RNG = np.random.default_rng(1)
@@ -498,7 +498,7 @@ def test_weights_and_history_can_be_plotted(coreset):
 @pytest.mark.parametrize("status", [Status.INTERRUPTED, Status.SAMPLING_FAILED])
 def test_ctrl_c_before_there_is_any_row_is_passed_on(model, monkeypatch, status):
     nothing = Solution(
-        rows=Rows(np.arange(0), np.ones(0)), weights=np.ones(0), history=Trace.of([]),
+        rows=Rows(np.arange(0), np.ones(0)), weights=np.ones(0), history=History().columns,
         status=status, objective=np.nan,
     )  # fmt: skip
     monkeypatch.setattr(Uniform, "run", lambda *_: nothing)

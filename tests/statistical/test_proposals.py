@@ -13,10 +13,11 @@ from scipy.special import expit
 from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.proposals import restored_proposal, stored_proposal
+from pymc_coresets.proposals import _moved, restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.storage import write_netcdf
 
@@ -130,6 +131,14 @@ def test_draws_for_other_priors_or_data_are_not_kept(case):
 # -- what is in a file -----------------------------------------------------------------------------
 
 
+#: The second of two coordinates is not normal along its axis.
+TABLES = AxisTables(
+    np.array([1.0, 2.0]),
+    np.array([[2.0, 0.5], [0.0, 1.0]]),
+    {1: Table(np.array([0.0, 1.0, 3.0]), np.array([0.0, -1.0, -9.0]))},
+)
+
+
 def known(around):
     return Proposal(draws=Draws({"a": np.zeros(3)}), log_ratios=np.arange(3.0), around=around)
 
@@ -141,6 +150,7 @@ def known(around):
         Factor(np.array([[2.0, 1.0], [1.0, 2.0]])),
         Factor(sparse.csr_array(np.diag([2.0, 3.0]))),
         HeavyTailed(np.zeros(2), np.eye(2), np.ones((2, 2))),
+        TABLES,
         Mixture([HeavyTailed(np.full(1, centre), np.eye(1)) for centre in (-1, 1)], np.ones(2) / 2),
     ],
     ids=lambda around: type(around).__name__,
@@ -153,6 +163,16 @@ def test_distributions_are_stored_field_by_field(around):
     if around is not None and not isinstance(around, Factor):
         draws = [each.draw(50, rng=np.random.default_rng(1))[0] for each in (around, again.around)]
         assert_array_equal(*draws)
+
+
+def test_tables_along_axes_follow_their_coordinates():
+    """Whose order is another one in another model."""
+    before, moved = TABLES, _moved(TABLES, np.array([1, 0]))
+    (one, logq), (other, same) = (
+        each.draw(50, rng=np.random.default_rng(1)) for each in (before, moved)
+    )
+    assert_array_equal(one[:, ::-1], other)
+    assert_array_equal(logq, same)
 
 
 def test_fields_that_a_file_lacks_have_their_defaults():

@@ -10,12 +10,13 @@ import pytest
 
 from pymc_coresets import RiemannianPursuit
 from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import History, Solution, Status
 
 FINE = Status.TOLERANCE_REACHED
 
@@ -33,14 +34,14 @@ def said(  # noqa: PLR0913 - each is what one message depends on
     log_ratios=None,
     is_uninformative=False,
 ):
-    step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
         rows=Rows(np.arange(n_rows), np.ones(n_rows)),
         weights=np.ones(n_rows),
-        history=Trace.of([step]),
+        history=History().columns,
         status=status,
         objective=objective,
         log_ratios=log_ratios,
+        judgement=None if log_ratios is None else Certificate.of(log_ratios),
         is_uninformative=is_uninformative,
     )
     observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=(), whole=())
@@ -84,7 +85,11 @@ def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing
     with pm.Model() as model:
         pm.Normal("y", pt.minimum(pm.Normal("mu"), 5.0), 1.0, observed=np.zeros(3))
     loglik = LogLikelihood(find_observations(model))
-    exact = replace(Solution.sampled(loglik.all_rows, np.ones(3)), log_ratios=np.zeros(400))
+    exact = replace(
+        Solution.sampled(loglik.all_rows, np.ones(3)),
+        log_ratios=np.zeros(400),
+        judgement=Certificate.of(np.zeros(400)),
+    )
     for start, constant in [(0.0, False), (6.0, True)]:
         draws = Draws({"mu": start + np.arange(400.0)})
         by_proposal = Proposal(draws=draws, log_ratios=np.zeros(400))

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import nnls
 
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
-from pymc_coresets.solving.loop import solve
+from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 
@@ -21,7 +21,7 @@ SIGMA = BASE_WEIGHTS @ NORMS
 def weights_after(steps, *, polish=False, problem=PROBLEM):
     solution = solve(FrankWolfe(polish=polish), problem, steps)
     weights = np.zeros(N_OBS)
-    weights[solution.indices] = solution.weights
+    weights[solution.rows.positions] = solution.weights
     return weights
 
 
@@ -74,5 +74,5 @@ def test_optimum_inside_the_polytope_is_recognised():
     repeated = Problem(vectors=np.ones((3, 1)), target=np.array([3.0]), base_weights=np.ones(3))
     for case in (problem, repeated):
         solution = solve(FrankWolfe(polish=False), case, case.n_obs)
-        assert solution.history.objective[-1] == 0
+        assert solution.history["objective"][-1] == 0
     assert solution.status is Status.OPTIMAL

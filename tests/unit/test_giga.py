@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import nnls
 
 from pymc_coresets.methods.giga import GIGA
-from pymc_coresets.solving.loop import solve
+from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 
@@ -22,7 +22,7 @@ PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=BASE_WEIGHTS)
 def weights_after(steps, *, polish=False, problem=PROBLEM):
     solution = solve(GIGA(polish=polish), problem, steps)
     weights = np.zeros(problem.n_obs)
-    weights[solution.indices] = solution.weights
+    weights[solution.rows.positions] = solution.weights
     return weights
 
 
@@ -86,7 +86,7 @@ def test_aligned_target_stops_at_once():
     problem = Problem(vectors=np.eye(3), target=np.array([0, 5.0, 0]), base_weights=np.ones(3))
     solution = solve(GIGA(), problem, 3)
     assert solution.status is Status.OPTIMAL
-    assert solution.indices.tolist() == [1]
+    assert solution.rows.positions.tolist() == [1]
     assert solution.weights == pytest.approx([5.0])
 
 
@@ -97,6 +97,6 @@ def test_long_runs_do_not_drift(dtype):
     vectors = (rng.normal(size=(2000, 4)) + 0.2).astype(dtype)
     target = vectors.astype(float).sum(0)
     problem = Problem(vectors=vectors, target=target, base_weights=np.ones(2000))
-    objective = solve(GIGA(polish=False), problem, 2000).history.objective
+    objective = solve(GIGA(polish=False), problem, 2000).history["objective"]
     assert objective[-1] < 1e-10 * objective[0]
     assert objective[-1] == pytest.approx(objective[-2], rel=1e-3, abs=1e-26 * objective[0])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from pymc_coresets.methods.hilbert import State, solve
 from pymc_coresets.methods.iht import IHT
-from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.problem import Problem, TangentSpace
 
 N_OBS, SIZE = 50, 8
@@ -64,7 +64,7 @@ def test_best_iterate_is_kept():
 def test_weights_are_the_best_on_their_rows():
     method = IHT(max_iterations=2)
     solution = solve(method, PROBLEM, SIZE)
-    best, _ = nnls(VECTORS[solution.indices].T, TARGET)
+    best, _ = nnls(VECTORS[solution.rows.positions].T, TARGET)
     assert solution.weights == pytest.approx(best)
 
 
@@ -78,5 +78,5 @@ def test_orthogonal_rows_are_solved_in_one_step():
     lengths = np.arange(1.0, 9.0)
     problem = Problem(vectors=np.eye(8), target=lengths, base_weights=np.ones(8))
     solution = solve(IHT(max_iterations=1), problem, 3)
-    assert solution.indices.tolist() == [5, 6, 7]
+    assert solution.rows.positions.tolist() == [5, 6, 7]
     assert solution.weights == pytest.approx([6, 7, 8])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from benchmarks.problems import problem_of
+from pymc_coresets.methods.hilbert import State, solve
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.problem import Problem, TangentSpace
 from pymc_coresets.solving.solution import Status
 
@@ -50,7 +50,7 @@ def test_step_adds_the_best_row_and_solves_exactly(number):
 
 def test_rows_that_come_and_go_cost_no_points():
     solution = solve(Pursuit(), PROBLEM, 20)
-    assert len(solution.history.size) - 1 > 20
+    assert len(solution.history["size"]) - 1 > 20
     assert solution.status is Status.SIZE_REACHED
 
 
@@ -68,7 +68,7 @@ def test_optimum_is_that_of_all_nonnegative_weights(seed, n_obs, n_draws):
     )
     solution = solve(Pursuit(), problem, n_obs)
     _, distance = nnls(vectors.T, problem.target)
-    assert np.sqrt(solution.history.objective[-1]) == pytest.approx(distance, abs=1e-8)
+    assert np.sqrt(solution.history["objective"][-1]) == pytest.approx(distance, abs=1e-8)
 
 
 def test_status_at_the_optimum():
@@ -81,7 +81,7 @@ def test_independent_rows_that_form_the_target_are_found():
     weights = np.array([0, 3.0, 0, 0, 2.0, 0, 0, 7.0])
     problem = Problem(vectors=vectors, target=weights @ vectors, base_weights=np.ones(8))
     solution = solve(Pursuit(), problem, 3)
-    assert solution.indices.tolist() == [1, 4, 7]
+    assert solution.rows.positions.tolist() == [1, 4, 7]
     assert solution.weights == pytest.approx([3, 2, 7])
 
 
@@ -92,8 +92,8 @@ def test_quadratic_potentials_need_few_points():
     slopes, offsets = rng.normal(size=(1000, 3)), rng.normal(size=(1000, 1))
     problem = problem_of(-0.5 * (offsets - slopes @ draws) ** 2)
     solution = solve(Pursuit(), problem, 200)
-    assert len(solution.indices) <= 9
-    assert solution.history.objective[-1] < 1e-24 * solution.history.objective[0]
+    assert len(solution.rows.positions) <= 9
+    assert solution.history["objective"][-1] < 1e-24 * solution.history["objective"][0]
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-20, 1e20, 1e150])
@@ -102,7 +102,7 @@ def test_nearly_collinear_rows_at_every_scale(scale):
     vectors = rng.normal(size=(5, 40))[rng.integers(5, size=200)]
     vectors = scale * (vectors + 1e-13 * rng.normal(size=vectors.shape))
     problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(200))
-    objective = solve(Pursuit(), problem, 100).history.objective
+    objective = solve(Pursuit(), problem, 100).history["objective"]
     assert objective[-1] < 1e-24 * objective[0]
 
 
@@ -112,5 +112,5 @@ def test_the_cheaper_of_two_rows_that_point_the_same_way_is_chosen():
         vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3), prices=[5.0, 1.0, 30.0]
     )
     solution = solve(Pursuit(), problem, 3)
-    assert solution.indices.tolist() == [1, 2]
+    assert solution.rows.positions.tolist() == [1, 2]
     assert solution.weights == pytest.approx([3, 1])

@@ -6,8 +6,11 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.methods.adaptive import Tangent, TangentDraws, solve_adaptively
+from pymc_coresets.methods.adaptive import solve_adaptively
+from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
+from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location, dense
 
@@ -21,7 +24,7 @@ def rng(seed=1):
 
 
 def states(method, model, size, steps):
-    result = [method.start(TangentDraws(model, rng()), size)]
+    result = [method.start(Measure(model, rng()), size)]
     for _ in range(steps):
         result.append(method.step(result[-1]))
     return result
@@ -41,16 +44,16 @@ def exact_optimum(model, rows, start):
 
 
 def test_start_is_uniform_over_different_rows():
-    state = QuasiNewton().start(TangentDraws(MODELS[0], rng()), 30)
-    assert len(state.support) == 30
-    assert state.weights == pytest.approx(np.full(30, N_OBS / 30))
+    state = QuasiNewton().start(Measure(MODELS[0], rng()), 30)
+    assert state.coreset.size == 30
+    assert state.coreset.weights == pytest.approx(np.full(30, N_OBS / 30))
 
 
 def test_rows_are_chosen_in_proportion_to_their_base_weights():
     model = Location(MODELS[0].matrices, MODELS[0].responses, (np.arange(N_OBS) < 20) * 3.0)
-    state = QuasiNewton().start(TangentDraws(model, rng()), 50)
-    assert state.support.positions.tolist() == list(range(20))
-    assert state.weights.sum() == pytest.approx(60)
+    state = QuasiNewton().start(Measure(model, rng()), 50)
+    assert state.coreset.support.rows.positions.tolist() == list(range(20))
+    assert state.coreset.weights.sum() == pytest.approx(60)
 
 
 @each_model
@@ -59,19 +62,21 @@ def test_newton_point_is_optimal_for_the_regularised_model(model, number):
     """Karush-Kuhn-Tucker conditions of the quadratic in the Notes."""
     method = QuasiNewton(regularisation=0.01)
     state = states(method, model, 25, number)[-1]
-    weights, vectors = state.weights, state.tangent.vectors
-    point = method._newton_point(weights, state.tangent)
+    weights, vectors = state.coreset.weights, state.coreset.vectors
+    point = method._newton_point(state.coreset)
     covariance = vectors @ vectors.T
     covariance += 0.01 * np.trace(covariance) / 25 * np.eye(25)
-    slope = covariance @ (point - weights) + state.tangent.gradient
-    tolerance = 1e-8 * np.abs(state.tangent.gradient).max()
+    slope = covariance @ (point - weights) + state.coreset.gradient
+    tolerance = 1e-8 * np.abs(state.coreset.gradient).max()
     assert (slope >= -tolerance).all()
     assert np.abs(slope[point > 0]).max() <= tolerance
 
 
 @each_model
 def test_each_of_the_first_steps_lowers_the_divergence(model):
-    divergences = [model.kl(dense(s, N_OBS)) for s in states(QuasiNewton(draws=1000), model, 25, 5)]
+    divergences = [
+        model.kl(dense(s.coreset, N_OBS)) for s in states(QuasiNewton(draws=1000), model, 25, 5)
+    ]
     assert (np.diff(divergences) < 0).all()
 
 
@@ -81,7 +86,7 @@ def test_it_ends_near_the_best_weights_of_its_rows(model, size):
     """Weights fitted to S draws lose about size / S of what the best ones leave: 20 % is ample."""
     method = QuasiNewton(draws=2000)
     solution = solve_adaptively(method, model, size, rng=rng())
-    rows = method.start(TangentDraws(model, rng()), size).rows.positions
+    rows = method.start(Measure(model, rng()), size).coreset.rows.positions
     best = exact_optimum(model, rows, dense(solution, N_OBS)[rows])
     assert best <= model.kl(dense(solution, N_OBS)) < 1.2 * best + 1e-9
 
@@ -100,12 +105,12 @@ def test_divergence_falls_with_size(model):
 
 @each_model
 def test_line_search_knows_uphill_and_too_far(model):
-    state = QuasiNewton(draws=4000).start(TangentDraws(model, rng()), 25)
-    downhill = -state.tangent.gradient
-    downhill *= 0.1 / np.linalg.norm(downhill @ state.tangent.vectors)
-    assert _lowers_divergence(state.tangent, downhill)
-    assert not _lowers_divergence(state.tangent, -downhill)
-    assert not _lowers_divergence(state.tangent, 100 * downhill)
+    state = QuasiNewton(draws=4000).start(Measure(model, rng()), 25)
+    downhill = -state.coreset.gradient
+    downhill *= 0.1 / np.linalg.norm(downhill @ state.coreset.vectors)
+    assert _lowers_divergence(state.coreset, downhill)
+    assert not _lowers_divergence(state.coreset, -downhill)
+    assert not _lowers_divergence(state.coreset, 100 * downhill)
 
 
 @each_model
@@ -125,7 +130,7 @@ def test_draws_that_were_used_again_do_not_measure_the_result(model):
         return draws.mean(axis=0) + 0.1 * (draws - draws.mean(axis=0))
 
     solution = solve_adaptively(QuasiNewton(), model, 5, rng=rng(1), draw=draw)
-    measured = solution.history.heldout_objective
+    measured = solution.history["heldout_objective"]
     assert solution.objective == measured[-1] > 10 * measured[-2]
 
 
@@ -139,14 +144,14 @@ def test_a_step_whose_sampler_fails_is_taken_back():
 
     solution = solve_adaptively(QuasiNewton(), MODELS[1], 25, rng=rng(), draw=draw)
     assert solution.status is Status.SAMPLING_FAILED
-    assert len(solution.history.size) == 2  # the start, and one step
-    assert solution.objective == solution.history.heldout_objective[-1]
+    assert len(solution.history["size"]) == 2  # the start, and one step
+    assert solution.objective == solution.history["heldout_objective"][-1]
 
 
 def test_iteration_limit():
     solution = solve_adaptively(QuasiNewton(max_iterations=2), MODELS[1], 25, rng=rng())
     assert solution.status is Status.ITERATION_LIMIT
-    assert len(solution.history.size) == 3
+    assert len(solution.history["size"]) == 3
 
 
 def test_a_perfect_start_stops_at_once():
@@ -170,11 +175,19 @@ def test_a_change_is_judged_by_normalised_weights(seed):
     n = 400
     vectors = rng.normal(size=(3, n)) / np.sqrt(n)
     vectors -= vectors.mean(axis=1, keepdims=True)
-    tangent = Tangent(draws=None, vectors=vectors, residual=vectors.sum(axis=0))
+    three, missing = Rows(np.arange(3), np.ones(3)), np.sqrt(n) * vectors.sum(axis=0)
+    coreset = Measured(
+        rows=three,
+        weights=np.ones(3),
+        draws=None,
+        own=np.zeros(n),
+        look=Look(total=missing, norm_total=0.0, candidates=three),
+        centred=np.sqrt(n) * vectors,
+    )
     for length in (0.3, 0.6, 1.0, 1.5, 2.2, -0.3):
         move = length * np.array([1.0, 0.8, 1.1])
-        tilt, missing = np.sqrt(n) * move @ vectors, np.sqrt(n) * tangent.residual
+        tilt = np.sqrt(n) * move @ vectors
         moved = softmax(tilt)
         change = moved @ (tilt - missing) - np.log(np.mean(np.exp(tilt))) + missing.mean()
         if abs(change) > 0.3 and 1 / np.square(moved).sum() > 0.26 * n:  # many standard errors
-            assert _lowers_divergence(tangent, move) is bool(change < 0)
+            assert _lowers_divergence(coreset, move) is bool(change < 0)

@@ -8,9 +8,9 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem, TangentSpace
 from pymc_coresets.solving.solution import Status
 
@@ -39,7 +39,7 @@ def test_size_must_be_whole(problem):
 
 
 def test_size_may_be_a_numpy_integer(problem):
-    assert len(solve(Pursuit(), problem, np.int64(3)).indices) == 3
+    assert len(solve(Pursuit(), problem, np.int64(3)).rows.positions) == 3
 
 
 @pytest.mark.parametrize("method", [FrankWolfe, GIGA, IHT, Pursuit])
@@ -62,31 +62,33 @@ def test_tolerance_needs_heldout_draws():
 
 def test_tolerance_stops_at_the_first_step_within_it(problem):
     solution = solve(Pursuit(tolerance=1.0), problem, 80)
-    heldout = solution.history.heldout_objective
+    heldout = solution.history["heldout_objective"]
     assert solution.status is Status.TOLERANCE_REACHED
     assert heldout[-1] <= 1.0 < heldout[-2]
 
 
 def test_heldout_objective_follows_its_formula(problem):
     solution = solve(Pursuit(), problem, 4)
-    matched = solution.weights @ problem.heldout_vectors[solution.indices]
+    matched = solution.weights @ problem.heldout_vectors[solution.rows.positions]
     expected = np.sum((problem.heldout_target - matched) ** 2)
-    assert solution.history.heldout_objective[-1] == pytest.approx(expected)
+    assert solution.history["heldout_objective"][-1] == pytest.approx(expected)
 
 
 def test_linear_potentials_need_as_many_points_as_parameters(problem):
     """Five coefficients span the rows, so the full optimum has at most five points."""
     solution = solve(Pursuit(), problem, 80)
-    assert len(solution.indices) <= 5
+    assert len(solution.rows.positions) <= 5
     assert solution.status is Status.OPTIMAL
-    assert solution.history.heldout_objective[-1] < 1e-20 * solution.history.heldout_objective[0]
+    assert (
+        solution.history["heldout_objective"][-1] < 1e-20 * solution.history["heldout_objective"][0]
+    )
 
 
 def test_callback_sees_every_step(problem):
     seen = []
     history = solve(Pursuit(), problem, 4, callback=seen.append).history
-    assert [step.size for step in seen] == history.size.tolist()
-    assert [step.objective for step in seen] == history.objective.tolist()
+    assert [step.size for step in seen] == history["size"].tolist()
+    assert [step.objective for step in seen] == history["objective"].tolist()
 
 
 @pytest.mark.parametrize("name", ["frank_wolfe", "giga", "pursuit", "iht"])
@@ -99,8 +101,8 @@ def test_interrupt_returns_the_best_so_far(problem, name):
     counter = iter(range(100))
     solution = solve(METHODS[name](), problem, 50, callback=interrupt_third)
     assert solution.status is Status.INTERRUPTED
-    assert len(solution.indices) > 0
-    assert solution.history.objective[-1] < solution.history.objective[1]
+    assert len(solution.rows.positions) > 0
+    assert solution.history["objective"][-1] < solution.history["objective"][1]
 
 
 def test_status_tells_why_it_stopped(problem):
@@ -134,14 +136,19 @@ def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
     patient = solve(Pursuit(), problem, 50)
     solution = solve(Pursuit(), problem, 50, patience=5)
     assert solution.status is Status.NO_PROGRESS
-    assert len(solution.indices) < len(patient.indices)
-    objective, heldout_objective = solution.history.objective, solution.history.heldout_objective
+    assert len(solution.rows.positions) < len(patient.rows.positions)
+    objective, heldout_objective = (
+        solution.history["objective"],
+        solution.history["heldout_objective"],
+    )
     lowest = np.minimum.accumulate(heldout_objective)
     useless = (heldout_objective > lowest) & (heldout_objective > 4 * objective)
     assert useless[-6:-1].all()
     assert not any(useless[i : i + 5].all() for i in range(len(useless) - 6))
     # Those steps are taken back.
-    assert solution.history.size[-1] == len(solution.indices) == solution.history.size[-7]
+    assert (
+        solution.history["size"][-1] == len(solution.rows.positions) == solution.history["size"][-7]
+    )
     assert solution.objective == heldout_objective[-1] == heldout_objective[-7]
 
 
@@ -156,5 +163,5 @@ def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
         heldout_target=-0.1 * vectors.sum(axis=0),
     )
     solution = solve(Pursuit(), problem, 10, patience=2)
-    assert np.all(np.diff(solution.history.heldout_objective) > 0)
-    assert len(solution.indices) == 10
+    assert np.all(np.diff(solution.history["heldout_objective"]) > 0)
+    assert len(solution.rows.positions) == 10

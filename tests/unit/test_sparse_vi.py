@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.methods.adaptive import TangentDraws, judge, solve_adaptively
+from pymc_coresets.methods.adaptive import solve_adaptively
+from pymc_coresets.methods.loop import Measure, judge
 from pymc_coresets.methods.sparse_vi import SparseVI, _Adam
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.solution import Status, Weighted
 from tests.unit.oracles import Line, Location, dense
 
 N_OBS = 120
@@ -18,12 +19,9 @@ METHODS = [
     SparseVI(n_steps=40, n_subsample=60),
     SparseVI(n_steps=40, step_size=0.5),
     SparseVI(n_steps=40, step_size=0.5, adam=True),
-    SparseVI(n_steps=40, update="single"),
-    SparseVI(n_steps=4, update="quadratic"),
-    SparseVI(n_steps=40, update="l1"),
 ]
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
-each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.update}")
+each_method = pytest.mark.parametrize("method", METHODS, ids=str)
 
 
 def rng(seed=1):
@@ -36,7 +34,7 @@ def weights_of(method, model, size, seed=1):
 
 def states(method, model, size, seed=1):
     """All states from the prior's to that of the last step."""
-    result = [method.start(TangentDraws(model, rng(seed)), size)]
+    result = [method.start(Measure(model, rng(seed)), size)]
     while result[-1].status is None and len(result) <= size:
         result.append(method.step(result[-1]))
     return result
@@ -59,10 +57,10 @@ def test_gradient_is_unbiased(model, n_subsample):
     """Mean of 400 estimates, with 5 standard errors as tolerance; 1/S is the centring's bias."""
     weights, n_draws, source = some_weights(), 50, rng(3)
     chosen = np.arange(0, N_OBS, 5)
-    rows = model.source.take(chosen)
+    coreset = Weighted(rows=model.source.take(chosen), weights=weights[chosen])
     gradients = np.array(
         [
-            TangentDraws(model, source).at(rows, weights[chosen], n_draws, n_subsample).gradient
+            Measure(model, source).at(coreset, n_draws, n_subsample=n_subsample).gradient
             for _ in range(400)
         ]
     )
@@ -76,8 +74,8 @@ def test_objective_is_the_variance_of_what_is_missing(model):
     """With S draws its relative standard error is about sqrt(2 / S), more for heavier tails."""
     weights = some_weights()
     chosen, missing = np.flatnonzero(weights), model.base_weights - weights
-    rows = model.source.take(chosen)
-    objective = TangentDraws(model, rng()).at(rows, weights[chosen], 20_000).objective
+    coreset = Weighted(rows=model.source.take(chosen), weights=weights[chosen])
+    objective = Measure(model, rng()).at(coreset, 20_000).objective
     assert objective == pytest.approx(missing @ model.covariance(weights) @ missing, rel=0.1)
 
 
@@ -86,8 +84,8 @@ def test_objective_is_the_variance_of_what_is_missing(model):
 def test_selection_is_the_largest_correlation(model, steps):
     method = SparseVI(n_steps=5)
     state = states(method, model, 10)[steps]
-    loglik = model.loglik(state.tangent.draws)
-    weights = dense(state, N_OBS)
+    loglik = model.loglik(state.coreset.draws)
+    weights = dense(state.coreset, N_OBS)
     missing = (model.base_weights - weights) @ loglik
     scores = np.array([np.corrcoef(row, missing)[0, 1] for row in loglik])
     scores = np.where(weights > 0, np.abs(scores), scores)
@@ -99,13 +97,13 @@ def test_selection_agrees_with_the_exact_correlations(model):
     method = SparseVI(draws=20_000, n_steps=1)
     covariance = model.covariance(np.zeros(N_OBS))
     scores = covariance @ model.base_weights / np.sqrt(np.diag(covariance))
-    [best] = method._select(method.start(TangentDraws(model, rng()), 10)).positions
+    [best] = method._select(method.start(Measure(model, rng()), 10)).positions
     assert scores[best] == pytest.approx(scores.max(), rel=0.02)
 
 
 def test_selection_within_a_subsample():
     method, model = SparseVI(n_subsample=1), MODELS[0]
-    found = [method._select(method.start(TangentDraws(model, rng(seed)), 5)) for seed in range(20)]
+    found = [method._select(method.start(Measure(model, rng(seed)), 5)) for seed in range(20)]
     assert len({int(rows.positions[0]) for rows in found if rows is not None}) > 10
 
 
@@ -135,8 +133,10 @@ def test_first_adam_step_has_the_length_of_the_schedule_whatever_the_gradient():
     """Without memory the direction is the sign of the gradient."""
     method = SparseVI(n_steps=1, step_size=0.5, adam=True)
     first, second = states(method, MODELS[0], 2)[1:]
-    assert first.weights.sum() == pytest.approx(0.5, abs=1e-6)
-    moved = (dense(second, N_OBS) - dense(first, N_OBS))[second.rows.positions]
+    assert first.coreset.weights.sum() == pytest.approx(0.5, abs=1e-6)
+    moved = (dense(second.coreset, N_OBS) - dense(first.coreset, N_OBS))[
+        second.coreset.rows.positions
+    ]
     np.testing.assert_allclose(np.abs(moved), 0.5, atol=1e-6)
 
 
@@ -152,17 +152,16 @@ def test_adam_remembers_gradients_within_a_step():
 
 
 @each_model
-@pytest.mark.parametrize("update", ["sgd", "single", "quadratic"])
-def test_each_of_the_first_steps_lowers_the_divergence(model, update):
+def test_each_of_the_first_steps_lowers_the_divergence(model):
     """Up to the Monte Carlo floor of the weights' own noise, 10 % of the divergence."""
-    method = SparseVI(update=update, n_steps=100, draws=200)
-    divergences = np.array([model.kl(dense(s, N_OBS)) for s in states(method, model, 6)])
+    method = SparseVI(n_steps=100, draws=200)
+    divergences = np.array([model.kl(dense(s.coreset, N_OBS)) for s in states(method, model, 6)])
     assert (divergences[1:] < 1.1 * divergences[:-1]).all()
     assert divergences[-1] < 1e-2 * divergences[0]
 
 
 @each_model
-@pytest.mark.parametrize("method", [METHODS[0], *METHODS[3:6]], ids=lambda m: f"{m.update}")
+@pytest.mark.parametrize("method", [METHODS[0], METHODS[3]], ids=str)
 def test_divergence_falls_with_size(model, method):
     sizes = (0, 2, 6)
     divergences = [
@@ -174,34 +173,11 @@ def test_divergence_falls_with_size(model, method):
     assert divergences[0] > divergences[1] > divergences[2]
 
 
-@each_model
-def test_l1_is_closer_than_the_prior(model):
-    weights = weights_of(METHODS[-1], model, 20)
-    assert 0 < np.count_nonzero(weights) <= 20
-    assert model.kl(weights) < 0.9 * model.kl(np.zeros(N_OBS))
-
-
-def test_newton_steps_solve_the_location_model():
-    model = MODELS[0]
-    weights = weights_of(SparseVI(update="quadratic", n_steps=5), model, 20)
-    assert model.kl(weights) < 1e-6
-
-
-def test_single_update_scales_the_old_weights():
-    before, after = states(SparseVI(update="single", n_steps=10), MODELS[1], 5)[3:5]
-    was, found = set(before.support.positions), set(after.support.positions)
-    new, old = found - was, sorted(was & found)
-    ratios = dense(after, N_OBS)[old] / dense(before, N_OBS)[old]
-    assert len(new) == 1
-    assert ratios == pytest.approx(np.full(len(old), ratios[0]))
-
-
-@pytest.mark.parametrize("update", ["sgd", "single", "quadratic"])
-def test_default_steps_do_not_depend_on_the_scale_of_a_potential(update):
+def test_default_steps_do_not_depend_on_the_scale_of_a_potential():
     """Multiplying f_n by c_n divides w_n by c_n."""
-    model, method = MODELS[1], SparseVI(update=update, n_steps=3)
-    scale = 10.0 if update == "quadratic" else rng(4).uniform(0.1, 10, size=N_OBS)
-    root = np.sqrt(scale * np.ones(N_OBS))[:, None]
+    model, method = MODELS[1], SparseVI(n_steps=3)
+    scale = rng(4).uniform(0.1, 10, size=N_OBS)
+    root = np.sqrt(scale)[:, None]
     scaled = Line(
         model.matrices * root[:, None], model.responses * root, model.base_weights / root[:, 0] ** 2
     )
@@ -218,10 +194,10 @@ def test_weights_are_few_nonnegative_and_reproducible(model, method):
     assert (solution.weights > 0).all()
     assert (np.diff(solution.rows.positions) > 0).all()
     assert np.array_equal(solution.weights, again.weights)
-    assert solution.history.size[-1] == len(solution.rows)
+    assert solution.history["size"][-1] == len(solution.rows)
     history = solution.history
-    np.testing.assert_array_equal(history.heldout_objective, history.objective)
-    assert solution.objective == history.objective[-1]
+    np.testing.assert_array_equal(history["heldout_objective"], history["objective"])
+    assert solution.objective == history["objective"][-1]
 
 
 def test_rows_of_base_weight_0_are_not_selected():
@@ -235,9 +211,9 @@ def test_rows_of_base_weight_0_are_not_selected():
 def test_old_states_keep_their_weights():
     method = SparseVI(n_steps=3)
     before = states(method, MODELS[0], 3)[-1]
-    weights = before.weights.copy()
+    weights = before.coreset.weights.copy()
     method.step(before)
-    assert np.array_equal(before.weights, weights)
+    assert np.array_equal(before.coreset.weights, weights)
 
 
 def test_interruption_returns_the_last_complete_step():
@@ -247,7 +223,7 @@ def test_interruption_returns_the_last_complete_step():
 
     solution = solve_adaptively(SparseVI(n_steps=3), MODELS[0], 9, rng=rng(), callback=stop)
     assert solution.status is Status.INTERRUPTED
-    assert len(solution.rows) == solution.history.size[-1] == 2
+    assert len(solution.rows) == solution.history["size"][-1] == 2
 
 
 def test_potentials_that_do_not_vary_are_optimal_without_rows():
@@ -273,7 +249,6 @@ def test_size_is_checked(size):
 @pytest.mark.parametrize(
     "options",
     [
-        {"update": "adam"},
         {"adam": True},
         {"draws": 1},
         {"n_steps": 0},
@@ -298,12 +273,12 @@ def test_history_has_both_divergences():
     kl = np.log(shift) + (1 + mean**2) / (2 * shift**2) - 0.5
     reverse = -np.log(shift) + (shift**2 + mean**2) / 2 - 0.5
     # 2 000 draws: standard errors below a tenth; the two differ by a half.
-    assert found["kl"] == pytest.approx(kl, rel=0.25)
-    assert found["reverse_kl"] == pytest.approx(reverse, rel=0.25)
+    assert found.certificate.kl == pytest.approx(kl, rel=0.25)
+    assert found.reverse_kl == pytest.approx(reverse, rel=0.25)
     assert reverse > 1.4 * kl
 
 
 def test_history_judges_the_ratios_themselves():
     solution = solve_adaptively(SparseVI(draws=2_000, n_steps=20), MODELS[0], 2, rng=rng(1))
     weights = dense(solution, N_OBS)
-    assert solution.history.kl[-1] == pytest.approx(MODELS[0].kl(weights), rel=0.3)
+    assert solution.history["kl"][-1] == pytest.approx(MODELS[0].kl(weights), rel=0.3)

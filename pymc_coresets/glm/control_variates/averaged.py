@@ -136,7 +136,7 @@ class ByPredictors:
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
         kept = weights > 0
         rest = quadratic.minus(slope, curvature)
-        return Chosen(rest, chosen.take(kept), weights[kept], least)
+        return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=least)
 
 
 def average(

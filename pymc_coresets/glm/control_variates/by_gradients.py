@@ -192,7 +192,8 @@ class ByGradients:
         rest = averaged.slope - slope + away @ (averaged.curvature - curvature)
         by, more = regressed(away, averaged.gradients - own - rest, root)
         left = float(np.var(averaged.missed - each @ weights))
-        return Chosen(quadratic.minus(slope - by, curvature - more), rows, weights, left)
+        others = quadratic.minus(slope - by, curvature - more)
+        return Chosen(rows=rows, weights=weights, quadratic=others, left=left)
 
     # -- all rows ------------------------------------------------------------------------------
 

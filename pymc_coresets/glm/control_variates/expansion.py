@@ -12,6 +12,7 @@ from scipy.linalg import cho_factor, cho_solve
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.solution import Weighted
 
 __all__ = [
     "OF_A_GRADIENT",
@@ -240,21 +241,16 @@ class AveragedRows:
         return variance * reliability(float(np.var(self.residual)), variance)
 
 
-class Chosen(NamedTuple):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen(Weighted):
     """Weighted rows, and the quadratic that stands for all that they leave.
 
     Attributes
     ----------
-    quadratic : Quadratic
-    rows : Rows
-    weights : ndarray of shape (len(rows),)
     left : float
         How many squared nats they leave of all rows, at the draws that they were chosen by.
     """
 
-    quadratic: Quadratic
-    rows: Rows
-    weights: np.ndarray
     left: float
 
 

@@ -11,29 +11,23 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import (
-    InvalidDataError,
-    SamplingError,
-    UnsupportedModelError,
-    warn_user,
-)
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
-from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
+from pymc_coresets.methods.loop import Measured, rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import History, Progress, Solution, Status
+from pymc_coresets.rows.passes import Look
+from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 __all__ = ["ControlVariates", "has_quadratics"]
 
@@ -181,6 +175,16 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion[Any]:
     return expansion
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Place:
+    """A quadratic, draws of its coefficients, and how many rows were tried beside it."""
+
+    quadratic: Quadratic
+    coefficients: np.ndarray
+    size: int
+    status: Status | None = None
+
+
 class _Run:
     """One construction: quadratics until they settle, then rows."""
 
@@ -201,64 +205,59 @@ class _Run:
 
     def solution(self) -> Solution:
         """Approximate all rows in rounds, and return the best of them."""
-        try:
-            status = self._rounds()
-        except (KeyboardInterrupt, SamplingError) as error:
-            if self.best is None:
-                raise
-            interrupted = isinstance(error, KeyboardInterrupt)
-            status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
-        best = self.best
+        quadratic, coefficients = self._settled()
+        begun = _Place(quadratic=quadratic, coefficients=coefficients, size=_LEAST_ROWS // 2)
+        limit, deadline = self.options.max_rounds - 1, self.job.deadline
+        _, status = rounds(
+            self._round(begun), self._round, lambda p: p.status, limit=limit, deadline=deadline
+        )
+        best, proposal, modes = self.best, None, None
         assert best is not None, "a round was tried"
-        measured = math.isfinite(best.objective)
-        proposal = self._proposal(best) if measured else None
-        modes = self._modes(best) if measured and status is not Status.INTERRUPTED else None
-        if proposal is not None:
-            proposal = replace(proposal, modes=modes)
+        if math.isfinite(best.coreset.objective):
+            around = self.posteriors.around(best)
+            if status is not Status.INTERRUPTED:
+                allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
+                modes = self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
+            proposal = Proposal(
+                draws=best.coreset.draws,
+                log_ratios=best.coreset.log_ratios,
+                around=around,
+                modes=modes,
+            )
         self.job.report.counts.update(self.posteriors.sampler.counts)
         return self.history.solution(
-            best.rows,
-            best.weights,
-            status,
-            best.objective,
-            proposal=proposal,
-            log_ratios=best.log_ratios if measured else None,
-            draws=best.draws,
-            quadratic=best.quadratic,
-            modes=modes,
+            best.coreset, status, **best.coreset.facts, proposal=proposal, modes=modes
         )
 
-    def _modes(self, best: Approximation) -> Modes | None:
-        """Look for other modes, for a part of what the construction took."""
-        allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
-        return self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
-
-    def _rounds(self) -> Status:
-        (quadratic, coefficients), size = self._settled(), _LEAST_ROWS // 2
-        for _ in range(self.options.max_rounds):
-            averaged, quadratic = self._average(coefficients, quadratic, n_kept=self.job.size)
-            if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
-                refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
-            size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            enough = _ENOUGH * self.goal
-            choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
+    def _round(self, place: _Place) -> _Place:
+        """Choose rows for what a quadratic misses, and measure both."""
+        coefficients, most = place.coefficients, self.job.size
+        averaged, quadratic = self._average(coefficients, place.quadratic, n_kept=most)
+        if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
+            refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
+        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), _ENOUGH * self.goal
+        choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
+        chosen = choose(size)
+        while chosen.left > enough and size < most:
+            size = min(math.ceil(_MORE * size), most)
             chosen = choose(size)
-            while chosen.left > enough and size < self.job.size:
-                size = min(math.ceil(_MORE * size), self.job.size)
-                chosen = choose(size)
-            tried = self._try(quadratic, chosen.quadratic, chosen.rows, chosen.weights)
-            before = math.inf if self.best is None else self.best.objective
-            if self.best is None or tried.objective < before:
-                self.best = tried
-            if min(tried.objective, before) <= self.goal:
-                is_loose = self.goal > self.options.tolerance
-                return Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
-            if time.perf_counter() > self.job.deadline:
-                return Status.OUT_OF_TIME
-            if size >= self.job.size and tried.objective > _SETTLED * before:
-                return Status.NO_PROGRESS
-            coefficients = self.posteriors.sampler.remainder.coefficients(tried.points)
-        return Status.ITERATION_LIMIT
+        tried = self._try(quadratic, chosen)
+        objective = tried.coreset.objective
+        before = math.inf if self.best is None else self.best.coreset.objective
+        if self.best is None or objective < before:
+            self.best = tried
+        next_place = _Place(
+            quadratic=quadratic,
+            coefficients=self.posteriors.sampler.remainder.coefficients(tried.points),
+            size=size,
+        )
+        if min(objective, before) <= self.goal:
+            is_loose = self.goal > self.options.tolerance
+            status = Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
+            return replace(next_place, status=status)
+        if size >= most and objective > _SETTLED * before:
+            return replace(next_place, status=Status.NO_PROGRESS)
+        return next_place
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -270,8 +269,7 @@ class _Run:
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients, quadratic)
-            ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
-            objective = self._note(ratios, 0)
+            objective = self._measured(quadratic, following, coefficients, averaged.residual)
             settled = objective > _SETTLED * lowest or objective <= self.goal
             if objective < lowest:
                 best, lowest = following, objective
@@ -279,6 +277,26 @@ class _Run:
                 break
             quadratic = following
         return best, self._coefficients(best, self.n_draws)
+
+    def _measured(
+        self,
+        quadratic: Quadratic,
+        following: Quadratic,
+        coefficients: np.ndarray,
+        residual: np.ndarray,
+    ) -> float:
+        """Measure a quadratic alone, at draws of the coefficients by it."""
+        alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
+        measured = Measured(
+            rows=alone.rows,
+            weights=alone.weights,
+            quadratic=quadratic,
+            draws=None,
+            own=quadratic.at(coefficients),
+            look=Look(total=total, norm_total=0.0, candidates=alone.rows),
+        )
+        measured.enter(self.history)
+        return measured.objective
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         with self.history.drawing():
@@ -378,44 +396,33 @@ class _Run:
             size = math.ceil(1.2 * size)
         return min(max(int(self.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(
-        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
-    ) -> Approximation:
+    def _try(self, of_all: Quadratic, chosen: Weighted) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
+        quadratic = chosen.quadratic
         with self.history.drawing():
-            points = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
-        draws = self.posteriors.sampler.space.constrain(points)
-        with self.history.evaluating(len(rows), self.n_draws, of=self.n_rows):
-            own = weights @ self.posteriors.sampler.loglik(draws, rows)
-        coefficients = self.posteriors.sampler.remainder.coefficients(points)
-        own = own + quadratic.at(coefficients)
+            points = self.posteriors.draw(of_all, chosen, self.n_draws)
+        sampler = self.posteriors.sampler
+        draws = sampler.space.constrain(points)
+        coefficients = sampler.remainder.coefficients(points)
+        with self.history.evaluating(len(chosen.rows), self.n_draws, of=self.n_rows):
+            own = chosen.weights @ sampler.loglik(draws, chosen.rows) + quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
         with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
-            ratios = self.posteriors.sampler.look(draws).total - own
-        finite = ratios[np.isfinite(ratios)]
-        ratios = ratios - finite.mean() if finite.size else ratios
-        objective = self._note(ratios, len(rows))
+            look = sampler.look(draws)
+        measured = Measured(
+            rows=chosen.rows,
+            weights=chosen.weights,
+            quadratic=chosen.quadratic,
+            draws=draws,
+            own=own,
+            look=look,
+        )
+        measured.enter(self.history)
         return Approximation(
-            quadratic=quadratic,
+            coreset=measured,
             of_all=of_all,
-            rows=rows,
-            weights=weights,
             points=points,
             near=self.posteriors.near,
-            along_axes=self.posteriors.sampler.along_axes,
-            draws=draws,
-            log_ratios=ratios,
-            objective=objective,
+            along_axes=sampler.along_axes,
         )
-
-    def _note(self, log_ratios: np.ndarray, size: int) -> float:
-        objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
-        judged = judge(log_ratios) if math.isfinite(objective) else {}
-        self.history.add(size=size, objective=math.nan, heldout_objective=objective, **judged)
-        return objective
-
-    def _proposal(self, best: Approximation) -> Proposal[Draws]:
-        """Return its draws, and what is near the posterior: a distribution, or a precision."""
-        around = self.posteriors.around(best)
-        return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

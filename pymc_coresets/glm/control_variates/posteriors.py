@@ -18,17 +18,17 @@ from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interfac
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.metric import Factor, NormalAround, sparse_differences
+from pymc_coresets.solving.solution import Weighted
 
 __all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
 
@@ -110,18 +110,13 @@ def precision_near(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Approximation:
-    """What stands for all rows, and how far its posterior is from theirs."""
+    """Rows and a quadratic that stand for all rows, and what their posterior is near."""
 
-    quadratic: Quadratic
+    coreset: Measured
     of_all: Quadratic
-    rows: Rows
-    weights: np.ndarray
     points: np.ndarray
     near: NormalGivenScales | None
     along_axes: AxisTables | None
-    draws: Draws
-    log_ratios: np.ndarray
-    objective: float
 
 
 def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
@@ -194,7 +189,7 @@ class Posteriors:
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
-        points = self.draw(quadratic, quadratic, *self.no_rows, n_draws)
+        points = self.draw(quadratic, self.alone(quadratic), n_draws)
         return self.sampler.remainder.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
@@ -211,11 +206,14 @@ class Posteriors:
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.remainder.coefficients(points)
 
-    def draw(
-        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
-    ) -> np.ndarray:
+    def alone(self, quadratic: Quadratic) -> Weighted:
+        """Return a quadratic without rows: one of weight 0 says what they have."""
+        rows, weights = self.no_rows
+        return Weighted(rows=rows, weights=weights, quadratic=quadratic)
+
+    def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> np.ndarray:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
-        sampler = self.sampler_of(quadratic, of_all)
+        sampler = self.sampler_of(chosen.quadratic, of_all)
         sampler.near = self.near = self._normal_given_scales(of_all)
         if sampler.near is None and not sampler.corrects:
             points = self.mode[None] if self.points is None else self.points
@@ -224,7 +222,7 @@ class Posteriors:
             sampler.begin_at(points, factor)
             if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
                 sampler.near = NormalAround(points.mean(axis=0), factor)
-        self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
+        self.points = sampler.points(chosen.rows, chosen.weights, n_draws, rng=self.rng)
         return self.points
 
     def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
@@ -308,11 +306,11 @@ class Posteriors:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
-        sampler = self.sampler_of(best.quadratic, best.of_all)
+        sampler = self.sampler_of(best.coreset.quadratic, best.of_all)
         near = best.near
         if near is None and sampler.corrects:
             try:
-                [part, *_] = sampler.laplace(best.rows, best.weights).parts
+                [part, *_] = sampler.laplace(best.coreset.rows, best.coreset.weights).parts
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
@@ -338,13 +336,12 @@ class Posteriors:
             found = HeavyTailed(center, cholesky(precision, lower=True))
         except LinAlgError:
             return None
-        _, log_weights = self.sampler.weighed(
-            found, best.rows, best.weights, len(best.points), rng=self.rng
-        )
+        rows, weights = best.coreset.rows, best.coreset.weights
+        _, log_weights = self.sampler.weighed(found, rows, weights, len(best.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None
         smoothed = pareto_smooth(log_weights[None])
-        density = self.sampler.log_density(best.rows, best.weights, best.points)
+        density = self.sampler.log_density(rows, weights, best.points)
         reached = density - found.log_density(best.points) - smoothed.log_mean_ratio
         with np.errstate(over="ignore"):
             covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0

@@ -1,19 +1,23 @@
-"""The one loop that runs every method that works step by step, and Hilbert coresets in it."""
+"""The greedy methods in the tangent space at fixed draws, step by step."""
 
 import logging
 import math
-import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.options import whole_number
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.job import LOOSEST, Job, moderate_size
+from pymc_coresets.methods.loop import rounds
+from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
 from pymc_coresets.solving.nnls import nonnegative_least_squares
 from pymc_coresets.solving.problem import Problem, TangentSpace, Vector
-from pymc_coresets.solving.solution import History, Progress, Selection, Status, Trace
+from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws
@@ -80,31 +84,100 @@ class State:
         return replace(after, status=Status.SIZE_REACHED) if after.is_full else after
 
 
-class GreedyMethod[S: State](Protocol):
-    """A method that works step by step: frozen options, and three functions for `solve`."""
+def refit[S: State](state: S) -> S:
+    """Replace the weights by the best non-negative ones on the same support.
 
-    @property
-    def tolerance(self) -> float | None:
-        """Held-out objective in nats at which to stop, if any."""
+    Parameters
+    ----------
+    state : State
+        Any state; its support may shrink.
 
+    Returns
+    -------
+    State
+        Never further from the target than ``state``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.eye(2)
+    >>> space = TangentSpace(Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2)))
+    >>> empty = State.empty(space, 2)
+    >>> half = np.array([0.5, 0.5])
+    >>> refit(replace(empty, weights=half, residual=half)).weights
+    array([1., 1.])
+    """
+    space, support = state.space, np.flatnonzero(state.weights)
+    if not support.size:
+        return state
+    weights = np.zeros_like(state.weights)
+    weights[support] = nonnegative_least_squares(space.rows(support), space.target)
+    residual = space.residual(weights)
+    if np.linalg.norm(residual) > np.linalg.norm(state.residual):
+        return state
+    return replace(state, weights=weights, residual=residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HilbertMethod[S: State](ABC):
+    """A greedy method in the tangent space of the weighting distribution.
+
+    One pass over the data for the target, one over the candidates for their vectors, and what
+    the method itself costs.
+
+    Parameters
+    ----------
+    tolerance : float, optional
+        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.
+    """
+
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
+    draws_from: ClassVar[str] = ""
+
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
+
+    @abstractmethod
     def start(self, empty: State) -> S:
         """Turn the empty coreset into this method's own state."""
 
+    @abstractmethod
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
 
     def finish(self, state: S) -> State:
-        """Polish the last state."""
+        """Find the best weights of the chosen rows."""
+        return refit(state)
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood, 50 to 500."""
+        return moderate_size(n_dims, n_rows)
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw, evaluate the potentials of all rows there, and choose."""
+        n_draws = default_n_draws(job.size, job.posterior.n_dims)
+        with job.report.part("weighting draws"):
+            draws = job.weighting(n_draws, rng=job.rng)
+        with job.report.part("log-likelihoods"):
+            problem, candidates = tangent_problem(job.posterior, draws, rng=job.rng)
+        loose = self.tolerance is not None and self.tolerance > LOOSEST
+        method = replace(self, tolerance=LOOSEST) if loose else self
+        size = min(job.size, problem.n_obs)
+        with job.report.part("choosing rows", total=job.size) as show:
+            return solve(method, problem, size, callback=show).of(candidates)
 
 
 def solve[S: State](
-    method: GreedyMethod[S],
+    method: HilbertMethod[S],
     problem: Problem,
     size: int,
     *,
     patience: int | None = None,
     callback: Callable[[Progress], object] | None = None,
-) -> Selection:
+) -> Solution:
     """Choose at most ``size`` weighted rows whose sum is close to the target.
 
     Ctrl-C (``KeyboardInterrupt``, from the callback too) ends the run with the last complete
@@ -113,7 +186,7 @@ def solve[S: State](
 
     Parameters
     ----------
-    method : GreedyMethod
+    method : HilbertMethod
         For instance ``Pursuit()``.
     problem : Problem
         Candidates and target.
@@ -128,8 +201,9 @@ def solve[S: State](
 
     Returns
     -------
-    Selection
-        With at most ``size`` positive weights. No step after the first increases the objective.
+    Solution
+        With at most ``size`` positive weights, whose rows are numbers of candidates, see
+        `Solution.of`.  No step after the first increases the objective.
 
     Raises
     ------
@@ -147,7 +221,7 @@ def solve[S: State](
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
     >>> solution = solve(Pursuit(), problem, 2)
-    >>> solution.indices, solution.weights
+    >>> solution.rows.positions, solution.weights
     (array([1]), array([3.]))
     """
     size = whole_number("size", size, least=1, most=problem.n_obs)
@@ -160,7 +234,7 @@ def solve[S: State](
         )
     start = method.start(State.empty(TangentSpace(problem), size))
     measured = _Measured(start, History(callback), method.tolerance, patience)
-    state, status = advance(start, method.step, measured, limit=start.step_limit)
+    state, status = rounds(start, method.step, measured, limit=start.step_limit)
     if status is Status.NO_PROGRESS and measured.only_fits:
         state = measured.best
         measured.record(state, call=False)
@@ -170,62 +244,11 @@ def solve[S: State](
     indices = np.flatnonzero(final.weights)
     _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
     steps = measured.history.steps
-    return Selection(
-        indices=indices,
-        weights=final.weights[indices],
-        history=Trace.of(steps),
-        status=status,
-        objective=steps[-1].best_estimate if steps else math.nan,
+    chosen = Weighted(
+        rows=Rows(indices, problem.base_weights[indices]), weights=final.weights[indices]
     )
-
-
-def advance[S](
-    state: S,
-    step: Callable[[S], S],
-    measure: Callable[[S], Status | None],
-    *,
-    limit: int,
-    deadline: float = math.inf,
-) -> tuple[S, Status]:
-    """Go on from state to state until a reason to stop: the one loop of all methods.
-
-    Parameters
-    ----------
-    state : object
-        Where it begins.
-    step : callable
-        From a state to the next one; the old one stays as it is.
-    measure : callable
-        Called with every state; returns why it should be the last one, or None.
-    limit : int
-        Largest number of steps.
-    deadline : float
-        Value of `time.perf_counter` after which no step begins.
-
-    Returns
-    -------
-    state : object
-        The last complete one: a step that is interrupted, or whose sampler fails, is taken back.
-    status : Status
-
-    Examples
-    --------
-    >>> advance(1, lambda n: 2 * n, lambda n: Status.OPTIMAL if n > 5 else None, limit=9)
-    (8, <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
-    """
-    try:
-        for _ in range(limit):
-            if (status := measure(state)) is not None:
-                return state, status
-            if time.perf_counter() > deadline:
-                return state, Status.OUT_OF_TIME
-            state = step(state)
-        return state, measure(state) or Status.ITERATION_LIMIT
-    except KeyboardInterrupt:
-        return state, Status.INTERRUPTED
-    except SamplingError as error:
-        _log.info("The last step is taken back: %s", error)
-        return state, Status.SAMPLING_FAILED
+    objective = steps[-1].best_estimate if steps else math.nan
+    return measured.history.solution(chosen, status, objective)
 
 
 class _Measured[S: State]:
@@ -266,37 +289,3 @@ class _Measured[S: State]:
         self._lowest = min(self._lowest, heldout)
         size = int(np.count_nonzero(state.weights))
         self.history.add(size=size, objective=objective, heldout_objective=heldout, call=call)
-
-
-def refit[S: State](state: S) -> S:
-    """Replace the weights by the best non-negative ones on the same support.
-
-    Parameters
-    ----------
-    state : State
-        Any state; its support may shrink.
-
-    Returns
-    -------
-    State
-        Never further from the target than ``state``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rows = np.eye(2)
-    >>> space = TangentSpace(Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2)))
-    >>> empty = State.empty(space, 2)
-    >>> half = np.array([0.5, 0.5])
-    >>> refit(replace(empty, weights=half, residual=half)).weights
-    array([1., 1.])
-    """
-    space, support = state.space, np.flatnonzero(state.weights)
-    if not support.size:
-        return state
-    weights = np.zeros_like(state.weights)
-    weights[support] = nonnegative_least_squares(space.rows(support), space.target)
-    residual = space.residual(weights)
-    if np.linalg.norm(residual) > np.linalg.norm(state.residual):
-        return state
-    return replace(state, weights=weights, residual=residual)

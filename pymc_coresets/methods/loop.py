@@ -1,0 +1,401 @@
+"""The loop of all methods, and how they measure weighted rows at draws of their own posterior."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
+from pymc_coresets.diagnostics.judging import Certificate, importance_figures
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.passes import Look, Potentials
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
+from pymc_coresets.solving.solution import History, Status, Weighted
+
+_log = logging.getLogger(__name__)
+
+_SHORTEST = 2.0**-10  # of a step that is taken back again and again
+
+
+class CoresetPosterior[D](Potentials[D], Protocol):
+    """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
+
+    def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
+        """Draw from the posterior of the rows with the given weights.
+
+        Rows of weight 0 are allowed; without any row it is the prior.
+
+        Raises
+        ------
+        SamplingError
+            If the posterior cannot be sampled.
+        """
+
+    def rough_draw(
+        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
+    ) -> D:
+        """Draw as fast as possible from roughly the region of that posterior."""
+
+
+def rounds[S](
+    state: S,
+    propose: Callable[[S], S],
+    measure: Callable[[S], Status | None],
+    *,
+    limit: int,
+    deadline: float = math.inf,
+) -> tuple[S, Status]:
+    """Go on from state to state until a reason to stop: the one loop of all methods.
+
+    Parameters
+    ----------
+    state : object
+        Where it begins.
+    propose : callable
+        From a state to the next one; the old one stays as it is.
+    measure : callable
+        Called with every state; returns why it should be the last one, or None.
+    limit : int
+        Largest number of steps.
+    deadline : float
+        Value of `time.perf_counter` after which no step begins.
+
+    Returns
+    -------
+    state : object
+        The last complete one: a step that is interrupted, or whose sampler fails, is taken back.
+    status : Status
+
+    Examples
+    --------
+    >>> rounds(1, lambda n: 2 * n, lambda n: Status.OPTIMAL if n > 5 else None, limit=9)
+    (8, <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
+    """
+    try:
+        for _ in range(limit):
+            if (status := measure(state)) is not None:
+                return state, status
+            if time.perf_counter() > deadline:
+                return state, Status.OUT_OF_TIME
+            state = propose(state)
+        return state, measure(state) or Status.ITERATION_LIMIT
+    except KeyboardInterrupt:
+        return state, Status.INTERRUPTED
+    except SamplingError as error:
+        _log.info("The last step is taken back: %s", error)
+        return state, Status.SAMPLING_FAILED
+
+
+class Judgement(NamedTuple):
+    """What draws of a coreset's posterior say of it: its certificate, and KL(full || coreset)."""
+
+    certificate: Certificate
+    reverse_kl: float
+
+
+def judge(log_ratios: Vector) -> Judgement | None:
+    """Estimate how far a coreset's posterior is from the full one, from draws of its own.
+
+    Parameters
+    ----------
+    log_ratios : ndarray of shape (n_draws,)
+        ``log r = sum_n (u_n - w_n) f_n`` at draws of pi_w, finite.
+
+    Returns
+    -------
+    Judgement, or None
+        None where there are fewer than 30 draws.
+
+    Notes
+    -----
+    The integrals over the path between the two posteriors in Lemma 3 of Campbell and Beronov
+    (2019) are ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t],
+    the variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
+    the same draws are then the same too, so the closed forms are used.
+
+    Examples
+    --------
+    >>> judge(np.zeros(100)).certificate.kl
+    0.0
+    """
+    if log_ratios.size < MIN_DRAWS:
+        return None
+    smoothed = pareto_smooth(log_ratios[None])
+    certificate = Certificate(**importance_figures(log_ratios[None], smoothed))
+    both = estimate_divergences(log_ratios[None], smoothed).weighted_symmetrised_kl
+    return Judgement(certificate, max(both - certificate.kl, 0.0))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured(Weighted):
+    """Weighted rows, draws of their posterior, and what these say of them.
+
+    Parameters
+    ----------
+    rows, weights, quadratic
+        See `Weighted`.
+    draws : object
+        Draws of pi_w, of the posterior's own type.
+    own : ndarray of shape (n_draws,)
+        What stands for all rows, there: the weighted sum of the potentials, in nats.
+    look : Look
+        The sum over all rows, and candidates for what follows, if there are any.
+    centred : ndarray of shape (n_rows, n_draws), optional
+        Potentials of the rows less their means over the draws.
+
+    Notes
+    -----
+    `vectors` are the tangent vectors of the rows at pi_w: their inner products are covariances
+    under it, and the gradient of KL(pi_w || pi) with respect to the weights of the rows is
+    ``-vectors @ residual``.
+
+    References
+    ----------
+    .. [1] Campbell, T. and Beronov, B. (2019). Sparse Variational Inference: Bayesian Coresets
+       from Scratch, Equations 10 and 22. https://arxiv.org/abs/1906.03329
+
+    Examples
+    --------
+    >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> one = Measured(
+    ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.array([0.0, 1.0]),
+    ...     look=Look(total=np.array([3.0, 8.0]), norm_total=0.0, candidates=nowhere),
+    ... )
+    >>> one.log_ratios, one.objective
+    (array([-2.,  2.]), 4.0)
+    """
+
+    draws: Any
+    own: Vector
+    look: Look
+    centred: Vector | None = None
+
+    @cached_property
+    def log_ratios(self) -> Vector:
+        """``log r = sum_n (u_n - w_n) f_n`` less its mean, (n_draws,), in nats."""
+        with np.errstate(invalid="ignore"):  # where the density is zero
+            ratios = self.look.total - self.own
+            centred: Vector = ratios - ratios.mean()
+        return centred
+
+    @cached_property
+    def objective(self) -> float:
+        """Variance of log r in nats, an estimate of the symmetrised KL divergence."""
+        is_finite = np.isfinite(self.log_ratios).all()
+        return float(np.var(self.log_ratios)) if is_finite else math.inf
+
+    @cached_property
+    def judgement(self) -> Judgement | None:
+        """What the draws say, where the ratios are finite."""
+        return judge(self.log_ratios) if math.isfinite(self.objective) else None
+
+    @cached_property
+    def vectors(self) -> Vector:
+        """Tangent vectors of the rows, (n_rows, n_draws)."""
+        assert self.centred is not None, "the potentials of the rows were kept"
+        return tangent_vectors(self.centred)
+
+    @cached_property
+    def residual(self) -> Vector:
+        """The same of log r, by which the coreset's log-density is off, (n_draws,)."""
+        return tangent_vectors(self.log_ratios)
+
+    @property
+    def gradient(self) -> Vector:
+        """Estimated gradient of KL(pi_w || pi) by the weights of the rows, (n_rows,)."""
+        gradient: Vector = -(self.vectors @ self.residual)
+        return gradient
+
+    def enter(self, history: History, objective: float = math.nan) -> None:
+        """Enter into a history, with the objective by the draws that chose the weights."""
+        judged: dict[str, Any] = {}
+        if self.judgement is not None:
+            certificate, reverse = self.judgement
+            judged = {"pareto_khat": certificate.pareto_khat, "kl": certificate.kl}
+            judged["reverse_kl"] = reverse
+        history.add(size=self.size, objective=objective, heldout_objective=self.objective, **judged)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a `Solution` keeps of the measurement: nothing where the ratios are not finite."""
+        if not math.isfinite(self.objective):
+            return {"objective": math.nan, "draws": self.draws}
+        return {
+            "objective": self.objective,
+            "draws": self.draws,
+            "log_ratios": self.log_ratios,
+            "judgement": None if self.judgement is None else self.judgement.certificate,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Measure[D]:
+    """Draws from the posteriors of weighted rows, and evaluates all rows there.
+
+    Parameters
+    ----------
+    posterior : CoresetPosterior
+        Potentials of all rows, and draws.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    draw : callable, optional
+        How to draw instead, with the arguments of ``posterior.draw``.
+    history : History
+        Counts what it costs.
+
+    Examples
+    --------
+    >>> from benchmarks.closed_forms import Location
+    >>> location = Location(np.array([[1.0], [2.0]]))
+    >>> everything = Weighted(rows=location.source.all, weights=np.ones(2))
+    >>> Measure(location, np.random.default_rng(1)).at(everything, 100).objective
+    0.0
+    """
+
+    posterior: CoresetPosterior[D]
+    rng: np.random.Generator
+    draw: Callable[..., D] | None = None
+    history: History = field(default_factory=History)
+
+    def at(
+        self,
+        chosen: Weighted,
+        n_draws: int,
+        *,
+        rng: np.random.Generator | None = None,
+        draw: Callable[..., D] | None = None,
+        look: Callable[[D, Matrix], Look] | None = None,
+        n_subsample: int | None = None,
+    ) -> Measured:
+        """Draw from the posterior of weighted rows: one pass over the data.
+
+        Parameters
+        ----------
+        chosen : Weighted
+            Rows whose potentials are wanted, among them all of positive weight.
+        n_draws : int
+            Number of draws.
+        rng : numpy.random.Generator, optional
+            For these draws alone.
+        draw : callable, optional
+            How to draw this time.
+        look : callable, optional
+            How to look at all rows, from the draws and the rows' potentials there.
+        n_subsample : int, optional
+            Estimate the sum over the data, without bias, from that many rows drawn with
+            replacement in proportion to their base weights, instead of a pass.
+        """
+        support, draw = chosen.support, draw or self.draw or self.posterior.draw
+        with self.history.drawing():
+            draws = draw(support.rows, support.weights, n_draws, rng=rng or self.rng)
+        loglik = self.loglik(draws, chosen.rows, n_draws)
+        if n_subsample is not None:
+            seen = self.estimate(draws, n_draws, n_subsample)
+        else:
+            seen = self.look(draws, n_draws) if look is None else look(draws, loglik)
+        with np.errstate(invalid="ignore"):  # infinite potentials have no mean
+            centred = loglik - loglik.mean(axis=1, keepdims=True)
+            own = chosen.weights @ centred
+        return Measured(
+            rows=chosen.rows,
+            weights=chosen.weights,
+            draws=draws,
+            own=own,
+            look=seen,
+            centred=centred,
+        )
+
+    def look(self, draws: D, n_draws: int, **candidates: Any) -> Look:  # noqa: ANN401
+        """Evaluate all rows at some draws, and keep `candidates`, see `Potentials.look`."""
+        with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
+            return self.posterior.look(draws, **candidates)
+
+    def estimate(self, draws: D, n_draws: int, size: int) -> Look:
+        """Estimate the sum over all rows from so many of them."""
+        scan = self.posterior.scan(size, key=random_key(self.rng))
+        total = scan.weights @ self.loglik(draws, scan.rows, n_draws)
+        return Look(total=total, norm_total=0.0, candidates=scan.rows)
+
+    def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
+        """Return the potentials of some rows, (n_rows, n_draws), in nats; they may be infinite."""
+        with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
+            return self.posterior.loglik(draws, rows)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of all rows N."""
+        return self.posterior.n_rows
+
+
+def decide(
+    known: Measured, view: Measured | None, change: Callable[[], Vector], taken: float
+) -> tuple[Measured, float]:
+    """Accept a step unless it came out worse because it was too long.
+
+    Parameters
+    ----------
+    known : Measured
+        Where the step began.
+    view : Measured, optional
+        Where it led; None where that defeated the sampler.
+    change : callable
+        Returns the change of the log-density at the draws where it began, (n_draws,), in nats.
+    taken : float
+        The share of the way to the sum over all rows that it aimed at.
+
+    Returns
+    -------
+    view : Measured
+        Where the next step begins: where this one led, or where it began if it was too long.
+    share : float
+        How much of the way to the sum over all rows the next step should go: all of it, or less
+        than a step that was too long.
+
+    Examples
+    --------
+    >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> here = Measured(
+    ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.zeros(100),
+    ...     look=Look(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
+    ... )
+    >>> view, share = decide(here, None, lambda: 4 * np.random.default_rng(1).normal(size=100), 0.5)
+    >>> view is here, share
+    (True, 0.125)
+    """
+    if view is not None and view.objective < known.objective:
+        return view, 1.0
+    step = change()
+    if view is not None and pareto_smooth(step[None]).sound:
+        return view, 1.0
+    return known, taken * sound_part(step)
+
+
+def sound_part(step: Vector) -> float:
+    """Return the largest part of a step that importance weights at its first draws can bridge.
+
+    Parameters
+    ----------
+    step : ndarray of shape (n_draws,)
+        Change of the log-density at the draws, in nats.
+
+    Returns
+    -------
+    float
+        1/2, 1/4, ..., 2**-10 at least.
+
+    Examples
+    --------
+    >>> sound_part(4.0 * np.random.default_rng(1).normal(size=1_000))
+    0.25
+    """
+    part = 0.5
+    while part > _SHORTEST and not pareto_smooth(part * step[None]).sound:
+        part /= 2
+    return part

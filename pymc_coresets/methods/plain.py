@@ -1,0 +1,81 @@
+"""The methods that compare no rows: all of them, or some at random."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pymc_coresets.methods.job import Job, draws_around_mode, moderate_size
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.solving.solution import History, Solution, Status, Weighted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """Keep every distinct row, with the number of rows that are equal to it as its weight.
+
+    The posterior is that of all rows.  Use it where the data have few distinct rows: counts in
+    categories, a census.  Costs one pass over them for `Coreset.importance_draws`.
+
+    Examples
+    --------
+    >>> Exact().default_size(2, 1_000)
+    1000
+    """
+
+    name: ClassVar[str] = "exact"
+    accepts: ClassVar[Collection[str]] = frozenset()
+    draws_from: ClassVar[str] = "none"
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:  # noqa: ARG002
+        """All rows."""
+        return n_rows
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Take all rows."""
+        posterior, history = job.posterior, History()
+        n_rows = posterior.n_rows
+        rows = posterior.scan(n_rows, key=0, distinct=True).rows
+        n_draws = draws_around_mode(posterior.n_dims, n_rows)
+        with history.drawing():
+            proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
+        modes = None if proposal is None else proposal.modes
+        if proposal is not None:
+            with history.evaluating(n_rows, len(proposal.log_ratios), of=n_rows):
+                look = posterior.look(proposal.draws)
+            proposal = proposal.weighed(look.total)
+        history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
+        everything = Weighted(rows=rows, weights=rows.base_weights)
+        return history.solution(everything, Status.EXACT, 0.0, proposal=proposal, modes=modes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """Draw rows at random, in proportion to their base weights.
+
+    Use it as a baseline; its error falls only like ``1 / sqrt(size)``.  No log-likelihood is
+    evaluated.  A row that is drawn several times is kept once, so that the coreset may have fewer
+    rows than `size`.
+
+    References
+    ----------
+    .. [1] Campbell, T. and Broderick, T. (2019). Automated Scalable Bayesian Inference via
+       Hilbert Coresets, Section 4.1. https://jmlr.org/papers/v20/17-613.html
+
+    Examples
+    --------
+    >>> Uniform().default_size(2, 1_000)
+    50
+    """
+
+    name: ClassVar[str] = "uniform"
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size"})
+    draws_from: ClassVar[str] = "none"
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood, 50 to 500."""
+        return moderate_size(n_dims, n_rows)
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw ``job.size`` rows; repeated ones add their weights."""
+        scan = job.posterior.scan(job.size, key=random_key(job.rng))
+        return Solution.sampled(scan.rows, scan.weights)

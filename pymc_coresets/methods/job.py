@@ -15,6 +15,7 @@ from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import Solution
 
 _CANDIDATES_PER_ROW = 20
+_UNITS_PER_CANDIDATE = 5  # they are evaluated again
 _FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
 LOOSEST = 0.1
@@ -152,16 +153,23 @@ def draws_to_certify(n_terms: int) -> int:
     return 400 if n_terms <= MANY_ROWS else 200
 
 
-def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:
+def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:
     """How many rows to choose among: 20 for each that may be needed, where 256 MB allow it.
+
+    Of units, each of many terms, a fifth is enough, or 20 for each that matches a quadratic.
 
     Examples
     --------
     >>> candidates_to_keep(2, 100, 500), candidates_to_keep(40, 100, 500)
     (4000, 17220)
+    >>> candidates_to_keep(7, 100, 500, n_units=5_000)
+    1000
     """
-    needed = max(rows_of_a_quadratic(n_dims), _LEAST_ROWS, size)
-    return min(_CANDIDATES_PER_ROW * needed, n_candidates(n_draws))
+    fewest = rows_of_a_quadratic(n_dims)
+    kept = min(_CANDIDATES_PER_ROW * max(fewest, _LEAST_ROWS, size), n_candidates(n_draws))
+    if n_units is None:
+        return kept
+    return min(kept, max(_CANDIDATES_PER_ROW * fewest, n_units // _UNITS_PER_CANDIDATE))
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:

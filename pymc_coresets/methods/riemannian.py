@@ -387,7 +387,9 @@ class _Run[D]:
 
     def _candidates(self, draws: D, n_draws: int) -> Look:
         """Look at all rows, and take candidates."""
-        n_candidates = candidates_to_keep(self.posterior.n_dims, self.size, n_draws)
+        posterior = self.posterior
+        n_units = posterior.n_rows if posterior.n_terms > posterior.n_rows else None
+        n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws, n_units)
         key = random_key(self.rng)
         look = self.measure.look(
             draws, n_draws, n_candidates=n_candidates, scale=self.scale, key=key

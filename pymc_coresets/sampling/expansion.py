@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, inv
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 type Array = NDArray[np.float64]
 
@@ -149,14 +149,14 @@ class Expansion:
         return float(np.square(self._slope) @ (1 / self._scales))
 
 
-def near_mode(log_density: Callable[[Array], Array], start: HeavyTailed) -> HeavyTailed:
+def near_mode(log_density: Callable[[Array], Array], start: Normal) -> Normal:
     """Return a normal distribution with the mode of a function of few variables, and heavy tails.
 
     Parameters
     ----------
     log_density : callable
         Takes points (n_points, p), and returns (n_points,), in nats.
-    start : HeavyTailed
+    start : Normal
         Where the search begins, with a guess of the scales.
 
     Raises
@@ -166,12 +166,12 @@ def near_mode(log_density: Callable[[Array], Array], start: HeavyTailed) -> Heav
 
     Examples
     --------
-    >>> start = HeavyTailed(np.zeros(1), np.eye(1))
+    >>> start = heavy_tailed(np.zeros(1), np.eye(1))
     >>> found = near_mode(lambda x: -2 * np.square(x[:, 0] - 3), start)
-    >>> found.location.round(6), found.factor.round(6)
+    >>> found.location.round(6), found.factor.root.round(6)
     (array([3.]), array([[2.]]))
     """
-    mode, spread = start.location, inv(start.factor).T
+    mode, spread = start.location, inv(start.factor.root).T
     for _ in range(_MOST_STEPS):
         values = log_density(mode + design(len(mode)) @ spread.T)
         if not are_smooth(values):
@@ -180,7 +180,7 @@ def near_mode(log_density: Callable[[Array], Array], start: HeavyTailed) -> Heav
         if found.is_last:
             mode, spread = mode + spread @ found.shift, spread @ found.turn
             try:
-                return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+                return heavy_tailed(mode, cholesky(inv(spread @ spread.T), lower=True))
             except (LinAlgError, ValueError):  # it is flat, or has no end
                 break
         tried = mode + found.steps @ spread.T

@@ -12,8 +12,7 @@ from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import (
     IndependenceMetropolis,
@@ -39,7 +38,7 @@ def gammas():
     """Two gamma variables, whose logarithms are skewed, and a normal distribution near these."""
     with pm.Model() as model:
         pm.Gamma("x", SHAPE, 1.0, shape=2)
-    return proposals_of(model, HeavyTailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2)))
+    return proposals_of(model, heavy_tailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2)))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def funnel():
     with pm.Model() as model:
         log_sd = pm.Normal("log_sd", 0, 3)
         pm.Normal("x", 0, pm.math.exp(log_sd), shape=9)
-    return proposals_of(model, HeavyTailed(np.zeros(10), np.eye(10)))
+    return proposals_of(model, heavy_tailed(np.zeros(10), np.eye(10)))
 
 
 def test_chains_are_draws_of_the_posterior(gammas):
@@ -119,7 +118,7 @@ def test_weights_in_groups_are_bounded(seed):
     shares = np.array([0.999, 0.001])
     with pm.Model() as model:
         pm.Mixture("x", shares, pm.Normal.dist([-5.0, 5.0], 1.0))
-    parts = [HeavyTailed(np.array([c]), np.eye(1)) for c in (-5.0, 5.0)]
+    parts = [heavy_tailed(np.array([c]), np.eye(1)) for c in (-5.0, 5.0)]
     proposals = proposals_of(model, Mixture(parts, np.array([0.2, 0.8])))
     found = proposals.tried(4_000, 1_000, np.random.default_rng(seed), n_chains=4)
     assert found is not None

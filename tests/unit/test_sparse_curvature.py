@@ -23,12 +23,9 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.steps.metric import (
-    Factor,
-    PrecisionLeapfrog,
-    PrecisionPotential,
-    sparse_differences,
-)
+from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.normal import Factor
+from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
 N, FIRST, SECOND = 3_000, 40, 30
 

@@ -383,7 +383,8 @@ class _Run:
     ) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         with self.history.drawing():
-            points = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
+            drawn = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
+        points = drawn.points
         draws = self.posteriors.sampler.space.constrain(points)
         with self.history.evaluating(len(rows), self.n_draws, of=self.n_rows):
             own = weights @ self.posteriors.sampler.loglik(draws, rows)
@@ -403,7 +404,7 @@ class _Run:
             weights=weights,
             points=points,
             near=self.posteriors.near,
-            along_axes=self.posteriors.sampler.along_axes,
+            along_axes=drawn.along_axes,
             draws=draws,
             log_ratios=ratios,
             objective=objective,

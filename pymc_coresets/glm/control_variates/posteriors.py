@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
@@ -23,12 +23,12 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
-from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
-from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
+from pymc_coresets.sampling.climbing import Guarded, descend
+from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.modes import Held, beside_mode
+from pymc_coresets.sampling.normal import Factor, KnownDensity, Normal
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.metric import Factor, NormalAround, sparse_differences
 
 __all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
 
@@ -164,7 +164,7 @@ class Posteriors:
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
         self.mode = self.mode_of_some(job.sample_key)
-        self.sampler.begin_at(self.mode[None])
+        self.sampler = self.sampler.starting_at([self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.remainder.slopes,
             self.sampler.remainder.coefficients,
@@ -173,7 +173,7 @@ class Posteriors:
         )
         self.near: NormalGivenScales | None = None  # of the last draws, if there is one
         self._like: NormalGivenScales | None = None  # the last that was found
-        self.points: np.ndarray | None = None  # the last draws
+        self.last: Drawn | None = None
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given what only the prior sees."""
@@ -194,7 +194,7 @@ class Posteriors:
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
-        points = self.draw(quadratic, quadratic, *self.no_rows, n_draws)
+        points = self.draw(quadratic, quadratic, *self.no_rows, n_draws).points
         return self.sampler.remainder.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
@@ -213,19 +213,21 @@ class Posteriors:
 
     def draw(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
-    ) -> np.ndarray:
+    ) -> Drawn:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self.sampler_of(quadratic, of_all)
-        sampler.near = self.near = self._normal_given_scales(of_all)
-        if sampler.near is None and not sampler.corrects:
-            points = self.mode[None] if self.points is None else self.points
-            precision = self._precision_near(points.mean(axis=0), of_all)
-            factor = Factor.near(precision)
-            sampler.begin_at(points, factor)
+        self.near = self._normal_given_scales(of_all)
+        near: KnownDensity | None = self.near
+        points, metric = None, None
+        if near is None and not sampler.corrects:
+            points = self.mode[None] if self.last is None else self.last.points
+            metric = Factor.near(self._precision_near(points.mean(axis=0), of_all))
             if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
-                sampler.near = NormalAround(points.mean(axis=0), factor)
-        self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
-        return self.points
+                near = Normal(points.mean(axis=0), metric)
+        self.last = sampler.drawn(
+            rows, weights, n_draws, near=near, starts=points, metric=metric, rng=self.rng
+        )
+        return self.last
 
     def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
         if self.hierarchy is None:
@@ -245,10 +247,10 @@ class Posteriors:
         """
         before = self.sampler.quadratic
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
-            self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
+            self.sampler = self.sampler.with_quadratic(quadratic, [self.mode])
         total = quadratic if of_all is None else of_all
-        self.sampler.quadratic = quadratic
-        self.sampler.curvature = partial(self._precision_near, quadratic=total)
+        curvature = partial(self._precision_near, quadratic=total)
+        self.sampler = self.sampler.beside(quadratic, curvature)
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
@@ -288,10 +290,10 @@ class Posteriors:
             held = self.hierarchy.rules_precision
         precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
         try:
-            factor = cholesky(precision, lower=True)
+            factor = Factor(precision)
             found = beside_mode(
                 Held(sampler, center, held),
-                LaplaceApproximation(sampler.space, center, factor),
+                Normal(center, factor),
                 size,
                 key=key,
                 rng=self.rng.spawn(1)[0],
@@ -304,7 +306,7 @@ class Posteriors:
             return None
         return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
-    def around(self, best: Approximation) -> AxisTables | HeavyTailed | NormalGivenScales | Factor:
+    def around(self, best: Approximation) -> AxisTables | Normal | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
@@ -316,7 +318,7 @@ class Posteriors:
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
-                return HeavyTailed(part.mode, part.factor)
+                return part.with_tails()
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         if near is None:
@@ -329,13 +331,13 @@ class Posteriors:
 
     def _joint(
         self, center: np.ndarray, precision: np.ndarray, best: Approximation
-    ) -> HeavyTailed | None:
+    ) -> Normal | None:
         """Return one normal distribution of all coordinates, if the posterior is near that.
 
         By draws of either: its own do not show what it does not reach.
         """
         try:
-            found = HeavyTailed(center, cholesky(precision, lower=True))
+            found = Normal(center, Factor(precision)).with_tails()
         except LinAlgError:
             return None
         _, log_weights = self.sampler.weighed(

@@ -17,9 +17,8 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
-from pymc_coresets.sampling.steps.metric import asks_for_nuts
+from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.steps.nuts import asks_for_nuts
 
 _PILOT, _LEAST = 1_000, 100  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
@@ -144,7 +143,7 @@ class _Weights:
         return cls(longest, 1 / square)
 
 
-def around_draws(points: np.ndarray) -> HeavyTailed | None:
+def around_draws(points: np.ndarray) -> Normal | None:
     """Return the distribution with mean and covariance of draws (n_draws, n_dims).
 
     None where they are too few for their dimensions.
@@ -154,7 +153,7 @@ def around_draws(points: np.ndarray) -> HeavyTailed | None:
         return None
     try:
         precision = inv(np.atleast_2d(np.cov(points.T)))
-        return HeavyTailed(points.mean(axis=0), cholesky(precision, lower=True))
+        return heavy_tailed(points.mean(axis=0), cholesky(precision, lower=True))
     except LinAlgError:
         return None
 
@@ -206,7 +205,7 @@ def _draws_of(known: Proposal[Draws], posterior: WeightedPosterior) -> OfDensity
     around = known.around
     if not isinstance(around, KnownDensity):
         around = around_draws(posterior.space.free(known.draws))
-    if isinstance(around, HeavyTailed | Mixture):
+    if isinstance(around, Normal | Mixture):
         around = around.split(posterior.log_density)
     if around is None:
         return None
@@ -234,7 +233,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 3.0, 1.0)
-    ...     space, around = Unconstrained(model), HeavyTailed(np.array([3.2]), np.eye(1))
+    ...     space, around = Unconstrained(model), heavy_tailed(np.array([3.2]), np.eye(1))
     ...     draws = OfDensity(around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
     ...     proposals = IndependentProposals(space, draws)
     ...     step = IndependenceMetropolis(model.value_vars, proposals)

@@ -14,12 +14,19 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
+from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.mode_search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
-from pymc_coresets.sampling.mode_starts import image_points, starting_points, starts_at_images
-from pymc_coresets.sampling.proposal import HeavyTailed, improve
+from pymc_coresets.sampling.mode_search import (
+    NOTICEABLE,
+    LocalMode,
+    find_modes,
+    image_points,
+    mode_of,
+    starting_points,
+    starts_at_images,
+)
+from pymc_coresets.sampling.normal import Mixture, Normal
 
 _LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows
 _MOST_IMAGES = 24  # of other modes, where climbs begin
@@ -42,8 +49,9 @@ class Posteriors(Protocol):
     def full_density(self) -> PosteriorDensity:
         """The log-density of the model with all rows."""
 
-    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
-        """Return the space of the model, with the density of a sample of the rows."""
+    @property
+    def space(self) -> Unconstrained:
+        """The unconstrained space of the model."""
 
     def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows, for many points at once."""
@@ -102,23 +110,6 @@ def _along_modes(
     return xr.Dataset(variables)
 
 
-@dataclass(frozen=True, eq=False)
-class _Weighed:
-    """A mode of the posterior of all rows."""
-
-    around: HeavyTailed
-    height: float
-    n_ended: int
-
-    @property
-    def log_mass(self) -> float:
-        return log_mass(self.height, self.around.factor)
-
-    def is_near(self, other: "_Weighed") -> bool:
-        way = other.around.location - self.around.location
-        return bool(min(np.linalg.norm(m.around.factor.T @ way) for m in (self, other)) < SAME)
-
-
 def around_modes(
     posteriors: Posteriors, start_size: int, *, key: int, rng: np.random.Generator
 ) -> FoundModes:
@@ -142,16 +133,20 @@ def around_modes(
     SamplingError
         If there is no mode.
     """
-    first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
-    found, n_starts = [LocalMode.of(first)], 0
-    if posteriors.loglikelihood.n_dims <= _LARGE:
-        found, n_starts = _search(posteriors, found[0], start_size, key, rng=rng)
+    space = _space_of_some(posteriors, start_size, key)
+    found, n_starts = [mode_of(space, laplace(space))], 0
+    if space.n_dims <= _LARGE:
+        found, n_starts = _search(posteriors, space, found[0], start_size, key, rng=rng)
     return _on_all(posteriors, found, n_starts, start_size, key)
+
+
+def _space_of_some(posteriors: Posteriors, size: int, key: int) -> Unconstrained:
+    return posteriors.space.with_density(posteriors.density_of_some(size, key))
 
 
 def beside_mode(
     posteriors: Posteriors,
-    near: LaplaceApproximation,
+    near: Normal,
     size: int,
     *,
     key: int,
@@ -163,7 +158,7 @@ def beside_mode(
     Parameters
     ----------
     posteriors : Posteriors
-    near : LaplaceApproximation
+    near : Normal
         Close to the mode of all rows.
     size : int
         Number of rows of the sample on which others are looked for.
@@ -185,11 +180,16 @@ def beside_mode(
         If the sample has no mode near that one.
     """
     density = posteriors.density_of_some(size, key)
-    space = near.space.with_density(density)
-    mode = improve(near, space)
-    first = LocalMode.of(LaplaceApproximation(space, mode, near.factor))
+    space = posteriors.space.with_density(density)
+    first = mode_of(space, replace(near, location=improve(near, space)))
     found, n_starts = _search(
-        posteriors, first, size, key, rng=rng, is_over=lambda: density.n_gradients > n_gradients
+        posteriors,
+        space,
+        first,
+        size,
+        key,
+        rng=rng,
+        is_over=lambda: density.n_gradients > n_gradients,
     )
     if n_starts < _LEAST_STARTS:
         return None
@@ -197,7 +197,7 @@ def beside_mode(
         return _on_all(posteriors, found, n_starts, size, key)
     [alone] = found
     return FoundModes(
-        mixture=Mixture([HeavyTailed(alone.around.mode, alone.around.factor)], np.ones(1)),
+        mixture=Mixture([alone.around.with_tails()], np.ones(1)),
         n_ended=np.array([alone.n_ended], dtype=np.int64),
         n_starts=n_starts,
         images=[""],
@@ -209,10 +209,10 @@ def _on_all(
     posteriors: Posteriors, found: Sequence[LocalMode], n_starts: int, start_size: int, key: int
 ) -> FoundModes:
     """Polish modes of a sample on all rows, and weigh them."""
-    full, space = posteriors.full_density, found[0].around.space
+    full = posteriors.full_density
     polished = list(_polished(posteriors, found, start_size, key, full))
     if len(polished) > 1:
-        heights = full.values(np.stack([mode.around.location for mode in polished]))
+        heights = full.values(np.stack([mode.x for mode in polished]))
         polished = _noticeable(
             [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
         )
@@ -222,13 +222,14 @@ def _on_all(
         ),
         n_ended=np.array([mode.n_ended for mode in polished], dtype=np.int64),
         n_starts=n_starts,
-        images=_images(polished, space),
+        images=_images(polished, posteriors.space),
         n_gradients=full.n_gradients,
     )
 
 
 def _search(
     posteriors: Posteriors,
+    space: Unconstrained,
     first: LocalMode,
     size: int,
     key: int,
@@ -237,15 +238,15 @@ def _search(
     is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[list[LocalMode], int]:
     """Look for modes of a sample, and for images of those that were found."""
-    error = _error_of_sample(posteriors, first.around.space, size, key)
+    error = _error_of_sample(posteriors, size, key)
     with np.errstate(all="ignore"):  # some starts are far out
-        starts = starting_points(first.around, rng=rng)
-        found, n_starts = find_modes([first], starts, error=error, is_over=is_over)
+        starts = starting_points(space, first.x, rng=rng)
+        found, n_starts = find_modes(space, [first], starts, error=error, is_over=is_over)
         if len(found) == 1:
             return found, n_starts
-        others = [starts_at_images(mode.around) for mode in found[1:]]
+        others = [starts_at_images(space, mode.x) for mode in found[1:]]
         more = np.concatenate(others)[:_MOST_IMAGES]
-        found, n_more = find_modes(found, more, error=error, is_over=is_over)
+        found, n_more = find_modes(space, found, more, error=error, is_over=is_over)
     return found, n_starts + n_more
 
 
@@ -281,11 +282,10 @@ class Held:
         """See `Posteriors`."""
         return self._holding(self.posteriors.density_of_some(size, key))
 
-    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
+    @property
+    def space(self) -> Unconstrained:
         """See `Posteriors`."""
-        return self.posteriors.posterior_of_some(size, key).with_density(
-            self.density_of_some(size, key)
-        )
+        return self.posteriors.space
 
     def _holding(self, density: PosteriorDensity) -> PosteriorDensity:
         def add_up(points: np.ndarray) -> Slopes:
@@ -298,7 +298,7 @@ class Held:
 
 
 def _error_of_sample(
-    posteriors: Posteriors, space: Unconstrained, size: int, key: int
+    posteriors: Posteriors, size: int, key: int
 ) -> Callable[[np.ndarray, np.ndarray], float]:
     """Return the function that says how far a difference between two modes of a sample may be off.
 
@@ -312,7 +312,7 @@ def _error_of_sample(
     scan = loglik.source.scan(size, key=key, distinct=True)
 
     def error(one: np.ndarray, other: np.ndarray) -> float:
-        draws = space.constrain(np.stack([one, other]))
+        draws = posteriors.space.constrain(np.stack([one, other]))
         difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
         variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
         return float(np.sqrt(variance)) + loglik.n_dims / share / 2
@@ -326,7 +326,7 @@ def _polished(
     start_size: int,
     key: int,
     full: PosteriorDensity,
-) -> Iterator[_Weighed]:
+) -> Iterator[LocalMode]:
     """Follow the modes of a sample to those of all rows; at least one, or none is there."""
     refused, n_polished = None, 0
     for local in found:
@@ -337,35 +337,31 @@ def _polished(
             refused = error
         else:
             n_polished += 1
-            yield _Weighed(around, 0.0, local.n_ended)
+            yield LocalMode(around, 0.0, local.n_ended)
     if refused is not None and not n_polished:
         raise refused
 
 
 def _on_all_rows(
-    posteriors: Posteriors,
-    start: LaplaceApproximation,
-    start_size: int,
-    key: int,
-    full: PosteriorDensity,
-) -> HeavyTailed:
+    posteriors: Posteriors, start: Normal, start_size: int, key: int, full: PosteriorDensity
+) -> Normal:
     """Find the mode of the posterior of all rows near that of a sample, and the curvature there."""
     loglik = posteriors.loglikelihood
     n_rows, n_dims = loglik.n_rows, loglik.n_dims
     if n_rows > MANY_ROWS:
-        sample = posteriors.posterior_of_some(rows_to_begin_with(n_dims, n_rows), key)
-        start = LaplaceApproximation.of(sample, start.mode)
-        return HeavyTailed(improve(start, full), start.factor)
-    mode = improve(start, full) if start_size < n_rows else start.mode
+        size = rows_to_begin_with(n_dims, n_rows)
+        start = laplace(_space_of_some(posteriors, size, key), start.location)
+        return replace(start, location=improve(start, full)).with_tails()
+    mode = improve(start, full) if start_size < n_rows else start.location
     if n_dims > _LARGE and ROWS_FOR_CURVATURE * n_dims < n_rows:
         some = posteriors.density_of_some(ROWS_FOR_CURVATURE * n_dims, key)
-        return HeavyTailed.around(mode, start, some, polish=False)
-    return HeavyTailed.around(mode, start, full, polish=True)
+        return normal_near(mode, start, some, polish=False)
+    return normal_near(mode, start, full, polish=True)
 
 
-def _noticeable(modes: Sequence[_Weighed]) -> list[_Weighed]:
+def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
     """Return the modes that are different ones and hold a noticeable mass, the largest first."""
-    different: list[_Weighed] = []
+    different: list[LocalMode] = []
     modes = [mode for mode in modes if np.isfinite(mode.height)]
     if not modes:
         raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
@@ -380,17 +376,15 @@ def _noticeable(modes: Sequence[_Weighed]) -> list[_Weighed]:
     return [mode for mode, mass in zip(different, masses, strict=True) if mass >= NOTICEABLE]
 
 
-def _images(modes: Sequence[_Weighed], space: Unconstrained) -> list[str]:
+def _images(modes: Sequence[LocalMode], space: Unconstrained) -> list[str]:
     """Say for each mode of which earlier one it is an image."""
     found = [""] * len(modes)
     for i, one in enumerate(modes[:-1]):
-        names, points = image_points(space, one.around.location)
+        names, points = image_points(space, one.x)
         for j, other in enumerate(modes):
-            close = abs(one.height - other.height) < _AS_HIGH * len(one.around.location)
+            close = abs(one.height - other.height) < _AS_HIGH * len(one.x)
             if j > i and not found[j] and close:
-                distance = np.linalg.norm(
-                    (points - other.around.location) @ other.around.factor, axis=1
-                )
+                distance = np.linalg.norm(other.around.whiten(points), axis=1)
                 if len(distance) and distance.min() < _IMAGE:
                     found[j] = f"image of mode {i}: {names[int(distance.argmin())]}"
     return found

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, inv, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Density
-from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -22,6 +22,12 @@ _MOST_RESTARTS = 100
 _SHRINK, _GROW = 0.1, 4.0
 _OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
 _STEPS_TO_IMPROVE, _MOST_HALVINGS = 200, 20
+_STEP = 0.3  # standard deviations, of what is known by values alone
+_NEAR = 0.02  # twice the nats that a last step may promise: the mode to a tenth of an sd
+_ROUND = 2.0  # curvatures between 1/2 and 2 in the coordinates of the last step
+_ROUNDING = 1e-12  # of values
+_NEWTON_STEPS = 60
+_DAMPING = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
 
 
 class Guarded:
@@ -236,3 +242,120 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
         raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
     return start.at(found.x)
+
+
+# -- by values alone -------------------------------------------------------------------------------
+
+
+def design(n_dims: int) -> np.ndarray:
+    """Return as many points as a quadratic function has terms, the middle first.
+
+    Both sides of each axis, and corners; 0.3 away, for coordinates in which the function is roughly
+    the logarithm of a standard normal density.
+
+    Examples
+    --------
+    >>> design(1).ravel()
+    array([ 0. ,  0.3, -0.3])
+    """
+    units = np.eye(n_dims)
+    first, second = np.triu_indices(n_dims, 1)
+    corners = units[first] + units[second]
+    return _STEP * np.concatenate([np.zeros((1, n_dims)), units, -units, corners])
+
+
+def monomials(points: np.ndarray) -> np.ndarray:
+    """Return all monomials up to degree two of points (B, p): (B, (p + 1)(p + 2)/2).
+
+    Examples
+    --------
+    >>> monomials(np.array([[2.0, 3.0]]))
+    array([[1., 2., 3., 4., 6., 9.]])
+    """
+    first, second = np.triu_indices(points.shape[1])
+    return np.concatenate(
+        [np.ones((len(points), 1)), points, points[:, first] * points[:, second]], axis=1
+    )
+
+
+def are_smooth(values: np.ndarray) -> bool:
+    """Whether values at the points of `design` are finite, and differ by more than rounding.
+
+    Examples
+    --------
+    >>> are_smooth(np.array([1e16, 1e16 + 2, 1e16 + 4])), are_smooth(np.array([0.0, 1.0, -np.inf]))
+    (False, False)
+    """
+    largest = float(np.abs(values).max())
+    return bool(np.isfinite(largest) and (len(values) == 1 or np.ptp(values) > _ROUNDING * largest))
+
+
+def expanded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return gradient, curvatures and their axes in the middle, from values at `design`.
+
+    The curvatures (p,) are eigenvalues of the negative Hessian, and the axes (p, p) its
+    eigenvectors, in columns.
+
+    Examples
+    --------
+    >>> gradient, curvatures, _ = expanded(-np.square(design(2) - 0.1).sum(axis=1) / 2)
+    >>> gradient.round(6), curvatures.round(6)
+    (array([0.1, 0.1]), array([1., 1.]))
+    """
+    n_dims = (int(np.sqrt(8 * len(values) + 1)) - 3) // 2
+    terms = np.linalg.solve(monomials(design(n_dims)), values)
+    hessian = np.zeros((n_dims, n_dims))
+    hessian[np.triu_indices(n_dims)] = terms[1 + n_dims :]
+    curvatures, axes = np.linalg.eigh(-hessian - hessian.T)
+    return terms[1 : 1 + n_dims], curvatures, axes
+
+
+def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) -> Normal:
+    """Return a normal distribution with the mode of a function of few variables, and heavy tails.
+
+    Parameters
+    ----------
+    log_density : callable
+        Takes points (n_points, p), and returns (n_points,), in nats.
+    start : Normal
+        Where the search begins, with a guess of the scales.
+
+    Raises
+    ------
+    SamplingError
+        If it leads to no mode.
+
+    Examples
+    --------
+    >>> start = heavy_tailed(np.zeros(1), np.eye(1))
+    >>> found = near_mode(lambda x: -2 * np.square(x[:, 0] - 3), start)
+    >>> found.location.round(6), found.factor.root.round(6)
+    (array([3.]), array([[2.]]))
+    """
+    mode, spread = start.location, inv(start.factor.root).T
+    for _ in range(_NEWTON_STEPS):
+        values = log_density(mode + design(len(mode)) @ spread.T)
+        if not are_smooth(values):
+            break
+        gradient, curvatures, axes = expanded(values)
+        slope, scales = axes.T @ gradient, np.abs(curvatures)
+        largest = max(scales.max(initial=1e-8), np.abs(slope).max(initial=0.0))
+        scales = np.maximum(scales, 1e-8 * largest)
+        promised = float(np.square(slope) @ (1 / scales))  # twice the nats of Newton's step
+        # In the new coordinates, the curvature is that of a standard normal density.
+        steps = [axes @ (slope / (scales + d * scales.max(initial=0.0))) for d in _DAMPING]
+        tried, before = mode + np.stack(steps) @ spread.T, spread
+        spread = before @ (axes / np.sqrt(scales))
+        is_round = (curvatures > 1 / _ROUND).all() and (curvatures < _ROUND).all()
+        if is_round and promised < _NEAR:
+            try:
+                return heavy_tailed(tried[0], cholesky(inv(spread @ spread.T), lower=True))
+            except (LinAlgError, ValueError):  # it is flat, or has no end
+                break
+        heights = log_density(tried)
+        best = int(np.argmax(heights))
+        if heights[best] > values[0]:
+            mode = tried[best]
+        elif promised > _NEAR:
+            break
+    raise SamplingError("The marginal posterior of the scales has no mode near the start.")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import xarray as xr
@@ -46,12 +46,12 @@ class Posteriors(Protocol):
         """The potentials of the model."""
 
     @property
-    def full_density(self) -> PosteriorDensity:
-        """The log-density of the model with all rows."""
-
-    @property
     def space(self) -> Unconstrained:
         """The unconstrained space of the model."""
+
+    @property
+    def full_density(self) -> PosteriorDensity:
+        """The log-density of the model with all rows."""
 
     def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows, for many points at once."""
@@ -80,6 +80,20 @@ class FoundModes:
     n_starts: int
     images: Sequence[str]
     n_gradients: int
+
+    @classmethod
+    def of(
+        cls,
+        modes: Sequence[LocalMode],
+        n_starts: int,
+        images: Sequence[str] = ("",),
+        n_gradients: int = 0,
+    ) -> Self:
+        """Weigh modes by their masses."""
+        masses = softmax([mode.log_mass for mode in modes])
+        n_ended = np.array([mode.n_ended for mode in modes], dtype=np.int64)
+        mixture = Mixture([mode.around for mode in modes], masses)
+        return cls(mixture, n_ended, n_starts, images, n_gradients)
 
     def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
         """Return the modes on the variables' own scale; None where no others were looked for."""
@@ -133,15 +147,12 @@ def around_modes(
     SamplingError
         If there is no mode.
     """
-    space = _space_of_some(posteriors, start_size, key)
+    search = _Search(posteriors, start_size, key)
+    space = search.space_of(start_size)
     found, n_starts = [mode_of(space, laplace(space))], 0
     if space.n_dims <= _LARGE:
-        found, n_starts = _search(posteriors, space, found[0], start_size, key, rng=rng)
-    return _on_all(posteriors, found, n_starts, start_size, key)
-
-
-def _space_of_some(posteriors: Posteriors, size: int, key: int) -> Unconstrained:
-    return posteriors.space.with_density(posteriors.density_of_some(size, key))
+        found, n_starts = search.others(space, found[0], rng=rng)
+    return search.on_all(found, n_starts)
 
 
 def beside_mode(
@@ -152,6 +163,7 @@ def beside_mode(
     key: int,
     rng: np.random.Generator,
     n_gradients: float,
+    held: np.ndarray | None = None,
 ) -> FoundModes | None:
     """Look for other modes than a known one; all rows are read only where there are others.
 
@@ -168,6 +180,8 @@ def beside_mode(
         For the starts.
     n_gradients : float
         Of the sample, after which no climb begins.
+    held : ndarray of bool, of shape (n_dims,), optional
+        Coordinates that are held near that mode, see `held_near`.
 
     Returns
     -------
@@ -179,184 +193,144 @@ def beside_mode(
     SamplingError
         If the sample has no mode near that one.
     """
-    density = posteriors.density_of_some(size, key)
+    search = _Search(posteriors, size, key, near.location, held)
+    density = search.density_of(size)
     space = posteriors.space.with_density(density)
     first = mode_of(space, replace(near, location=improve(near, space)))
-    found, n_starts = _search(
-        posteriors,
-        space,
-        first,
-        size,
-        key,
-        rng=rng,
-        is_over=lambda: density.n_gradients > n_gradients,
+    found, n_starts = search.others(
+        space, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
     )
     if n_starts < _LEAST_STARTS:
         return None
     if len(found) > 1:
-        return _on_all(posteriors, found, n_starts, size, key)
-    [alone] = found
-    return FoundModes(
-        mixture=Mixture([alone.around.with_tails()], np.ones(1)),
-        n_ended=np.array([alone.n_ended], dtype=np.int64),
-        n_starts=n_starts,
-        images=[""],
-        n_gradients=0,
-    )
+        return search.on_all(found, n_starts)
+    alone = replace(found[0], around=found[0].around.with_tails())
+    return FoundModes.of([alone], n_starts)
 
 
-def _on_all(
-    posteriors: Posteriors, found: Sequence[LocalMode], n_starts: int, start_size: int, key: int
-) -> FoundModes:
-    """Polish modes of a sample on all rows, and weigh them."""
-    full = posteriors.full_density
-    polished = list(_polished(posteriors, found, start_size, key, full))
-    if len(polished) > 1:
-        heights = full.values(np.stack([mode.x for mode in polished]))
-        polished = _noticeable(
-            [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
-        )
-    return FoundModes(
-        mixture=Mixture(
-            [mode.around for mode in polished], softmax([mode.log_mass for mode in polished])
-        ),
-        n_ended=np.array([mode.n_ended for mode in polished], dtype=np.int64),
-        n_starts=n_starts,
-        images=_images(polished, posteriors.space),
-        n_gradients=full.n_gradients,
-    )
-
-
-def _search(
-    posteriors: Posteriors,
-    space: Unconstrained,
-    first: LocalMode,
-    size: int,
-    key: int,
-    *,
-    rng: np.random.Generator,
-    is_over: Callable[[], bool] = lambda: False,
-) -> tuple[list[LocalMode], int]:
-    """Look for modes of a sample, and for images of those that were found."""
-    error = _error_of_sample(posteriors, size, key)
-    with np.errstate(all="ignore"):  # some starts are far out
-        starts = starting_points(space, first.x, rng=rng)
-        found, n_starts = find_modes(space, [first], starts, error=error, is_over=is_over)
-        if len(found) == 1:
-            return found, n_starts
-        others = [starts_at_images(space, mode.x) for mode in found[1:]]
-        more = np.concatenate(others)[:_MOST_IMAGES]
-        found, n_more = find_modes(space, found, more, error=error, is_over=is_over)
-    return found, n_starts + n_more
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """Posteriors in which some coordinates are held near a point, by a normal distribution.
+def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> PosteriorDensity:
+    """Return a density in which some coordinates are held near a point, by a normal distribution.
 
     The density of a hierarchy has no mode: it rises without end where effects and their scale go to
     zero.  Given the scales it may have one or several.
 
     Parameters
     ----------
-    posteriors : Posteriors
+    density : PosteriorDensity
     at : ndarray of shape (n_dims,)
     held : ndarray of bool, of shape (n_dims,)
     """
 
+    def add_up(points: np.ndarray) -> Slopes:
+        away = np.where(held, points - at, 0.0)
+        found = density.slopes(points - away)
+        values = found.values - np.square(away).sum(axis=1) / 2
+        return Slopes(values, np.where(held, -away, found.gradients))
+
+    return PosteriorDensity(add_up)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """A search on a sample of the rows, by its size and key, for modes of all of them."""
+
     posteriors: Posteriors
-    at: np.ndarray
-    held: np.ndarray
+    size: int
+    key: int
+    at: np.ndarray | None = None
+    held: np.ndarray | None = None
 
-    @property
-    def loglikelihood(self) -> LogLikelihood:
-        """See `Posteriors`."""
-        return self.posteriors.loglikelihood
+    def density_of(self, size: int | None) -> PosteriorDensity:
+        """Return the density of a sample of so many rows, or of all."""
+        own = self.posteriors
+        density = own.full_density if size is None else own.density_of_some(size, self.key)
+        if self.at is None or self.held is None:
+            return density
+        return held_near(density, self.at, self.held)
 
-    @property
-    def full_density(self) -> PosteriorDensity:
-        """See `Posteriors`."""
-        return self._holding(self.posteriors.full_density)
+    def space_of(self, size: int) -> Unconstrained:
+        """Return the model's space with that density."""
+        return self.posteriors.space.with_density(self.density_of(size))
 
-    def density_of_some(self, size: int, key: int) -> PosteriorDensity:
-        """See `Posteriors`."""
-        return self._holding(self.posteriors.density_of_some(size, key))
+    def others(
+        self,
+        space: Unconstrained,
+        first: LocalMode,
+        *,
+        rng: np.random.Generator,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> tuple[list[LocalMode], int]:
+        """Look for modes of the sample, and for images of those that were found."""
+        error = self._error()
+        with np.errstate(all="ignore"):  # some starts are far out
+            starts = starting_points(space, first.x, rng=rng)
+            found, n_starts = find_modes(space, [first], starts, error=error, is_over=is_over)
+            if len(found) == 1:
+                return found, n_starts
+            images = np.concatenate([starts_at_images(space, mode.x) for mode in found[1:]])
+            more = images[:_MOST_IMAGES]
+            found, n_more = find_modes(space, found, more, error=error, is_over=is_over)
+        return found, n_starts + n_more
 
-    @property
-    def space(self) -> Unconstrained:
-        """See `Posteriors`."""
-        return self.posteriors.space
+    def _error(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        """Return what says how far a difference between two modes of the sample may be off.
 
-    def _holding(self, density: PosteriorDensity) -> PosteriorDensity:
-        def add_up(points: np.ndarray) -> Slopes:
-            away = np.where(self.held, points - self.at, 0.0)
-            found = density.slopes(points - away)
-            values = found.values - np.square(away).sum(axis=1) / 2
-            return Slopes(values, np.where(self.held, -away, found.gradients))
+        The standard error of the difference of the log-likelihoods at two points, and what the mode
+        of a sample is higher by than that of all rows.
+        """
+        loglik = self.posteriors.loglikelihood
+        share = min(self.size / loglik.n_rows, 1.0)
+        if share == 1.0:
+            return lambda one, other: 0.0  # noqa: ARG005
+        scan = loglik.source.scan(self.size, key=self.key, distinct=True)
 
-        return PosteriorDensity(add_up)
+        def error(one: np.ndarray, other: np.ndarray) -> float:
+            draws = self.posteriors.space.constrain(np.stack([one, other]))
+            difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
+            squares = np.square(scan.weights * (difference - difference.mean()))
+            return float(np.sqrt(squares.sum() * (1 - share))) + loglik.n_dims / share / 2
 
+        return error
 
-def _error_of_sample(
-    posteriors: Posteriors, size: int, key: int
-) -> Callable[[np.ndarray, np.ndarray], float]:
-    """Return the function that says how far a difference between two modes of a sample may be off.
+    def on_all(self, found: Sequence[LocalMode], n_starts: int) -> FoundModes:
+        """Polish modes of the sample on all rows, and weigh them."""
+        full = self.density_of(None)
+        polished = list(self.polished(found, full))
+        if len(polished) > 1:
+            heights = full.values(np.stack([mode.x for mode in polished]))
+            polished = _noticeable(
+                [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
+            )
+        images = _images(polished, self.posteriors.space)
+        return FoundModes.of(polished, n_starts, images, full.n_gradients)
 
-    The standard error of the difference of the log-likelihoods at two points, and what the mode of
-    a sample is higher by than that of all rows.
-    """
-    loglik = posteriors.loglikelihood
-    share = min(size / loglik.n_rows, 1.0)
-    if share == 1.0:
-        return lambda one, other: 0.0  # noqa: ARG005
-    scan = loglik.source.scan(size, key=key, distinct=True)
+    def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> Iterator[LocalMode]:
+        """Follow the modes of the sample to those of all rows; at least one, or none is there."""
+        refused, n_polished = None, 0
+        for local in found:
+            try:
+                around = self.around_all(local.around, full)
+            except SamplingError as error:
+                _log.info("No mode of all rows is near one of a sample: %s", error)
+                refused = error
+            else:
+                n_polished += 1
+                yield LocalMode(around, 0.0, local.n_ended)
+        if refused is not None and not n_polished:
+            raise refused
 
-    def error(one: np.ndarray, other: np.ndarray) -> float:
-        draws = posteriors.space.constrain(np.stack([one, other]))
-        difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
-        variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
-        return float(np.sqrt(variance)) + loglik.n_dims / share / 2
-
-    return error
-
-
-def _polished(
-    posteriors: Posteriors,
-    found: Sequence[LocalMode],
-    start_size: int,
-    key: int,
-    full: PosteriorDensity,
-) -> Iterator[LocalMode]:
-    """Follow the modes of a sample to those of all rows; at least one, or none is there."""
-    refused, n_polished = None, 0
-    for local in found:
-        try:
-            around = _on_all_rows(posteriors, local.around, start_size, key, full)
-        except SamplingError as error:
-            _log.info("No mode of all rows is near one of a sample: %s", error)
-            refused = error
-        else:
-            n_polished += 1
-            yield LocalMode(around, 0.0, local.n_ended)
-    if refused is not None and not n_polished:
-        raise refused
-
-
-def _on_all_rows(
-    posteriors: Posteriors, start: Normal, start_size: int, key: int, full: PosteriorDensity
-) -> Normal:
-    """Find the mode of the posterior of all rows near that of a sample, and the curvature there."""
-    loglik = posteriors.loglikelihood
-    n_rows, n_dims = loglik.n_rows, loglik.n_dims
-    if n_rows > MANY_ROWS:
-        size = rows_to_begin_with(n_dims, n_rows)
-        start = laplace(_space_of_some(posteriors, size, key), start.location)
-        return replace(start, location=improve(start, full)).with_tails()
-    mode = improve(start, full) if start_size < n_rows else start.location
-    if n_dims > _LARGE and ROWS_FOR_CURVATURE * n_dims < n_rows:
-        some = posteriors.density_of_some(ROWS_FOR_CURVATURE * n_dims, key)
-        return normal_near(mode, start, some, polish=False)
-    return normal_near(mode, start, full, polish=True)
+    def around_all(self, start: Normal, full: PosteriorDensity) -> Normal:
+        """Find the mode of all rows near that of the sample, and the curvature there."""
+        n_rows, n_dims = self.posteriors.loglikelihood.n_rows, len(start.location)
+        if n_rows > MANY_ROWS:
+            space = self.space_of(rows_to_begin_with(n_dims, n_rows))
+            start = laplace(space, start.location)
+            return replace(start, location=improve(start, full)).with_tails()
+        mode = improve(start, full) if self.size < n_rows else start.location
+        few = ROWS_FOR_CURVATURE * n_dims
+        if n_dims > _LARGE and few < n_rows:
+            return normal_near(mode, start, self.density_of(few), polish=False)
+        return normal_near(mode, start, full, polish=True)
 
 
 def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:

@@ -136,12 +136,6 @@ class CoresetSampler:
         steps = self._nuts.tune if tune is None else tune
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps)
 
-    def with_quadratic(
-        self, quadratic: Quadratic, starts: Sequence[np.ndarray] = ()
-    ) -> "CoresetSampler":
-        """Return a sampler of the same rows and a quadratic; it may begin at some points."""
-        return CoresetSampler(self.loglikelihood, quadratic=quadratic, starts=starts)
-
     def beside(self, quadratic: Quadratic, curvature: OfPoint) -> Self:
         """Return a sampler of another quadratic of the same interface, with all that is compiled.
 
@@ -155,12 +149,6 @@ class CoresetSampler:
         _ = self.remainder, self._slopes
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
-        return other
-
-    def starting_at(self, starts: Sequence[np.ndarray]) -> Self:
-        """Return the same sampler, whose searches and NUTS begin at points (n_dims,)."""
-        other = copy(self)
-        other._starts = starts  # noqa: SLF001 (its own)
         return other
 
     @property
@@ -283,47 +271,34 @@ class CoresetSampler:
         rng : numpy.random.Generator
         """
         self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
+        posterior = self.posterior(rows, weights)
         if self._kind == "laplace":
             around = self.laplace(rows, weights)
             return Drawn(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
         proposed, found = None, None
         if near is not None:
-            proposed, log_weights = self.weighed(near, rows, weights, _PROPOSALS * n_draws, rng=rng)
+            proposed, log_weights = posterior.weighed(near, _PROPOSALS * n_draws, rng=rng)
             points = resampled(proposed, log_weights, n_draws, rng=rng)
             found = None if points is None else Drawn(points=points)
         if found is None and self.corrects:
-            found = self._importance_sampled(rows, weights, n_draws, rng)
+            found = self._importance_sampled(posterior, n_draws, rng)
         if found is not None:
             self._count(n_corrected_laplace=1)
             return found
         _log.info("The posterior is too far from what it should be near")
         moved = None
         if proposed is not None and self._curvature is not None:
-            moved = self._moved(proposed[:n_draws], self._curvature, rows, weights, rng)
+            moved = self._moved(posterior, proposed[:n_draws], self._curvature, rng)
         if moved is None:
-            moved = self._by_nuts(rows, weights, n_draws, starts, metric, rng=rng)
+            known = self._starts if starts is None else list(starts)
+            moved = self._nuts.draw(posterior, n_draws, starts=known, metric=metric, rng=rng)
         return Drawn(points=moved)
-
-    def _by_nuts(
-        self,
-        rows: Rows,
-        weights: np.ndarray,
-        n_draws: int,
-        starts: np.ndarray | None = None,
-        metric: Factor | None = None,
-        *,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
-        posterior = self._posterior(rows, weights)
-        known = self._starts if starts is None else list(starts)
-        return self._nuts.draw(posterior, n_draws, starts=known, metric=metric, rng=rng)
 
     def _moved(
         self,
+        posterior: WeightedPosterior,
         starts: np.ndarray,
         curvature: OfPoint,
-        rows: Rows,
-        weights: np.ndarray,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
         """Move draws from near the posterior (n_draws, n_dims) there; None where they do not mix.
@@ -335,11 +310,11 @@ class CoresetSampler:
         """
         some = starts[:_CURVATURES]
         factor = Factor.near(reduce(add, map(curvature, some)) / len(some))
-        density, around = self._density_of(rows, weights), Normal(starts.mean(axis=0), factor)
-        points = SplitHmc(density.slopes, around).moved(starts, rng=rng)
+        around = Normal(starts.mean(axis=0), factor)
+        points = SplitHmc(self._density_of(posterior).slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
-                f"The posterior of {len(rows):,} rows and a quadratic in {self.n_dims:,} "
+                f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
                 "dimensions is too far from that of the quadratic alone: draws from there do not "
                 "mix, and NUTS would take hours. Sample the model itself, or integrate out "
                 "variables that few rows see, such as those of each person."
@@ -347,56 +322,46 @@ class CoresetSampler:
         return points
 
     def _importance_sampled(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
+        self, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw by Laplace's approximation; None where that is not near."""
         found = None
         try:
-            around = self.laplace(rows, weights)
-            points = self._corrected(around, rows, weights, n_draws, rng)
+            around = self.laplace(posterior.rows, posterior.weights)
+            points = self._corrected(around, posterior, n_draws, rng)
             if points is not None:
                 return Drawn(points=points)
             _log.info("The posterior is too far from normal to correct Laplace's draws")
-            found = self._drawn_along_axes(around, rows, weights, n_draws, rng)
+            if len(around.parts) == 1:
+                found = self._drawn_along_axes(around.parts[0], posterior, n_draws, rng)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
         self._tally.corrects = found is not None
         return found
 
-    def _drawn_along_axes(
+    def _corrected(
         self,
         around: Mixture,
-        rows: Rows,
-        weights: np.ndarray,
+        posterior: WeightedPosterior,
         n_draws: int,
         rng: np.random.Generator,
+    ) -> np.ndarray | None:
+        n_products = self._n_products(posterior.rows)
+        return around.corrected(n_draws, posterior.log_density, n_products=n_products, rng=rng)
+
+    def _drawn_along_axes(
+        self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw where the posterior is normal but for some directions; None where it is not."""
-        [part, *others] = around.parts
-        if others:
-            return None
         if self._curvature is not None:  # which is a mean over the posterior, not that at the mode
-            part = laplace(self.space.with_density(self._density_of(rows, weights)), part.location)
-        density = partial(self.log_density, rows, weights)
-        found = AxisTables.around(part, density, most=_TABULATED / self._n_products(rows))
+            near = laplace(self.space.with_density(self._density_of(posterior)), near.location)
+        most = _TABULATED / self._n_products(posterior.rows)
+        found = AxisTables.around(near, posterior.log_density, most=most)
         if found is None:
             return None
-        x, log_weights = self.weighed(found, rows, weights, _MORE_PROPOSALS * n_draws, rng=rng)
+        x, log_weights = posterior.weighed(found, _MORE_PROPOSALS * n_draws, rng=rng)
         points = resampled(x, log_weights, n_draws, rng=rng)
         return None if points is None else Drawn(points=points, along_axes=found)
-
-    def weighed(
-        self,
-        near: KnownDensity,
-        rows: Rows,
-        weights: np.ndarray,
-        n_draws: int,
-        *,
-        rng: np.random.Generator,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw from a distribution, (n_draws, n_dims), with log-weights for the rows' posterior."""
-        x, logq = near.draw(n_draws, rng=rng)
-        return x, self.log_density(rows, weights, x) - logq
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -412,21 +377,21 @@ class CoresetSampler:
             If NUTS fails.
         """
         self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
+        posterior, points, kept = self.posterior(rows, weights), None, None
         try:
             around = self.laplace(rows, weights)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._tally.corrects = False
-            return self.space.constrain(self._by_nuts(rows, weights, n_draws, rng=rng))
-        points = None
-        if self.corrects:
-            points = self._corrected(around, rows, weights, n_draws, rng)
-        self._count(n_corrected_laplace=points is not None)
-        if points is None:
-            points, _ = around.draw(n_draws, rng=rng, equally=0.0)
-        kept = possible(self.log_density(rows, weights, points))
-        if kept is None:
-            points = self._by_nuts(rows, weights, n_draws, rng=rng)
+        else:
+            if self.corrects:
+                points = self._corrected(around, posterior, n_draws, rng)
+            self._count(n_corrected_laplace=points is not None)
+            if points is None:
+                points, _ = around.draw(n_draws, rng=rng, equally=0.0)
+            kept = possible(posterior.log_density(points))
+        if points is None or kept is None:
+            points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
         elif len(kept) < n_draws:
             points = points[kept]
         return self.space.constrain(points)
@@ -490,17 +455,22 @@ class CoresetSampler:
         source = self.loglikelihood.source
         return PosteriorDensity(partial(self._added_up, source, self._slopes_of_source))
 
+    def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
+        """Return the posterior of weighted rows, and of the quadratic if there is one."""
+        return WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
+
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        density, curvature = self._density_of(rows, weights), self._curvature
+        density, curvature = self._density_of(self.posterior(rows, weights)), self._curvature
         if curvature is None:
             return self.space.with_density(density)
         return self.space.with_density(density, lambda x: as_dense(curvature(x)))
 
-    def _density_of(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
-        if not weights.any():
+    def _density_of(self, posterior: WeightedPosterior) -> PosteriorDensity:
+        if not posterior.weights.any():
             return PosteriorDensity(self._unweighted)
-        return self._posterior_density(replace(rows, base_weights=weights))
+        rows = replace(posterior.rows, base_weights=posterior.weights)
+        return self._posterior_density(rows)
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model with the density of a sample of the rows."""
@@ -538,25 +508,7 @@ class CoresetSampler:
         values, gradients = self.remainder.slopes(points, pull)
         return Slopes(values + self.quadratic.at(coefficients), gradients)
 
-    def _corrected(
-        self,
-        around: Mixture,
-        rows: Rows,
-        weights: np.ndarray,
-        n_draws: int,
-        rng: np.random.Generator,
-    ) -> np.ndarray | None:
-        density, n_products = partial(self.log_density, rows, weights), self._n_products(rows)
-        return around.corrected(n_draws, density, n_products=n_products, rng=rng)
-
     def _n_products(self, rows: Rows) -> int:
         """About how many numbers are multiplied for the density at a point."""
         of_quadratic = 0 if self.quadratic is None else self.n_dims
         return self.n_dims * (len(rows) + of_quadratic)
-
-    def log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return the log-density of weighted rows at points (n_points, n_dims)."""
-        return self._posterior(rows, weights).log_density(x)
-
-    def _posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
-        return WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)

@@ -130,8 +130,8 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
 
 
 def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(loglik, monkeypatch):
-    sampler = CoresetSampler(loglik, kind="nuts")
-    sampler = sampler.starting_at([sampler.space.start])
+    start = loglik.observations.space.start
+    sampler = CoresetSampler(loglik, kind="nuts", starts=[start])
     broken = Mock(side_effect=PyMCSamplingError("Bad initial energy"))
     monkeypatch.setattr(sampler._nuts, "_chain", broken)
     with pytest.raises(SamplingError, match=r"of a coreset: Bad initial energy\."):

@@ -17,7 +17,6 @@ from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import (
     IndependenceMetropolis,
     IndependentProposals,
-    OfDensity,
     around_draws,
     without_nuts,
 )
@@ -30,7 +29,7 @@ def proposals_of(model, around):
     """Those of a model's own density, without any rows."""
     space, x = Unconstrained(model), pt.vector("x")
     density = of_points([x], space.at(x, [model.logp()]))
-    return IndependentProposals(space, OfDensity(around, lambda points: density(points)[0]))
+    return IndependentProposals(space, around, lambda points: density(points)[0])
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +129,12 @@ def test_a_chain_that_would_stay_for_long_is_left_to_nuts(gammas):
     calls = iter((1_000, 10**9))
 
     def log_density(x):
-        logs = gammas.draws.around.log_density(x)
+        logs = gammas.around.log_density(x)
         if next(calls) > 1_000:
             logs[17] += np.log(len(x) / 20)
         return logs
 
-    few = IndependentProposals(gammas.space, OfDensity(gammas.draws.around, log_density))
+    few = IndependentProposals(gammas.space, gammas.around, log_density)
     assert few.tried(4_000, 10**6, np.random.default_rng(1), n_chains=4) is None
 
 
@@ -167,8 +166,7 @@ def test_chains_begin_where_proposals_are_and_not_where_weights_are_large(gammas
 
 
 def test_a_density_that_is_hardly_ever_finite_is_left_to_nuts(gammas):
-    nowhere = OfDensity(gammas.draws.around, lambda x: np.full(len(x), -np.inf))
-    impossible = IndependentProposals(gammas.space, nowhere)
+    impossible = replace(gammas, log_density=lambda x: np.full(len(x), -np.inf), drawn=None)
     assert impossible.tried(1_000, 1_000, np.random.default_rng(1)) is None
 
 

@@ -16,7 +16,6 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
@@ -27,7 +26,7 @@ from pymc_coresets.sampling.mode_search import (
     prior_draws,
     starting_points,
 )
-from pymc_coresets.sampling.modes import FoundModes, Held, beside_mode
+from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
 from pymc_coresets.sampling.normal import Factor, Mixture, Normal, heavy_tailed
 
 
@@ -170,10 +169,10 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
     def refused(*_):
         raise SamplingError("No mode nearby.")
 
-    monkeypatch.setattr(modes, "_on_all_rows", refused)
+    monkeypatch.setattr(_Search, "around_all", refused)
     two = [SimpleNamespace(around=None, n_ended=1)] * 2
     with pytest.raises(SamplingError, match="nearby"):
-        list(modes._polished(None, two, 100, 1, None))
+        list(_Search(None, 100, 1).polished(two, None))
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():
@@ -400,25 +399,24 @@ def funnel():
 
 def test_what_is_held_is_normal_around_a_point_and_the_rest_is_given_that(funnel):
     at = np.array([0.5, 1.0])
-    held = Held(funnel, at, np.array([True, False]))
+    held = held_near(funnel.full_density, at, np.array([True, False]))
     points = np.array([[0.5, 2.0], [1.7, 2.0], [0.5, -1.0]])
-    found = held.full_density.slopes(points)
+    found = held.slopes(points)
     expected = two_effects(np.column_stack([np.full(3, 0.5), points[:, 1]]))
     np.testing.assert_allclose(found.values, expected[0] - (points[:, 0] - 0.5) ** 2 / 2)
     np.testing.assert_allclose(found.gradients[:, 0], 0.5 - points[:, 0])
     np.testing.assert_allclose(found.gradients[:, 1], expected[1][:, 1])
-    some = held.density_of_some(10, 1)
-    np.testing.assert_allclose(some.logp_and_gradient(points[1])[0], found.values[1])
+    np.testing.assert_allclose(held.logp_and_gradient(points[1])[0], found.values[1])
 
 
 @pytest.mark.parametrize(("n_gradients", "n_modes"), [(1e9, 2), (-1, None)])
 def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_gradients, n_modes):
     """Given its scale, the effect has two modes of equal mass, images of each other."""
     at = np.array([0.5, 1.9])
-    held = Held(funnel, at, np.array([True, False]))
+    held = np.array([True, False])
     near = Normal(at, Factor(np.diag([1.0, 16.0])))
     rng = np.random.default_rng(1)
-    found = beside_mode(held, near, 100, key=1, rng=rng, n_gradients=n_gradients)
+    found = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=n_gradients, held=held)
     if n_modes is None:
         assert found is None
         return

@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError
 
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, with_entries
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
-from pymc_coresets.sampling.expansion import near_mode
+from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.normal import Factor, Normal, heavy_tailed
 
 __all__ = ["NormalGivenScales"]

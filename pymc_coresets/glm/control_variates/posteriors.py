@@ -25,7 +25,7 @@ from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
-from pymc_coresets.sampling.modes import Held, beside_mode
+from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import Factor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
@@ -155,7 +155,8 @@ class Posteriors:
         zero = Quadratic.zero(
             self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
         )
-        self.sampler = full.with_quadratic(self.base or zero)
+        own, loglik = self.base or zero, full.loglikelihood
+        self.sampler = CoresetSampler(loglik, quadratic=own)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
         self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
@@ -164,7 +165,7 @@ class Posteriors:
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
         self.mode = self.mode_of_some(job.sample_key)
-        self.sampler = self.sampler.starting_at([self.mode])
+        self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.remainder.slopes,
             self.sampler.remainder.coefficients,
@@ -247,7 +248,8 @@ class Posteriors:
         """
         before = self.sampler.quadratic
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
-            self.sampler = self.sampler.with_quadratic(quadratic, [self.mode])
+            loglik = self.sampler.loglikelihood
+            self.sampler = CoresetSampler(loglik, quadratic=quadratic, starts=[self.mode])
         total = quadratic if of_all is None else of_all
         curvature = partial(self._precision_near, quadratic=total)
         self.sampler = self.sampler.beside(quadratic, curvature)
@@ -290,14 +292,14 @@ class Posteriors:
             held = self.hierarchy.rules_precision
         precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
         try:
-            factor = Factor(precision)
             found = beside_mode(
-                Held(sampler, center, held),
-                Normal(center, factor),
+                sampler,
+                Normal(center, Factor(precision)),
                 size,
                 key=key,
                 rng=self.rng.spawn(1)[0],
                 n_gradients=n_gradients,
+                held=held,
             )
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("Other modes were not looked for: %s", error)
@@ -340,14 +342,16 @@ class Posteriors:
             found = Normal(center, Factor(precision)).with_tails()
         except LinAlgError:
             return None
-        _, log_weights = self.sampler.weighed(
-            found, best.rows, best.weights, len(best.points), rng=self.rng
-        )
+        posterior = self.sampler.posterior(best.rows, best.weights)
+        _, log_weights = posterior.weighed(found, len(best.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None
         smoothed = pareto_smooth(log_weights[None])
-        density = self.sampler.log_density(best.rows, best.weights, best.points)
-        reached = density - found.log_density(best.points) - smoothed.log_mean_ratio
+        reached = (
+            posterior.log_density(best.points)
+            - found.log_density(best.points)
+            - smoothed.log_mean_ratio
+        )
         with np.errstate(over="ignore"):
             covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0
         return found if smoothed.sound and covers else None

@@ -351,8 +351,13 @@ class Normal:
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
-        shape = n_draws, len(self.location)
-        z = rng.standard_normal(shape) if self.tails is None else self.tails.draw(*shape, rng=rng)
+        n_dims = len(self.location)
+        if self.tails is not None:
+            return self.placed(self.tails.draw(n_draws, n_dims, rng=rng))
+        return self.placed(rng.standard_normal((n_dims, n_draws)).T)
+
+    def placed(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of coordinates (n_draws, n_dims), and the log-density there."""
         return self.at(z), self._log_density(z)
 
     def log_density(self, x: np.ndarray) -> np.ndarray:

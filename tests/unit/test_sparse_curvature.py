@@ -58,6 +58,18 @@ def sparsely(monkeypatch):
     monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_coordinates_in_which_a_normal_distribution_is_round(seed):
+    """Dense and sparse, and with the order of another factor."""
+    matrix, rng = definite(seed), np.random.default_rng(seed)
+    known = Factor(matrix)
+    for factor in (known, Factor(matrix.toarray()), Factor(matrix, known.order)):
+        z = rng.normal(size=(7, 60))
+        x = factor.offset(z.T).T
+        assert_allclose(factor.whiten(x), z, atol=1e-8)
+        assert_allclose(np.square(z).sum(axis=1), (x * (matrix @ x.T).T).sum(axis=1))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_factor_is_a_root(seed):
     matrix = definite(seed)

@@ -127,7 +127,8 @@ class NormalGivenScales:
         given = (normal for normal, _ in self._given(at))
         for which, scales, logs, normal in zip(parts, at, of_scales, given, strict=True):
             points[np.ix_(which, is_scale)] = scales
-            points[np.ix_(which, ~is_scale)], own = normal.draw(len(which), rng=rng)
+            z = rng.standard_normal((len(which), len(normal.location)))
+            points[np.ix_(which, ~is_scale)], own = normal.placed(z)
             logq[which] = logs + own
         return points, logq
 

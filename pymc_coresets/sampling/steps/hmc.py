@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class WarmNuts:
         SamplingError
             If NUTS fails.
         """
-        space, shared = self._space, self._shared
+        shared, known = self._shared, list(starts)
         values = row_values(self._loglik.observations, posterior.rows, posterior.weights)
         if posterior.quadratic is not None:
             values = values | posterior.quadratic.values
@@ -118,18 +119,13 @@ class WarmNuts:
             if name in shared:
                 shared[name].set_value(value)
         last = self.last if metric is None else None
-        # At one known mode after another.
-        known = list(starts) or [space.start]
-        fresh = np.stack([known[i % len(known)] for i in range(N_CHAINS)])
         try:
-            run = self._run(n_draws, last, fresh, metric, rng)
+            run = self._run(n_draws, last, known, metric, rng)
         except SamplingError as error:
             if last is None:
-                if not len(starts) and isinstance(error.__cause__, PyMCSamplingError):
-                    raise at_initial_point(space.model) from error.__cause__
                 raise
             _log.info("NUTS starts anew: %s", error)
-            run = self._run(n_draws, None, fresh, metric, rng)
+            run = self._run(n_draws, None, known, metric, rng)
         self.last = run
         self.counts["n_divergences"] += run.n_divergences
         return run.positions
@@ -138,25 +134,28 @@ class WarmNuts:
         self,
         n_draws: int,
         last: Run | None,
-        starts: np.ndarray,
+        known: list[np.ndarray],
         metric: Factor | None,
         rng: np.random.Generator,
     ) -> Run:
         tune = self.tune if last is None else self.tune // 2
         if metric is not None:
             tune = self.tune // 4
+        starts = known or [self._space.start]
         if last is not None:
-            starts = rng.choice(last.positions, N_CHAINS, replace=False)
+            starts = list(rng.choice(last.positions, N_CHAINS, replace=False))
         per_chain = -(-n_draws // N_CHAINS)
         try:
             # A trajectory that diverges may overflow, which is counted as a divergence.
             with np.errstate(over="ignore", invalid="ignore"):
                 chains = [
-                    self._chain(x, per_chain, tune, last, metric, stream)
-                    for x, stream in zip(starts, rng.spawn(N_CHAINS), strict=True)
+                    self._chain(x, per_chain, tune, last, metric, stream)  # mode after mode
+                    for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
                 ]
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.counts["n_failed_starts"] += 1
+            if last is None and not known and isinstance(error, PyMCSamplingError):
+                raise at_initial_point(self._space.model) from error
             raise SamplingError(f"{_FAILED}: {text_of(error)}.") from error
         return Run(
             positions=np.concatenate([own.positions for own in chains])[:n_draws],

@@ -25,8 +25,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 HEADER = (
@@ -54,10 +53,10 @@ def of_a_sample(
     model = coreset_model(loglik.observations, scan.rows, np.ones(len(scan.rows)), lean=True)
     space = Unconstrained(model)
     try:
-        around = LaplaceApproximation.of(space)
+        around = laplace(space)
     except SamplingError:
         return None
-    positions, logq = HeavyTailed(around.mode, around.factor).draw(n_draws, rng=rng)
+    positions, logq = around.with_tails().draw(n_draws, rng=rng)
     logp = np.array([space.logp_and_gradient(x)[0] for x in positions])
     draws = space.constrain(positions)
     prior = logp - loglik.matrix(draws, scan.rows).sum(axis=0)

@@ -15,7 +15,7 @@ from benchmarks.glm_data import DataSet, fair, flights, synthetic
 from benchmarks.glm_judge import Judge, judge_of, seconds_of
 from pymc_coresets import build_coreset, build_pass_glm
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.curvature import laplace
 
 N_REFERENCE, N_DRAWS, N_TEST = 8_000, 4_000, 10_000
 SAMPLING = {"draws": 1_000, "tune": 500, "chains": 2, "random_seed": 1, "progressbar": False}
@@ -83,8 +83,9 @@ def by_mode(model: pm.Model) -> Ask:
 
 
 def by_laplace(model: pm.Model) -> Ask:
-    approximation = LaplaceApproximation.of(Unconstrained(model))
-    draws = approximation.draw(N_DRAWS, rng=np.random.default_rng(1))
+    space = Unconstrained(model)
+    points, _ = laplace(space).draw(N_DRAWS, rng=np.random.default_rng(1))
+    draws = space.constrain(points)
     return lambda: Outcome(draws=draws.values["theta"])
 
 

@@ -24,7 +24,7 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.curvature import laplace
 
 __all__ = ["gpboost", "hmcecs", "inla"]
 
@@ -91,7 +91,7 @@ def hmcecs(task: Task) -> Answer:
     numpyro.enable_x64()
     task.clock.listen_to_jax()
     space = Unconstrained(task.weighted, mode=loop_mode())
-    mode = LaplaceApproximation.of(space).mode
+    mode = laplace(space).location
     infer, settings = import_module("numpyro.infer"), task.settings
     proxy = infer.HMCECS.taylor_proxy({"x": mode})
     kernel = infer.HMCECS(

@@ -27,8 +27,8 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.proposal import HeavyTailed, improve
+from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
@@ -112,12 +112,12 @@ def laplace_refits(task: Task) -> Answer:
     space = _OtherPrior(CoresetSampler(loglik).full_density, prior, own)
     answers: list[Answer] = []
     try:
-        near = LaplaceApproximation.of(_of_some_rows(loglik, task.settings.seed))
+        near = laplace(_of_some_rows(loglik, task.settings.seed))
         for power in powers(task.settings.refits):
             if time.perf_counter() > task.deadline:
                 break
             new[POWER].set_value(np.asarray(power))
-            around = HeavyTailed.around(improve(near, space), near, space, polish=True)
+            around = normal_near(improve(near, space), near, space, polish=True)
             positions, logq = around.draw(PROPOSED, rng=task.rng)
             logp = np.array([prior.logp_and_gradient(x)[0] for x in positions])
             proposal = Proposal(draws=own.constrain(positions), log_ratios=logp - logq)

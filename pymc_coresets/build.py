@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ from pymc_coresets.advice import (
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import (
     InvalidDataError,
-    InvalidOptionError,
     SamplingError,
     UnsupportedModelError,
 )
@@ -33,7 +31,7 @@ from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.plain import Exact, Uniform
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import flag, generator, one_of, whole_number
+from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.kept_rows import kept_dataset
@@ -53,13 +51,11 @@ from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.probing import probed
 from pymc_coresets.sampling.reuse import Samplers
-from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
-_NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
@@ -83,7 +79,6 @@ def build_coreset(  # noqa: PLR0913
     allow_local: bool = False,
     integrate: bool | str | Sequence[str] = "auto",
     time_budget: float | None = None,
-    nuts_sampler: InnerNuts = "pymc",
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> Coreset:
@@ -170,9 +165,6 @@ def build_coreset(  # noqa: PLR0913
     time_budget : float, optional
         Seconds after which ``"auto"`` and ``"control_variates"`` begin no further round; the others
         refuse it.
-    nuts_sampler : {"pymc", "nutpie"}, default "pymc"
-        Whose NUTS samples posteriors during the build, where Laplace approximations do not
-        serve, on the same compiled density: nutpie's loop does not run in Python.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True
@@ -221,7 +213,6 @@ def build_coreset(  # noqa: PLR0913
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
     asked = configured(asked_method(method), given)
     weights_from = weighting_of(weighting)
-    _check_nuts_sampler(nuts_sampler)
     rng, show = generator(random_seed), flag("progressbar", progressbar)
     wanted = RowsToRead(
         observed=observed,
@@ -240,7 +231,7 @@ def build_coreset(  # noqa: PLR0913
         loglik, wanted, sample_key = _read(full, wanted, rng.spawn(1)[0], aim, report)
         if method == "auto" and size is None:
             _refuse_few_rows(loglik)
-        samplers = Samplers(loglik, nuts_sampler)
+        samplers = Samplers(loglik)
         chosen, limit = _sized(asked, loglik, size)
         if isinstance(chosen, RiemannianPursuit):
             own = loglik.observations
@@ -428,11 +419,3 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
         return Exact(), loglik.n_rows
     return method, min(limit, most)
-
-
-def _check_nuts_sampler(nuts_sampler: str) -> None:
-    one_of("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
-    if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
-        raise InvalidOptionError(
-            "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
-        )

@@ -34,8 +34,8 @@ from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
+from pymc_coresets.sampling.steps.nuts import known_metric
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
     GROUP,

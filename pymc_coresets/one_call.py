@@ -26,6 +26,7 @@ from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress.reporter import Reporter, tell
 from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
     GROUP,
     NO_CORESET,
@@ -39,7 +40,6 @@ type OnFailure = Literal["warn", "raise", "nuts"]
 
 _PARTS = ("build", "sample", "check")
 _OF_WEIGHTS = ("pareto_khat", "psis_ess")  # attributes that `reweight` gives the posterior
-_OF_BUILD = ("nuts_sampler", "progressbar")  # options that PyMC's sampler takes, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,7 @@ def sample(
     random_seed: int | np.random.Generator | None = None,
     tolerance: float | None = None,
     on_failure: OnFailure = "warn",
+    nuts_sampler: NutsSampler | None = None,
     **build_options: Any,  # noqa: ANN401
 ) -> xr.DataTree:
     """Sample a model by a coreset: build it, sample it, check the draws, and correct them.
@@ -103,9 +104,11 @@ def sample(
         ``"warn"`` returns the draws that there are, with a warning; where there are none, it raises
         the error that says why.  ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all
         rows instead, and says so; it refuses ``rows=...``, of which the model holds a few.
+    nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
+        Whose NUTS samples all rows by ``on_failure="nuts"``; by default that which `pm.sample`
+        chooses.
     **build_options
-        Passed on to `build_coreset`.  ``progressbar`` holds for the draws as well, and
-        ``nuts_sampler`` for those of ``on_failure="nuts"``.
+        Passed on to `build_coreset`.  ``progressbar`` holds for the draws as well.
 
     Returns
     -------
@@ -160,6 +163,8 @@ def sample(
     ('Reliable', True)
     """
     one_of("on_failure", on_failure, get_args(OnFailure.__value__))
+    if nuts_sampler is not None:
+        one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
     sizes = {
         "draws": whole_number("draws", draws, least=MIN_DRAWS),
         "chains": whole_number("chains", chains, least=1),
@@ -186,9 +191,11 @@ def sample(
         if failure and on_failure == "raise":
             raise CoresetError(failure, topic="draws")
         if failure and on_failure == "nuts":
-            options = {name: build_options[name] for name in _OF_BUILD if name in build_options}
+            options = {"random_seed": rng, "progressbar": show} | sizes
+            if nuts_sampler is not None:
+                options["nuts_sampler"] = nuts_sampler
             with report.part("sample"):
-                drawn = _of_all_rows(full, failure, random_seed=rng, **sizes, **options)
+                drawn = _of_all_rows(full, failure, **options)
     if not drawn.serves:
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{drawn.verdict}{other}")

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from scipy import sparse
-from scipy.linalg import cholesky
 
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
@@ -17,10 +16,8 @@ from pymc_coresets.glm.control_variates.hierarchy import Hierarchy
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
-from pymc_coresets.sampling.steps.metric import Factor
 
 _VERSION = 1
 _KINDS: dict[str, type[Any]] = {
@@ -28,7 +25,6 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (
         AxisTables,
         Factor,
-        HeavyTailed,
         Hierarchy,
         Mixture,
         NormalGivenScales,
@@ -36,6 +32,7 @@ _KINDS: dict[str, type[Any]] = {
         Table,
     )
 }
+_NORMAL = "HeavyTailed"  # the name of `Normal` in files, where tails are among its fields
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
 _OF_SPARSE = ("data", "indices", "indptr")
 _FORM, _RATIOS = "form", "log_ratios"
@@ -112,6 +109,11 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
         return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
+    if isinstance(thing, Normal):
+        tails = Tails() if thing.tails is None else thing.tails
+        own = {"factor": thing.factor.root, "location": thing.location} | vars(tails)
+        parts = {n: _packed(own[n], f"{name}.{n}", arrays) for n in sorted(own)}
+        return {"kind": _NORMAL, "fields": parts}
     kept = ["matrix"] if isinstance(thing, Factor) else _kept_fields(type(thing))
     parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in kept}
     return {"kind": type(thing).__name__, "fields": parts}
@@ -129,8 +131,11 @@ def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN4
     if "sparse" in form:
         entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
-    kind = _KINDS[form["kind"]]
     parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    if form["kind"] == _NORMAL:
+        root = Factor.of_root(parts.pop("factor"))
+        return Normal(parts.pop("location"), root, Tails(**parts))
+    kind = _KINDS[form["kind"]]
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 
 
@@ -232,10 +237,8 @@ def _moved(around: Any, where: np.ndarray) -> Any:  # noqa: ANN401
     """Return a distribution, a precision or variances with the coordinates in another order."""
     if isinstance(around, Mixture):
         return replace(around, parts=[_moved(part, where) for part in around.parts])
-    if isinstance(around, HeavyTailed):  # `split` finds how far it extends along other axes
-        precision = around.factor @ around.factor.T
-        root = cholesky(precision[np.ix_(where, where)], lower=True)
-        return HeavyTailed(around.location[where], root)
+    if isinstance(around, Normal):  # `split` finds how far it extends along other axes
+        return Normal(around.location[where], _moved(around.factor, where)).with_tails()
     if isinstance(around, AxisTables):
         return replace(around, location=around.location[where], axes=around.axes[where])
     if isinstance(around, Factor):

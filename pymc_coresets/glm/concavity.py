@@ -7,7 +7,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.normal import Factor
 
 __all__ = ["concave", "is_concave", "is_definite", "largest_share", "precision_of"]
 

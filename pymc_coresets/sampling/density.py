@@ -14,6 +14,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.normal import KnownDensity
 
 _BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache
 _BESIDE_NODES = 3  # times that a unit's density is computed: for the place of its nodes
@@ -59,23 +60,20 @@ class PosteriorDensity:
         """Return both at a point (n_dims,): one reading, unless it was the last point too."""
         key = np.asarray(x).tobytes()
         if key not in self._known:
-            values, gradients = self._at(np.asarray(x)[None])
+            values, gradients = self.slopes(np.asarray(x)[None])
             self._known = {key: (float(values[0]), gradients[0])}
         return self._known[key]
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """Return the gradients at points (n_points, n_dims) in one reading."""
-        return self._at(points).gradients
+        return self.slopes(points).gradients
 
     def values(self, points: np.ndarray) -> np.ndarray:
         """Return the log-densities at points (n_points, n_dims) in one reading."""
-        return self._at(points).values
+        return self.slopes(points).values
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return both at points (n_points, n_dims) in one reading."""
-        return self._at(points)
-
-    def _at(self, points: np.ndarray) -> Slopes:
         self.n_gradients += len(points)
         return self._add_up(points)
 
@@ -192,3 +190,10 @@ class WeightedPosterior:
         Minus infinity where it is not finite.
         """
         return self.loglikelihood.remainder.with_rows(x, partial(self.loglik, finite=False))
+
+    def weighed(
+        self, near: KnownDensity, n_draws: int, *, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw from a distribution, (n_draws, n_dims), with log-weights for this posterior."""
+        x, logq = near.draw(n_draws, rng=rng)
+        return x, self.log_density(x) - logq

@@ -1,16 +1,21 @@
-"""Other modes of a posterior: looked for from many starts, on a sample of the rows."""
+"""Other modes of a posterior: where to look for them, and the climbs from there."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from itertools import combinations, islice
 
 import numpy as np
-from scipy.optimize import minimize
+import pymc as pm
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import WRITTEN_MODE
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.climbing import climb, negative_of
+from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.normal import SAME, Normal
 
-SAME = 2.0  #: Standard deviations between points of the same mode.
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 
 _STEPS = 100  # of a climb
@@ -26,46 +31,48 @@ _MOST = 8  # modes whose curvature is computed
 
 @dataclass(frozen=True, eq=False)
 class LocalMode:
-    """A mode of the posterior of a sample of rows, and how many starts ended there.
+    """A mode of a posterior, and how many starts ended there.
 
     Parameters
     ----------
-    around : LaplaceApproximation
-        Its mode and curvature.
+    around : Normal
+        Its place and curvature.
     height : float
         The log-density there, in nats.
-    n_ended : int
+    n_ended : int, default 0
     """
 
-    around: LaplaceApproximation
+    around: Normal
     height: float
-    n_ended: int
+    n_ended: int = 0
 
-    @classmethod
-    def of(cls, around: LaplaceApproximation, n_ended: int = 0) -> Self:
-        """Add the log-density to a mode."""
-        return cls(around, around.space.logp_and_gradient(around.mode)[0], n_ended)
+    @property
+    def x(self) -> np.ndarray:
+        """Where it is, (n_dims,)."""
+        return self.around.location
+
+    @property
+    def log_mass(self) -> float:
+        """By Laplace's approximation, up to a constant."""
+        return self.around.log_mass(self.height)
+
+    def is_near(self, other: "LocalMode") -> bool:
+        """Whether either is close to the other, by its own standard deviations."""
+        return _distance(self.around, other.around) < SAME
 
 
-def log_mass(height: float, factor: np.ndarray) -> float:
-    """Return the log of the mass of a mode by Laplace's approximation, up to a constant.
+def _distance(one: Normal, other: Normal) -> float:
+    ways = one.whiten(other.location), other.whiten(one.location)
+    return float(min(np.linalg.norm(way) for way in ways))
 
-    Parameters
-    ----------
-    height : float
-        The log-density at the mode.
-    factor : ndarray of shape (n_dims, n_dims)
-        Lower Cholesky factor of the negative Hessian there.
 
-    Examples
-    --------
-    >>> round(log_mass(0.0, np.diag([1.0, 2.0])), 3)
-    -0.693
-    """
-    return float(height - np.log(np.diag(factor)).sum())
+def mode_of(space: Unconstrained, around: Normal, n_ended: int = 0) -> LocalMode:
+    """Return a mode with the log-density of a space there."""
+    return LocalMode(around, space.logp_and_gradient(around.location)[0], n_ended)
 
 
 def find_modes(
+    space: Unconstrained,
     known: Sequence[LocalMode],
     starts: np.ndarray,
     *,
@@ -79,6 +86,7 @@ def find_modes(
 
     Parameters
     ----------
+    space : Unconstrained
     known : sequence of LocalMode
         Modes of the density of a sample, at least one.
     starts : ndarray of shape (n_starts, n_dims)
@@ -103,9 +111,10 @@ def find_modes(
     >>> with pm.Model() as model:
     ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
     >>> space = Unconstrained(model)
-    >>> first = LocalMode.of(LaplaceApproximation.of(space, np.array([3.0])))
-    >>> found, n_starts = find_modes([first], np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
-    >>> [mode.around.mode.round(3) for mode in found]
+    >>> first = mode_of(space, laplace(space, np.array([3.0])))
+    >>> starts = np.array([[-5.0], [2.0]])
+    >>> found, n_starts = find_modes(space, [first], starts, error=lambda x, y: 0.0)
+    >>> [mode.x.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
     known, first = list(known), known[0].around
@@ -115,7 +124,7 @@ def find_modes(
         if is_over():
             break
         n_starts += 1
-        end = _climbed(first, start, known)
+        end = _climbed(space, first, start, known)
         where = _arrived(known, *end)
         if where is None:
             ends.append(end)
@@ -123,11 +132,12 @@ def find_modes(
             known = _counted(known, where)
     lasting = [end for end in ends if np.isfinite(end[0])]
     for height, x in sorted(lasting, key=lambda end: -end[0]):
-        known = _with_end(known, x, height, error)
+        known = _with_end(space, known, x, height, error)
     return known, n_starts
 
 
 def _with_end(
+    space: Unconstrained,
     known: list[LocalMode],
     x: np.ndarray,
     height: float,
@@ -139,15 +149,15 @@ def _with_end(
         return _counted(known, where)
     highest = max(known, key=lambda mode: mode.height)
     behind = highest.height - height + np.log(NOTICEABLE) - _CURVATURES
-    if len(known) >= _MOST or (behind > 0 and behind > _ERRORS * error(highest.around.mode, x)):
+    if len(known) >= _MOST or (behind > 0 and behind > _ERRORS * error(highest.x, x)):
         return known
     try:
-        around = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
+        around = laplace(space, x, n_gradients=_ON_RIDGES)
     except SamplingError:  # a point where the climb stopped
         return known
-    found = LocalMode.of(around, 1)
+    found = mode_of(space, around, 1)
     for number, mode in enumerate(known):
-        if not apart(mode.around, around):
+        if not apart(space, mode.around, around):
             return _counted(known, number, found)
     return [*known, found]
 
@@ -165,84 +175,222 @@ def _counted(
 def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
     """Return the number of the mode that a point is close to, in distance and in height."""
     for number, mode in enumerate(known):
-        distance = np.linalg.norm(mode.around.factor.T @ (x - mode.around.mode))
+        distance = np.linalg.norm(mode.around.whiten(x))
         if distance < SAME and height > mode.height - _BELOW:
             return number
     return None
 
 
 def _climbed(
-    first: LaplaceApproximation, start: np.ndarray, known: Sequence[LocalMode]
+    space: Unconstrained, first: Normal, start: np.ndarray, known: Sequence[LocalMode]
 ) -> tuple[float, np.ndarray]:
     """Climb from a start until a known mode is near, or no step leads higher."""
-    density = first.whitened(first.space.logp_and_gradient)
+    negative = negative_of(space, first)
 
     def stop_near_known(z: np.ndarray) -> None:
-        value = density(z)[0]
-        if np.isfinite(value) and _arrived(known, -value, first.mode + first.offset(z)) is not None:
+        value = negative(z)[0]
+        if np.isfinite(value) and _arrived(known, -value, first.at(z)) is not None:
             raise StopIteration
 
-    begin = first.factor.T @ (start - first.mode)
-    z = _descended(density, begin, steps=_STEPS, callback=stop_near_known)
-    return -density(z)[0], first.mode + first.offset(z)
+    begin = first.whiten(start)
+    found = climb(negative, begin, most_steps=_STEPS, callback=stop_near_known).x
+    z = found if np.isfinite(found).all() else begin
+    return -negative(z)[0], first.at(z)
 
 
-def _descended(
-    negative: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    z: np.ndarray,
-    *,
-    steps: int,
-    callback: Callable[[np.ndarray], None] | None = None,
-) -> np.ndarray:
-    """Return where L-BFGS ends."""
-    options = {"maxiter": steps, "maxfun": 2 * steps}
-    found = minimize(negative, z, jac=True, method="L-BFGS-B", callback=callback, options=options)
-    return np.asarray(found.x) if np.isfinite(found.x).all() else z
-
-
-def apart(one: LaplaceApproximation, other: LaplaceApproximation) -> bool:
+def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
     """Whether the density dips between two modes, on a path that keeps as high as it can.
 
     Parameters
     ----------
-    one, other : LaplaceApproximation
-        Modes of the same density, and their curvatures.
+    space : Unconstrained
+    one, other : Normal
+        Around modes of its density.
     """
-    way = other.mode - one.mode
-    if min(np.linalg.norm(mode.factor.T @ way) for mode in (one, other)) < SAME:
+    if _distance(one, other) < SAME:
         return False
-    density = one.space.logp_and_gradient
-    least = min(density(one.mode)[0], density(other.mode)[0]) - _DIP
-    between = [one.mode + t * way for t in np.linspace(0, 1, _POINTS + 2)[1:-1]]
-    if all(density(x)[0] > least for x in between):
+
+    def height(x: np.ndarray) -> float:
+        return space.logp_and_gradient(x)[0]
+
+    way = other.location - one.location
+    least = min(height(one.location), height(other.location)) - _DIP
+    shares = np.linspace(0, 1, _POINTS + 2)[1:-1]
+    if all(height(one.location + share * way) > least for share in shares):
         return False
-    at = one.mode
-    for x in [*_relaxed(one, way), other.mode]:
-        if density(x)[0] <= least or density((at + x) / 2)[0] <= least:
+    at = one.location
+    for x in [*_relaxed(space, one, way, shares), other.location]:
+        if height(x) <= least or height((at + x) / 2) <= least:
             return True
         at = x
     return False
 
 
-def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]:
+def _relaxed(
+    space: Unconstrained, one: Normal, way: np.ndarray, shares: np.ndarray
+) -> list[np.ndarray]:
     """Return points of a path, each as high as it can be across the straight way."""
-    direction = one.factor.T @ way
-    length = np.linalg.norm(direction)
-    direction = direction / length
-    density, aside = one.whitened(one.space.logp_and_gradient), np.zeros_like(way)
+    whole = one.factor.whiten(way)
+    direction = whole / np.linalg.norm(whole)
+    density, aside, points = negative_of(space, one), np.zeros_like(way), []
 
     def across(z: np.ndarray) -> np.ndarray:
         straight: np.ndarray = z - direction * (direction @ z)
         return straight
 
-    points = []
-    for t in np.linspace(0, 1, _POINTS + 2)[1:-1]:
-        along = t * length * direction
+    for along in shares[:, None] * whole:
 
         def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
             value, slope = density(along + across(z))
             return value, across(slope)
 
-        aside = across(_descended(negative, aside, steps=_RELAXING))
-        points.append(one.mode + one.offset(along + aside))
+        found = climb(negative, aside, most_steps=_RELAXING).x
+        aside = across(found if np.isfinite(found).all() else aside)
+        points.append(one.at(along + aside))
     return points
+
+
+_DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
+_JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
+# What flat priors raise, and distributions at parameters out of range.
+_NO_DRAWS = (NotImplementedError, ValueError, ArithmeticError, RuntimeError)
+_MOST_IMAGES = 60  # that are evaluated
+
+
+_log = logging.getLogger(__name__)
+
+
+def starting_points(
+    space: Unconstrained, mode: np.ndarray, *, rng: np.random.Generator
+) -> np.ndarray:
+    """Return points from which to look for other modes, (n_starts, n_dims).
+
+    The highest images of a known mode under changes of sign and exchanges of entries; draws of the
+    prior, half of them those of highest density; and the initial point with jitter.
+
+    Parameters
+    ----------
+    space : Unconstrained
+        With the density of a sample of the rows.
+    mode : ndarray of shape (n_dims,)
+        The mode that is known.
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> rng = np.random.default_rng(1)
+    >>> starting_points(Unconstrained(model), np.array([2.0]), rng=rng).shape
+    (17, 1)
+    """
+    around = space.start + rng.uniform(-1.0, 1.0, (_JITTERED, space.n_dims))
+    return np.concatenate(
+        [
+            starts_at_images(space, mode),
+            _highest(space, prior_draws(space, _DRAWS_OF_PRIOR, rng=rng), _BEST, _ANY),
+            _highest(space, around, 0, _JITTERED),
+        ]
+    )
+
+
+def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
+    """Return the highest images of a mode, (n_starts, n_dims)."""
+    return _highest(space, image_points(space, mode)[1], _IMAGES, 0)
+
+
+def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
+    """Return the points of highest density, and the first of the others where it is finite."""
+    heights = np.array([space.logp_and_gradient(x)[0] for x in points])
+    points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
+    best = np.sort(np.argsort(-heights, kind="stable")[:n_best])
+    others = np.setdiff1d(np.arange(len(points)), best)[:n_any]
+    return points[np.concatenate([best, others]).astype(np.int64)]
+
+
+def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return the names of a mode's images, and where they are, (n_images, n_dims)."""
+    values = {name: value[0] for name, value in space.constrain(mode[None]).values.items()}
+    found = list(islice(images(values), _MOST_IMAGES))
+    with np.errstate(all="ignore"):  # some images are outside of the support
+        points = space.free(Draws({n: np.stack([image[n] for _, image in found]) for n in values}))
+    inside = np.isfinite(points).all(axis=1)
+    return [name for (name, _), keep in zip(found, inside, strict=True) if keep], points[inside]
+
+
+def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
+    """Return draws of the prior, (n_draws, n_dims), that are finite; none where it has none."""
+    names = [rv.name for rv in space.model.free_RVs]
+    with np.errstate(all="ignore"):
+        try:
+            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=WRITTEN_MODE)
+        except _NO_DRAWS as error:
+            _log.info("The prior cannot be drawn from: %s", error)
+            return np.empty((0, space.n_dims))
+        points = space.free(Draws(dict(zip(names, map(np.asarray, values), strict=True))))
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def images(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+    """Return images of a point under changes of sign and exchanges of entries, with their names.
+
+    Those of neural networks, factor models and mixtures are symmetries of their posteriors.
+
+    Parameters
+    ----------
+    values : mapping of str to ndarray
+        Of each variable, on its own scale.
+
+    Examples
+    --------
+    >>> for name, image in images({"a": np.array(2.0), "mu": np.array([1.0, 3.0])}):
+    ...     print(name, *image.values())
+    sign of a -2.0 [1. 3.]
+    sign of mu 2.0 [-1. -3.]
+    sign of a, mu -2.0 [-1. -3.]
+    sign of entry 0 of mu 2.0 [-1.  3.]
+    sign of entry 1 of mu 2.0 [ 1. -3.]
+    entries 0 and 1 of mu exchanged 2.0 [3. 1.]
+    """
+    yield from _signs(values)
+    for length, names in _axes(values).items():
+        yield from _of_entries(values, length, names)
+
+
+def _signs(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+    for name in values:
+        yield f"sign of {name}", {**values, name: -values[name]}
+    for one, other in combinations(values, 2):
+        yield f"sign of {one}, {other}", {**values, one: -values[one], other: -values[other]}
+
+
+def _axes(values: Mapping[str, np.ndarray]) -> dict[int, list[str]]:
+    """Return the variables that have an axis of each length."""
+    lengths = dict.fromkeys(n for value in values.values() for n in value.shape if n > 1)
+    return {n: [name for name, value in values.items() if n in value.shape] for n in lengths}
+
+
+def _of_entries(
+    values: Mapping[str, np.ndarray], length: int, names: list[str]
+) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+    axes = {name: values[name].shape.index(length) for name in names}
+    together = ", ".join(names)
+    for i in range(length):
+        signs = np.where(np.arange(length) == i, -1.0, 1.0)
+        flipped = {
+            name: np.moveaxis(np.moveaxis(values[name], axis, -1) * signs, -1, axis)
+            for name, axis in axes.items()
+        }
+        yield f"sign of entry {i} of {together}", {**values, **flipped}
+    for i, j in combinations(range(length), 2):
+        order = np.arange(length)
+        order[[i, j]] = j, i
+        exchanged = {name: values[name].take(order, axis) for name, axis in axes.items()}
+        yield f"entries {i} and {j} of {together} exchanged", {**values, **exchanged}
+        if len(names) > 1:
+            for name in names:
+                yield (
+                    f"entries {i} and {j} of {name} exchanged",
+                    {**values, name: exchanged[name]},
+                )

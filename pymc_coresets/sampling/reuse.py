@@ -16,7 +16,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 
 _RESERVE = round(1 / EFFECTIVE_SHARE)  # draws in hand for each that is asked for
 
@@ -102,8 +101,6 @@ class Samplers:
     ----------
     loglik : LogLikelihood
         The potentials of the model.
-    nuts_sampler : {"pymc", "nutpie"}
-        Whose NUTS they use.
 
     Examples
     --------
@@ -111,12 +108,12 @@ class Samplers:
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
-    >>> Samplers(LogLikelihood(find_observations(model)), "pymc").counts
+    >>> Samplers(LogLikelihood(find_observations(model))).counts
     {}
     """
 
-    def __init__(self, loglik: LogLikelihood, nuts_sampler: InnerNuts) -> None:
-        self.first = CoresetSampler(loglik, nuts_sampler=nuts_sampler)
+    def __init__(self, loglik: LogLikelihood) -> None:
+        self.first = CoresetSampler(loglik)
         self._others: list[CoresetSampler] = []
         self._reserve: Reserve | None = None
 

@@ -1,11 +1,12 @@
 """Draws from the posteriors of many coresets of one model, whose density is compiled once."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import (
     GradientPass,
     KernelSlopes,
@@ -29,25 +31,53 @@ from pymc_coresets.sampling.density import (
     Slopes,
     WeightedPosterior,
 )
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.mixtures import LaplaceMixture, resampled
-from pymc_coresets.sampling.modes_of_all_rows import around_modes
-from pymc_coresets.sampling.proposal import KnownDensity
+from pymc_coresets.sampling.modes import around_modes
+from pymc_coresets.sampling.normal import Factor, KnownDensity, Mixture, Normal, resampled
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.many_chains import SplitHmc
-from pymc_coresets.sampling.steps.metric import Factor
-from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
+from pymc_coresets.sampling.steps.hmc import SplitHmc, WarmNuts
 
+type OfPoint = Callable[[np.ndarray], Curvature]
 type Kind = Literal["auto", "nuts", "laplace"]
 
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
+
+_COUNTED = (
+    "n_sampler_runs",
+    "n_sampler_draws",
+    "n_corrected_laplace",
+    "n_gradients",
+    "n_not_finite",
+)
 
 _PROPOSALS, _MORE_PROPOSALS = 2, 4  # for each draw by importance sampling
 _CURVATURES = 4  # whose mean is the precision around draws
 _TABULATED = 2**32  # products, for a density that is tabulated: some seconds
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Drawn:
+    """Draws of a posterior.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_draws, n_dims)
+    along_axes : AxisTables, optional
+        From where they come, if Laplace's draws would not do.
+    """
+
+    points: np.ndarray
+    along_axes: AxisTables | None = None
+
+
+@dataclass(eq=False)
+class _Tally:
+    """What the samplers of a model have done so far, and whether Laplace's draws still do."""
+
+    corrects: bool
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
 
 class CoresetSampler:
@@ -64,29 +94,13 @@ class CoresetSampler:
         How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
         sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
         and goes over to NUTS for good where it is not.
-    tune, nuts_sampler
-        As `WarmNuts` has them.
+    tune : int
+        See `WarmNuts`.
     quadratic : Quadratic, optional
         What is added to the weighted rows.
-
-    Attributes
-    ----------
-    quadratic : Quadratic, or None
-        May be replaced by others of the same interface: nothing is compiled anew.
-    corrects : bool
-        Whether the posteriors so far were so close to normal that NUTS was not needed.
-    near : KnownDensity, or None
-        Close to the posterior: draws are taken from it, and corrected while that is sound; where it
-        is not, they are moved to the posterior, if `curvature` is known.
-    along_axes : AxisTables, or None
-        From where the last draws come, if Laplace's would not do.
-    curvature : callable, or None
-        Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
-        sparse, where it is known: that of Laplace's approximation, in place of differences of
-        gradients.
-    n_runs, n_draws, n_corrected, n_gradients, n_not_finite : int
-        Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
-        gradients of all rows, and draws at which the log-likelihood of all rows is not finite.
+    starts : sequence of ndarray of shape (n_dims,), optional
+        Where searches for modes and NUTS begin, by default at the initial point; `proposal` finds
+        others.
 
     Examples
     --------
@@ -108,49 +122,58 @@ class CoresetSampler:
         *,
         kind: Kind = "auto",
         tune: int = 300,
-        nuts_sampler: InnerNuts = "pymc",
         quadratic: Quadratic | None = None,
+        starts: Sequence[np.ndarray] = (),
     ) -> None:
         self.loglikelihood, self.quadratic = loglik, quadratic
-        self._kind = kind
-        self.corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
-        self._nuts = WarmNuts(loglik, quadratic, tune=tune, nuts_sampler=nuts_sampler)
-        self.near: KnownDensity | None = None
-        self.along_axes: AxisTables | None = None
-        self.curvature: Callable[[np.ndarray], Curvature] | None = None
-        self.n_runs = self.n_draws = self.n_corrected = self.n_gradients = self.n_not_finite = 0
+        self._kind, self._starts = kind, starts
+        self._curvature: OfPoint | None = None
+        self._tally = _Tally(kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE)
+        self._nuts = WarmNuts(loglik, quadratic, tune=tune)
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model that draws in another way."""
-        steps, nuts = self._nuts.tune if tune is None else tune, self._nuts.nuts_sampler
-        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
+        steps = self._nuts.tune if tune is None else tune
+        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps)
 
-    def with_quadratic(
-        self, quadratic: Quadratic, start: np.ndarray | None = None
-    ) -> "CoresetSampler":
-        """Return a sampler of the same rows and a quadratic; it may begin at a point (n_dims,)."""
-        nuts = self._nuts.nuts_sampler
-        other = CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
-        if start is not None:
-            other.begin_at(start[None])
+    def beside(self, quadratic: Quadratic, curvature: OfPoint) -> Self:
+        """Return a sampler of another quadratic of the same interface, with all that is compiled.
+
+        Parameters
+        ----------
+        quadratic : Quadratic
+        curvature : callable
+            Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
+            sparse: that of Laplace's approximation, in place of differences of gradients.
+        """
+        _ = self.remainder, self._slopes
+        other = copy(self)
+        other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
 
-    def begin_at(self, points: np.ndarray, metric: Factor | None = None) -> None:
-        """Begin at points (n_points, n_dims); NUTS with the precision there, if that is known."""
-        self._nuts.begin_at(points, metric)
+    @property
+    def corrects(self) -> bool:
+        """Whether the posteriors so far were so close to normal that NUTS was not needed."""
+        return self._tally.corrects
+
+    @property
+    def n_runs(self) -> int:
+        """How many posteriors were sampled."""
+        return self._tally.counts["n_sampler_runs"]
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has gone on so far, and what has gone wrong."""
-        return {
-            "n_sampler_runs": self.n_runs,
-            "n_sampler_draws": self.n_draws,
-            "n_corrected_laplace": self.n_corrected,
-            "n_divergences": self._nuts.n_divergences,
-            "n_failed_starts": self._nuts.n_failed_starts,
-            "n_gradients": self.n_gradients,
-            "n_not_finite": self.n_not_finite,
-        }
+        """What has gone on so far, and what has gone wrong.
+
+        Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
+        what NUTS counts, gradients of all rows, and draws at which the log-likelihood of all rows
+        is not finite.
+        """
+        return self._tally.counts | self._nuts.counts
+
+    def _count(self, **more: int) -> None:
+        for name, n in more.items():
+            self._tally.counts[name] += n
 
     @property
     def n_rows(self) -> int:
@@ -198,7 +221,7 @@ class CoresetSampler:
         """Evaluate all rows at the draws, see `Potentials.look`."""
         look = self.loglikelihood.look(draws, n_candidates=n_candidates, scale=scale, key=key)
         n_finite = int(np.count_nonzero(np.isfinite(look.total)))
-        self.n_not_finite += len(look.total) - n_finite
+        self._count(n_not_finite=len(look.total) - n_finite)
         if not n_finite:
             refuse_impossible_rows(self.loglikelihood, self.space)
         return look
@@ -219,33 +242,63 @@ class CoresetSampler:
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
     ) -> np.ndarray:
         """Draw on the unconstrained scale, (n_draws, n_dims), see `draw`."""
-        self.n_runs, self.n_draws = self.n_runs + 1, self.n_draws + n_draws
+        return self.drawn(rows, weights, n_draws, rng=rng).points
+
+    def drawn(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        n_draws: int,
+        *,
+        near: KnownDensity | None = None,
+        starts: np.ndarray | None = None,
+        metric: Factor | None = None,
+        rng: np.random.Generator,
+    ) -> Drawn:
+        """Draw on the unconstrained scale, by what is known of the posterior.
+
+        Parameters
+        ----------
+        rows, weights, n_draws
+            See `draw`.
+        near : KnownDensity, optional
+            Close to the posterior: draws are taken from it, and corrected while that is sound;
+            where it is not, they are moved to the posterior, if its curvature is known.
+        starts : ndarray of shape (n_starts, n_dims), optional
+            Where NUTS begins, in place of the sampler's own starts.
+        metric : Factor, optional
+            For NUTS, see `WarmNuts.draw`.
+        rng : numpy.random.Generator
+        """
+        self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
+        posterior = self.posterior(rows, weights)
         if self._kind == "laplace":
-            return self.laplace(rows, weights).draw(n_draws, rng=rng)
-        self.along_axes, starts, points = None, None, None
-        if self.near is not None:
-            starts, log_weights = self.weighed(
-                self.near, rows, weights, _PROPOSALS * n_draws, rng=rng
-            )
-            points = resampled(starts, log_weights, n_draws, rng=rng)
-        if points is None and self.corrects:
-            points = self._importance_sampled(rows, weights, n_draws, rng)
-        if points is not None:
-            self.n_corrected += 1
-            return points
+            around = self.laplace(rows, weights)
+            return Drawn(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
+        proposed, found = None, None
+        if near is not None:
+            proposed, log_weights = posterior.weighed(near, _PROPOSALS * n_draws, rng=rng)
+            points = resampled(proposed, log_weights, n_draws, rng=rng)
+            found = None if points is None else Drawn(points=points)
+        if found is None and self.corrects:
+            found = self._importance_sampled(posterior, n_draws, rng)
+        if found is not None:
+            self._count(n_corrected_laplace=1)
+            return found
         _log.info("The posterior is too far from what it should be near")
-        if starts is not None and self.curvature is not None:
-            points = self._moved(starts[:n_draws], self.curvature, rows, weights, rng)
-        if points is None:
-            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
-        return points
+        moved = None
+        if proposed is not None and self._curvature is not None:
+            moved = self._moved(posterior, proposed[:n_draws], self._curvature, rng)
+        if moved is None:
+            known = self._starts if starts is None else list(starts)
+            moved = self._nuts.draw(posterior, n_draws, starts=known, metric=metric, rng=rng)
+        return Drawn(points=moved)
 
     def _moved(
         self,
+        posterior: WeightedPosterior,
         starts: np.ndarray,
-        curvature: Callable[[np.ndarray], Curvature],
-        rows: Rows,
-        weights: np.ndarray,
+        curvature: OfPoint,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
         """Move draws from near the posterior (n_draws, n_dims) there; None where they do not mix.
@@ -257,11 +310,11 @@ class CoresetSampler:
         """
         some = starts[:_CURVATURES]
         factor = Factor.near(reduce(add, map(curvature, some)) / len(some))
-        density = self._density_of(rows, weights)
-        points = SplitHmc(density.slopes, starts.mean(axis=0), factor).moved(starts, rng=rng)
+        around = Normal(starts.mean(axis=0), factor)
+        points = SplitHmc(self._density_of(posterior).slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
-                f"The posterior of {len(rows):,} rows and a quadratic in {self.n_dims:,} "
+                f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
                 "dimensions is too far from that of the quadratic alone: draws from there do not "
                 "mix, and NUTS would take hours. Sample the model itself, or integrate out "
                 "variables that few rows see, such as those of each person."
@@ -269,60 +322,46 @@ class CoresetSampler:
         return points
 
     def _importance_sampled(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
-    ) -> np.ndarray | None:
-        """Draw by Laplace's approximation, (n_draws, n_dims); None where that is not near."""
+        self, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
+    ) -> Drawn | None:
+        """Draw by Laplace's approximation; None where that is not near."""
+        found = None
         try:
-            laplace = self.laplace(rows, weights)
-            points = self._corrected(laplace, rows, weights, n_draws, rng)
-            if points is None:
-                _log.info("The posterior is too far from normal to correct Laplace's draws")
-                points = self._drawn_along_axes(laplace, rows, weights, n_draws, rng)
+            around = self.laplace(posterior.rows, posterior.weights)
+            points = self._corrected(around, posterior, n_draws, rng)
+            if points is not None:
+                return Drawn(points=points)
+            _log.info("The posterior is too far from normal to correct Laplace's draws")
+            if len(around.parts) == 1:
+                found = self._drawn_along_axes(around.parts[0], posterior, n_draws, rng)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
-            points = None
-        self.corrects = points is not None
-        return points
+        self._tally.corrects = found is not None
+        return found
 
-    def _drawn_along_axes(
+    def _corrected(
         self,
-        laplace: LaplaceMixture,
-        rows: Rows,
-        weights: np.ndarray,
+        around: Mixture,
+        posterior: WeightedPosterior,
         n_draws: int,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
+        n_products = self._n_products(posterior.rows)
+        return around.corrected(n_draws, posterior.log_density, n_products=n_products, rng=rng)
+
+    def _drawn_along_axes(
+        self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
+    ) -> Drawn | None:
         """Draw where the posterior is normal but for some directions; None where it is not."""
-        [part, *others] = laplace.parts
-        if others:
-            return None
-        if self.curvature is not None:  # which is a mean over the posterior, not that at the mode
-            space = self.space.with_density(self._density_of(rows, weights))
-            part = LaplaceApproximation.of(space, part.mode)
-        density, most = (
-            partial(self.log_density, rows, weights),
-            _TABULATED / self._n_products(rows),
-        )
-        found = AxisTables.around(part.mode, part.factor, density, most=most)
+        if self._curvature is not None:  # which is a mean over the posterior, not that at the mode
+            near = laplace(self.space.with_density(self._density_of(posterior)), near.location)
+        most = _TABULATED / self._n_products(posterior.rows)
+        found = AxisTables.around(near, posterior.log_density, most=most)
         if found is None:
             return None
-        x, log_weights = self.weighed(found, rows, weights, _MORE_PROPOSALS * n_draws, rng=rng)
+        x, log_weights = posterior.weighed(found, _MORE_PROPOSALS * n_draws, rng=rng)
         points = resampled(x, log_weights, n_draws, rng=rng)
-        self.along_axes = None if points is None else found
-        return points
-
-    def weighed(
-        self,
-        near: KnownDensity,
-        rows: Rows,
-        weights: np.ndarray,
-        n_draws: int,
-        *,
-        rng: np.random.Generator,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw from a distribution, (n_draws, n_dims), with log-weights for the rows' posterior."""
-        x, logq = near.draw(n_draws, rng=rng)
-        return x, self.log_density(rows, weights, x) - logq
+        return None if points is None else Drawn(points=points, along_axes=found)
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -337,22 +376,22 @@ class CoresetSampler:
         SamplingError
             If NUTS fails.
         """
-        self.n_runs, self.n_draws = self.n_runs + 1, self.n_draws + n_draws
+        self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
+        posterior, points, kept = self.posterior(rows, weights), None, None
         try:
-            approximation = self.laplace(rows, weights)
+            around = self.laplace(rows, weights)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
-            self.corrects = False
-            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
-            return self.space.constrain(points)
-        corrected = None
-        if self.corrects:
-            corrected = self._corrected(approximation, rows, weights, n_draws, rng)
-        self.n_corrected += corrected is not None
-        points = approximation.draw(n_draws, rng=rng) if corrected is None else corrected
-        kept = possible(self.log_density(rows, weights, points))
-        if kept is None:
-            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
+            self._tally.corrects = False
+        else:
+            if self.corrects:
+                points = self._corrected(around, posterior, n_draws, rng)
+            self._count(n_corrected_laplace=points is not None)
+            if points is None:
+                points, _ = around.draw(n_draws, rng=rng, equally=0.0)
+            kept = possible(posterior.log_density(points))
+        if points is None or kept is None:
+            points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
         elif len(kept) < n_draws:
             points = points[kept]
         return self.space.constrain(points)
@@ -388,8 +427,8 @@ class CoresetSampler:
             _log.info("No proposal for the full posterior: %s", error)
             refuse_impossible_rows(self.loglikelihood, self.space)
             return None
-        self.n_gradients += found.n_gradients
-        self._nuts.starts = [part.location for part in found.mixture.parts]
+        self._count(n_gradients=found.n_gradients)
+        self._starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
         with np.errstate(all="ignore"):  # some draws are far out
             draws, of_prior = self.space.constrain(positions), self._unweighted(positions).values
@@ -400,7 +439,7 @@ class CoresetSampler:
             modes=found.table(self.space, self.space.model.named_vars_to_dims),
         )
 
-    def laplace(self, rows: Rows, weights: np.ndarray) -> LaplaceMixture:
+    def laplace(self, rows: Rows, weights: np.ndarray) -> Mixture:
         """Return the Laplace approximation of the posterior of weighted rows.
 
         Raises
@@ -408,7 +447,7 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        return LaplaceMixture.of(self.posterior_of(rows, weights), self._nuts.starts)
+        return laplace_mixture(self.posterior_of(rows, weights), self._starts)
 
     @property
     def full_density(self) -> PosteriorDensity:
@@ -416,17 +455,22 @@ class CoresetSampler:
         source = self.loglikelihood.source
         return PosteriorDensity(partial(self._added_up, source, self._slopes_of_source))
 
+    def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
+        """Return the posterior of weighted rows, and of the quadratic if there is one."""
+        return WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
+
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        density, curvature = self._density_of(rows, weights), self.curvature
+        density, curvature = self._density_of(self.posterior(rows, weights)), self._curvature
         if curvature is None:
             return self.space.with_density(density)
         return self.space.with_density(density, lambda x: as_dense(curvature(x)))
 
-    def _density_of(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
-        if not weights.any():
+    def _density_of(self, posterior: WeightedPosterior) -> PosteriorDensity:
+        if not posterior.weights.any():
             return PosteriorDensity(self._unweighted)
-        return self._posterior_density(replace(rows, base_weights=weights))
+        rows = replace(posterior.rows, base_weights=posterior.weights)
+        return self._posterior_density(rows)
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model with the density of a sample of the rows."""
@@ -464,23 +508,7 @@ class CoresetSampler:
         values, gradients = self.remainder.slopes(points, pull)
         return Slopes(values + self.quadratic.at(coefficients), gradients)
 
-    def _corrected(
-        self,
-        approximation: LaplaceMixture,
-        rows: Rows,
-        weights: np.ndarray,
-        n_draws: int,
-        rng: np.random.Generator,
-    ) -> np.ndarray | None:
-        density, n_products = partial(self.log_density, rows, weights), self._n_products(rows)
-        return approximation.corrected(n_draws, density, n_products=n_products, rng=rng)
-
     def _n_products(self, rows: Rows) -> int:
         """About how many numbers are multiplied for the density at a point."""
         of_quadratic = 0 if self.quadratic is None else self.n_dims
         return self.n_dims * (len(rows) + of_quadratic)
-
-    def log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return the log-density of weighted rows at points (n_points, n_dims)."""
-        posterior = WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
-        return posterior.log_density(x)

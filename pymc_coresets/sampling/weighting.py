@@ -18,7 +18,7 @@ from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 _MOST_USER_DRAWS = 4_000
@@ -94,7 +94,7 @@ class Laplace:
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
         space = sampler.space.with_density(sampler.full_density)
-        return LaplaceApproximation.of(space).draw(n_draws, rng=rng)
+        return space.constrain(laplace(space).draw(n_draws, rng=rng)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,8 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.normal import Factor
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 

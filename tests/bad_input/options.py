@@ -163,7 +163,6 @@ _BUILD = _COMMON | {
     "size": whole(1, stage.N_OBS, optional=True),
     "collapse": flag(),
     "allow_local": flag(),
-    "nuts_sampler": one_of("pymc", "nutpie"),
     "backend": _BACKEND,
 }
 _BUILD_BY: Mapping[str, Mapping[str, Argument]] = {
@@ -276,6 +275,7 @@ _ONE_CALL: Mapping[str, Argument] = {
     "random_seed": seed(),
     "tolerance": positive(optional=True),
     "on_failure": one_of("warn", "raise", "nuts"),
+    "nuts_sampler": one_of(None, "pymc", "nutpie", "numpyro", "blackjax"),
 }
 
 

@@ -55,9 +55,9 @@ PLANTED = [
         ("gradient @ step / 2", "gradient @ step"),
     ),
     *plant(
-        "sampling/steps/many_chains.py",
+        "sampling/steps/hmc.py",
         ("cos * velocity - sin * away", "cos * velocity + sin * away"),
-        (".T + points - self.location", ".T - points + self.location"),
+        (".T + points - self.around.location", ".T - points + self.around.location"),
         ("< gained", "< -gained"),
     ),
     *plant(
@@ -379,14 +379,14 @@ PLANTED = [
         (".total + loglik.remainder.values(points)", ".total"),
     ),
     *plant(
-        "sampling/proposal.py",
+        "sampling/normal.py",
         ("squares / _DEGREES)", "squares)"),
         ("(_DEGREES + n_dims) / 2 * np.log1p", "(_DEGREES + 1) / 2 * np.log1p"),
         ("np.log(left_over) + normal", "normal"),
         ("1 - _SHARE * (2 if groups else 1)", "1 - _SHARE"),
         ("np.log(_SHARE / len(groups))", "np.log(_SHARE)"),
         (
-            "np.where(z[at] > 0, sizes, -sizes) * self._scales(z)[at]",
+            "np.where(z[at] > 0, sizes, -sizes) * self.scales(z)[at]",
             "np.where(z[at] > 0, sizes, -sizes)",
         ),
         ("if len(groups) > 1:", "if False:"),
@@ -394,20 +394,31 @@ PLANTED = [
         ("heavy = np.sort(heaviest", "heavy = np.flip(heaviest"),
         ("order[n_wide : 2 * n_wide]", "order[:n_wide]"),
         ("np.argsort(-excess", "np.argsort(excess"),
+        ("height - self.factor.log_determinant / 2", "height + self.factor.log_determinant / 2"),
+        ("round_ + self.factor.log_determinant / 2", "round_"),
+        ("x[..., self.order] @ self.root", "x @ self.root"),
+    ),
+    *plant(
+        "sampling/curvature.py",
         ("(below - above)", "(above - below)"),
-        ("= factor, factor @ root", "= factor, root"),
-        ("mode = mode + _offset", "mode = mode - _offset"),
-        ("start.mode + start.offset(found.x)", "start.mode"),
+        ("= factor, Factor.of_root(factor.root @ root)", "= factor, Factor.of_root(root)"),
+        ("mode = mode + like_factor", "mode = mode - like_factor"),
+    ),
+    *plant(
+        "sampling/climbing.py",
+        ("return start.at(found.x)", "return start.location"),
     ),
     *plant(
         "sampling/mode_search.py",
-        ("height - np.log(np.diag(factor)).sum()", "height + np.log(np.diag(factor)).sum()"),
         ("found.height <= mode.height else found", "found.height > mode.height else found"),
-        ("_ERRORS * error(highest.around.mode, x)", "0.0"),
+        ("_ERRORS * error(highest.x, x)", "0.0"),
     ),
     *plant(
-        "sampling/mixtures.py",
-        ("shares = (self.masses + 1 / len(self.masses)) / 2", "shares = self.masses"),
+        "sampling/normal.py",
+        (
+            "shares = (1 - equally) * self.masses + equally / len(self.masses)",
+            "shares = self.masses",
+        ),
         ("axis=0, b=counts[used, None]", "axis=0"),
     ),
     *plant(
@@ -593,11 +604,7 @@ PLANTED = [
         ("len(kept) < _POSSIBLE * len(log_ratios)", "False"),
     ),
     *plant(
-        "sampling/steps/metric.py",
-        (
-            "(self.factor.log_determinant - self.factor.squares(away)) / 2",
-            "-self.factor.squares(away) / 2",
-        ),
+        "sampling/steps/nuts.py",
         ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),

@@ -397,7 +397,6 @@ def test_there_are_no_more_weights_than_distinct_rows():
         ({"method": "uniform", "weighting": "prior"}, InvalidOptionError, "compares no rows"),
         ({"method": "uniform", "tolerance": 0.1}, InvalidOptionError, "tolerance=0.1"),
         ({"method": SparseVI(), "weighting": "prior"}, InvalidOptionError, "weighting=prior"),
-        ({"nuts_sampler": "stan"}, InvalidOptionError, "nuts_sampler='stan'"),
         ({"weighting": "magic"}, InvalidOptionError, "'laplace'"),
         ({"weighting": {"beta": np.zeros((100, D))}}, InvalidDataError, "does not vary"),
         ({"weighting": {"beta": np.zeros((5, D))}}, InvalidDataError, "too few"),

@@ -15,10 +15,8 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.proposals import _moved, restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
-from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.storage import write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
@@ -69,7 +67,7 @@ def hierarchy(names=("base", "scale", "effects", "slopes"), sd=1.0):
 
 KINDS = {
     Mixture: (scaled, ("slopes", "scale", "base"), "auto"),
-    HeavyTailed: (regression, ("many", "base"), "control_variates"),
+    Normal: (regression, ("many", "base"), "control_variates"),
     NormalGivenScales: (hierarchy, ("effects", "slopes", "scale", "base"), "control_variates"),
 }
 
@@ -149,9 +147,9 @@ def known(around):
         None,
         Factor(np.array([[2.0, 1.0], [1.0, 2.0]])),
         Factor(sparse.csr_array(np.diag([2.0, 3.0]))),
-        HeavyTailed(np.zeros(2), np.eye(2), np.ones((2, 2))),
+        Normal(np.zeros(2), Factor(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
         TABLES,
-        Mixture([HeavyTailed(np.full(1, centre), np.eye(1)) for centre in (-1, 1)], np.ones(2) / 2),
+        Mixture([heavy_tailed(np.full(1, c), np.eye(1)) for c in (-1, 1)], np.ones(2) / 2),
     ],
     ids=lambda around: type(around).__name__,
 )
@@ -176,11 +174,11 @@ def test_tables_along_axes_follow_their_coordinates():
 
 
 def test_fields_that_a_file_lacks_have_their_defaults():
-    stored = stored_proposal(known(HeavyTailed(np.zeros(2), np.eye(2))), None)
+    stored = stored_proposal(known(heavy_tailed(np.zeros(2), np.eye(2))), None)
     form = json.loads(stored["form"].item())
     del form["around"]["fields"]["stretch"]
     again = restored_proposal(stored.assign(form=json.dumps(form)), None)
-    assert again.around.stretch is None
+    assert again.around.tails.stretch is None
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-import xarray as xr
 from pytensor.graph import Apply, Constant, vectorize_graph
 from scipy.special import logsumexp
 from scipy.stats import genpareto
 
 import pymc_coresets.compat
-from pymc_coresets.compat import arviz_api, nutpie_api, pymc_api, pytensor_api
+from pymc_coresets.compat import arviz_api, pymc_api, pytensor_api
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
 IMPORTS = [
@@ -158,58 +157,6 @@ def test_effective_sizes_and_errors_of_means_on_arrays():
     assert 1_000 < arviz_api.array_stats.ess(draws, method="mean") < 4_000
     error = arviz_api.array_stats.mcse(draws, method="mean")
     assert error == pytest.approx(2_000**-0.5, rel=0.3)
-
-
-# -- nutpie ----------------------------------------------------------------------------------------
-
-
-def test_nutpie_samples_a_density_from_a_start():
-    pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    begun = []
-
-    def density(x):
-        begun.append(x.copy())
-        return -float((x - 5.0) @ (x - 5.0)) / 2e-4, -(x - 5.0) / 1e-4
-
-    found = nutpie_api.sample_density(density, np.full(1, 5.005), draws=50, tune=50, seed=1)
-    # Fifty draws of N(5, 0.01): ten standard errors.
-    assert float(found["unconstrained_draw"].mean()) == pytest.approx(5.0, abs=0.1 * 50**-0.5)
-    assert begun[0] == 5.005
-    assert {"step_size_bar", "diverging"} <= set(found.data_vars)
-
-
-class Recorded:
-    """Stands for nutpie's sampling in the background."""
-
-    def __init__(self, error=None):
-        self.error, self.cancelled, self.options = error, False, {}
-
-    def __call__(self, compiled, **options):
-        self.options = options
-        return self
-
-    def wait(self):
-        if self.error is not None:
-            raise self.error
-        return {"sample_stats": xr.DataTree(xr.Dataset({"draw": ("chain", [1.0])}))}
-
-    def cancel(self):
-        self.cancelled = True
-
-
-def test_ctrl_c_ends_nutpie_s_threads(monkeypatch):
-    nutpie = pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    interrupted, undisturbed = Recorded(KeyboardInterrupt()), Recorded()
-    monkeypatch.setattr(nutpie, "sample", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        nutpie_api.sample_density(abs, np.zeros(1), draws=1)
-    assert interrupted.cancelled
-    monkeypatch.setattr(nutpie, "sample", undisturbed)
-    assert nutpie_api.sample_density(abs, np.zeros(1), draws=1)["draw"] == 1.0
-    assert not undisturbed.cancelled
-    assert not undisturbed.options["progress_bar"]
-    assert not undisturbed.options["save_warmup"]
-    assert undisturbed.options["draws"] == 1
 
 
 def test_numbers_of_numpy_do_not_load_jax():

@@ -45,8 +45,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.many_chains import SplitHmc
-from pymc_coresets.sampling.steps.warm_nuts import WarmNuts
+from pymc_coresets.sampling.steps.hmc import SplitHmc, WarmNuts
 from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -688,7 +687,7 @@ def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_
     """Half of them would leave 0.4 nats: more than four times what weights correct here."""
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
     monkeypatch.setattr(build, "_CORRECTABLE", 0.05)
-    monkeypatch.setattr(CoresetSampler, "points", None)
+    monkeypatch.setattr(CoresetSampler, "drawn", None)
     with pytest.raises(UnsupportedModelError, match="4,000 rows are few for 240 free dimensions"):
         build_coreset(answers(200, 20), **QUIET)
 
@@ -745,7 +744,7 @@ def test_draws_that_do_not_mix_in_thousands_of_dimensions_are_refused(thousands,
 
 def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_drawn(monkeypatch):
     """With 20 rows for each dimension, which the method might keep all."""
-    monkeypatch.setattr(CoresetSampler, "points", None)
+    monkeypatch.setattr(CoresetSampler, "drawn", None)
     with (
         pytest.warns(CoresetWarning, match="itself is probably faster .* 4,000 rows are few"),
         pytest.raises(TypeError),

@@ -12,13 +12,11 @@ from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import (
     IndependenceMetropolis,
     IndependentProposals,
-    OfDensity,
     around_draws,
     without_nuts,
 )
@@ -31,7 +29,7 @@ def proposals_of(model, around):
     """Those of a model's own density, without any rows."""
     space, x = Unconstrained(model), pt.vector("x")
     density = of_points([x], space.at(x, [model.logp()]))
-    return IndependentProposals(space, OfDensity(around, lambda points: density(points)[0]))
+    return IndependentProposals(space, around, lambda points: density(points)[0])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def gammas():
     """Two gamma variables, whose logarithms are skewed, and a normal distribution near these."""
     with pm.Model() as model:
         pm.Gamma("x", SHAPE, 1.0, shape=2)
-    return proposals_of(model, HeavyTailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2)))
+    return proposals_of(model, heavy_tailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2)))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +45,7 @@ def funnel():
     with pm.Model() as model:
         log_sd = pm.Normal("log_sd", 0, 3)
         pm.Normal("x", 0, pm.math.exp(log_sd), shape=9)
-    return proposals_of(model, HeavyTailed(np.zeros(10), np.eye(10)))
+    return proposals_of(model, heavy_tailed(np.zeros(10), np.eye(10)))
 
 
 def test_chains_are_draws_of_the_posterior(gammas):
@@ -119,7 +117,7 @@ def test_weights_in_groups_are_bounded(seed):
     shares = np.array([0.999, 0.001])
     with pm.Model() as model:
         pm.Mixture("x", shares, pm.Normal.dist([-5.0, 5.0], 1.0))
-    parts = [HeavyTailed(np.array([c]), np.eye(1)) for c in (-5.0, 5.0)]
+    parts = [heavy_tailed(np.array([c]), np.eye(1)) for c in (-5.0, 5.0)]
     proposals = proposals_of(model, Mixture(parts, np.array([0.2, 0.8])))
     found = proposals.tried(4_000, 1_000, np.random.default_rng(seed), n_chains=4)
     assert found is not None
@@ -131,12 +129,12 @@ def test_a_chain_that_would_stay_for_long_is_left_to_nuts(gammas):
     calls = iter((1_000, 10**9))
 
     def log_density(x):
-        logs = gammas.draws.around.log_density(x)
+        logs = gammas.around.log_density(x)
         if next(calls) > 1_000:
             logs[17] += np.log(len(x) / 20)
         return logs
 
-    few = IndependentProposals(gammas.space, OfDensity(gammas.draws.around, log_density))
+    few = IndependentProposals(gammas.space, gammas.around, log_density)
     assert few.tried(4_000, 10**6, np.random.default_rng(1), n_chains=4) is None
 
 
@@ -168,8 +166,7 @@ def test_chains_begin_where_proposals_are_and_not_where_weights_are_large(gammas
 
 
 def test_a_density_that_is_hardly_ever_finite_is_left_to_nuts(gammas):
-    nowhere = OfDensity(gammas.draws.around, lambda x: np.full(len(x), -np.inf))
-    impossible = IndependentProposals(gammas.space, nowhere)
+    impossible = replace(gammas, log_density=lambda x: np.full(len(x), -np.inf), drawn=None)
     assert impossible.tried(1_000, 1_000, np.random.default_rng(1)) is None
 
 

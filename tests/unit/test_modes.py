@@ -16,14 +16,18 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling import modes_of_all_rows
+from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.mixtures import LaplaceMixture, Mixture
-from pymc_coresets.sampling.mode_search import LocalMode, apart, find_modes, log_mass
-from pymc_coresets.sampling.mode_starts import images, prior_draws, starting_points
-from pymc_coresets.sampling.modes_of_all_rows import FoundModes, Held, beside_mode
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.mode_search import (
+    apart,
+    find_modes,
+    images,
+    mode_of,
+    prior_draws,
+    starting_points,
+)
+from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
+from pymc_coresets.sampling.normal import Factor, Mixture, Normal, heavy_tailed
 
 
 def space_of(logp_and_gradient, n_dims):
@@ -54,9 +58,9 @@ def normals(weights, centres, sds):
 
 
 def looked_for(space, begin, starts, error=0.0):
-    first = LocalMode.of(LaplaceApproximation.of(space, np.atleast_1d(begin)))
+    first = mode_of(space, laplace(space, np.atleast_1d(begin)))
     starts = np.array(starts, dtype=float)
-    found, n_starts = find_modes([first], starts, error=lambda one, other: error)
+    found, n_starts = find_modes(space, [first], starts, error=lambda one, other: error)
     assert n_starts == len(starts)
     return found
 
@@ -66,9 +70,9 @@ TWO = normals(np.array([0.8, 0.2]), np.array([-5.0, 6.0]), np.array([1.0, 0.3]))
 
 def test_both_modes_are_found_with_their_masses_and_the_starts_that_ended_there():
     found = looked_for(TWO, -4.0, [[-7.0], [-3.0], [5.0], [7.5], [-30.0], [6.2]])
-    np.testing.assert_allclose([m.around.mode[0] for m in found], [-5.0, 6.0], atol=1e-3)
+    np.testing.assert_allclose([m.x[0] for m in found], [-5.0, 6.0], atol=1e-3)
     assert [m.n_ended for m in found] == [3, 3]
-    masses = softmax([log_mass(m.height, m.around.factor) for m in found])
+    masses = softmax([m.log_mass for m in found])
     np.testing.assert_allclose(masses, [0.8, 0.2], atol=1e-3)
 
 
@@ -86,7 +90,7 @@ def test_a_higher_mode_than_the_first_is_found():
 def test_of_two_modes_that_are_one_the_higher_is_kept():
     shoulder = normals(np.array([np.exp(-40.0), 1.0]), np.array([-5.0, 6.0]), np.ones(2))
     [found] = looked_for(shoulder, -5.0, [[6.1]])
-    assert found.around.mode.round(3) == 6.0
+    assert found.x.round(3) == 6.0
 
 
 def ridge(x):
@@ -101,11 +105,11 @@ def ridge(x):
 def test_points_along_a_curved_ridge_are_one_mode():
     """The straight way between them dips by some ninety nats."""
     space = space_of(ridge, 2)
-    stopped = [LaplaceApproximation(space, np.array(x), 10 * np.eye(2)) for x in
+    stopped = [Normal(np.array(x), Factor(100 * np.eye(2))) for x in
                ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
-    middle = (stopped[0].mode + stopped[1].mode) / 2
+    middle = (stopped[0].location + stopped[1].location) / 2
     assert space.logp_and_gradient(middle)[0] < -90
-    assert not apart(*stopped)
+    assert not apart(space, *stopped)
     assert len(looked_for(space, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
 
 
@@ -115,7 +119,7 @@ def test_the_two_branches_of_a_hyperbola_are_two_modes():
         return -(off**2) / 200 - x @ x / 2, -off * x[::-1] - x
 
     found = looked_for(space_of(both, 2), [1.0, 1.3], [[-1.0, -1.0], [2.0, 1.0], [-3.0, 0.5]])
-    np.testing.assert_allclose(found[0].around.mode, -found[1].around.mode, atol=1e-3)
+    np.testing.assert_allclose(found[0].x, -found[1].x, atol=1e-3)
     assert len(found) == 2
 
 
@@ -132,16 +136,16 @@ def test_climbs_survive_steps_along_enormous_gradients():
 
     with np.errstate(over="ignore"):
         [found] = looked_for(space_of(count, 1), 1.0, [[300.0], [600.0], [-600.0]])
-    assert found.around.mode == pytest.approx(np.log(3))
+    assert found.x == pytest.approx(np.log(3))
 
 
 def test_a_flat_prior_has_no_draws():
     with pm.Model() as model:
         pm.Normal("y", pm.Flat("a"), 1.0, observed=[0.5, 1.5])
-    first = LaplaceApproximation.of(Unconstrained(model))
-    rng = np.random.default_rng(1)
-    assert prior_draws(first.space, 10, rng=rng).shape == (0, 1)
-    assert starting_points(first, rng=rng).shape == (5, 1)  # with jitter, and one of other sign
+    space, rng = Unconstrained(model), np.random.default_rng(1)
+    assert prior_draws(space, 10, rng=rng).shape == (0, 1)
+    starts = starting_points(space, laplace(space).location, rng=rng)
+    assert starts.shape == (5, 1)  # with jitter, and one of other sign
 
 
 def test_the_search_for_a_mode_goes_on_from_a_saddle():
@@ -149,9 +153,9 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
     with pm.Model() as model:
         a, b = pm.Normal("a"), pm.Normal("b")
         pm.Potential("product", -50 * (a * b - 1.5) ** 2)
-    found = LaplaceApproximation.of(Unconstrained(model))
+    found = laplace(Unconstrained(model))
     # The gradient vanishes at a = b = sqrt(1.5 - 1 / 100), or both negative.
-    np.testing.assert_allclose(found.mode**2, 1.49, rtol=1e-4)
+    np.testing.assert_allclose(found.location**2, 1.49, rtol=1e-4)
 
 
 def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():
@@ -165,10 +169,10 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
     def refused(*_):
         raise SamplingError("No mode nearby.")
 
-    monkeypatch.setattr(modes_of_all_rows, "_on_all_rows", refused)
+    monkeypatch.setattr(_Search, "around_all", refused)
     two = [SimpleNamespace(around=None, n_ended=1)] * 2
     with pytest.raises(SamplingError, match="nearby"):
-        list(modes_of_all_rows._polished(None, two, 100, 1, None))
+        list(_Search(None, 100, 1).polished(two, None))
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():
@@ -187,7 +191,7 @@ CENTRES, FACTORS = np.array([[-3.0, 0.0], [4.0, 1.0]]), np.array([np.eye(2), [[2
 
 
 def test_density_of_a_mixture_around_several_modes():
-    parts = [HeavyTailed(c, f) for c, f in zip(CENTRES, FACTORS, strict=True)]
+    parts = [heavy_tailed(c, f) for c, f in zip(CENTRES, FACTORS, strict=True)]
     draws, logq = Mixture(parts, np.array([0.8, 0.2])).draw(1_000, rng=np.random.default_rng(1))
     shares = [0.65, 0.35]  # half of it equally
     exact = np.log(sum(
@@ -202,9 +206,9 @@ def test_density_of_a_mixture_around_several_modes():
 
 
 def test_a_mixture_of_laplace_approximations_is_that_of_the_density():
-    mixture = LaplaceMixture.of(TWO, [np.array([-4.0]), np.array([6.1]), np.array([5.9])])
+    mixture = laplace_mixture(TWO, [np.array([-4.0]), np.array([6.1]), np.array([5.9])])
     np.testing.assert_allclose(mixture.masses, [0.8, 0.2], atol=1e-3)
-    x, logq = mixture._positions(500, np.random.default_rng(1))
+    x, logq = mixture.draw(500, rng=np.random.default_rng(1), equally=0.0)
     exact = [TWO.logp_and_gradient(point)[0] for point in x]
     np.testing.assert_allclose(logq - logq[0], exact - exact[0], atol=0.01)
     assert np.count_nonzero(x > 0) == 100
@@ -333,7 +337,7 @@ def test_a_model_may_have_a_dimension_called_mode():
     with pm.Model(coords={"mode": ["car", "bus"]}) as model:
         pm.Normal("time")
         pm.Normal("cost", dims="mode")
-    around = HeavyTailed(np.array([1.0, 2.0, 3.0]), np.eye(3))
+    around = heavy_tailed(np.array([1.0, 2.0, 3.0]), np.eye(3))
     one = np.ones(1, dtype=np.int64)
     found = FoundModes(Mixture([around], np.ones(1)), one, 1, [""], 0)
     table = found.table(Unconstrained(model), model.named_vars_to_dims)
@@ -373,9 +377,6 @@ class FromPoints:
     def density_of_some(self, size, key):
         return of_points(self.slopes)
 
-    def posterior_of_some(self, size, key):
-        return self.space.with_density(self.density_of_some(size, key))
-
 
 def two_effects(x):
     """A funnel of a scale and an effect, which has modes near 2 and -2 if the scale is held."""
@@ -398,25 +399,24 @@ def funnel():
 
 def test_what_is_held_is_normal_around_a_point_and_the_rest_is_given_that(funnel):
     at = np.array([0.5, 1.0])
-    held = Held(funnel, at, np.array([True, False]))
+    held = held_near(funnel.full_density, at, np.array([True, False]))
     points = np.array([[0.5, 2.0], [1.7, 2.0], [0.5, -1.0]])
-    found = held.full_density.slopes(points)
+    found = held.slopes(points)
     expected = two_effects(np.column_stack([np.full(3, 0.5), points[:, 1]]))
     np.testing.assert_allclose(found.values, expected[0] - (points[:, 0] - 0.5) ** 2 / 2)
     np.testing.assert_allclose(found.gradients[:, 0], 0.5 - points[:, 0])
     np.testing.assert_allclose(found.gradients[:, 1], expected[1][:, 1])
-    space = held.posterior_of_some(10, 1)
-    np.testing.assert_allclose(space.logp_and_gradient(points[1])[0], found.values[1])
+    np.testing.assert_allclose(held.logp_and_gradient(points[1])[0], found.values[1])
 
 
 @pytest.mark.parametrize(("n_gradients", "n_modes"), [(1e9, 2), (-1, None)])
 def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_gradients, n_modes):
     """Given its scale, the effect has two modes of equal mass, images of each other."""
     at = np.array([0.5, 1.9])
-    held = Held(funnel, at, np.array([True, False]))
-    near = LaplaceApproximation(funnel.space, at, np.diag([1.0, 4.0]))
+    held = np.array([True, False])
+    near = Normal(at, Factor(np.diag([1.0, 16.0])))
     rng = np.random.default_rng(1)
-    found = beside_mode(held, near, 100, key=1, rng=rng, n_gradients=n_gradients)
+    found = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=n_gradients, held=held)
     if n_modes is None:
         assert found is None
         return
@@ -430,7 +430,7 @@ def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_
 
 def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
     one = FromPoints(funnel.space, lambda x: (-np.square(x).sum(axis=1) / 2, -x))
-    near = LaplaceApproximation(one.space, np.full(2, 0.3), np.eye(2))
+    near = Normal(np.full(2, 0.3), Factor(np.eye(2)))
     rng = np.random.default_rng(1)
     found = beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9)
     assert len(found.mixture.parts) == 1

@@ -23,12 +23,9 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.steps.metric import (
-    Factor,
-    PrecisionLeapfrog,
-    PrecisionPotential,
-    sparse_differences,
-)
+from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.normal import Factor
+from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
 N, FIRST, SECOND = 3_000, 40, 30
 
@@ -59,6 +56,18 @@ def sparsely(monkeypatch):
     monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
     monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
     monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_coordinates_in_which_a_normal_distribution_is_round(seed):
+    """Dense and sparse, and with the order of another factor."""
+    matrix, rng = definite(seed), np.random.default_rng(seed)
+    known = Factor(matrix)
+    for factor in (known, Factor(matrix.toarray()), Factor(matrix, known.order)):
+        z = rng.normal(size=(7, 60))
+        x = factor.offset(z.T).T
+        assert_allclose(factor.whiten(x), z, atol=1e-8)
+        assert_allclose(np.square(z).sum(axis=1), (x * (matrix @ x.T).T).sum(axis=1))
 
 
 @pytest.mark.parametrize("seed", range(5))

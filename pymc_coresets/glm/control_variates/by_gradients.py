@@ -32,6 +32,7 @@ from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, Slopes
 
 __all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
@@ -231,10 +232,7 @@ class ByGradients:
     def _differences(self, rows: RowBlocks, center: np.ndarray, root: np.ndarray) -> np.ndarray:
         """Return the curvature of rows at a point, by steps of some of a coordinate's width."""
         steps = _STEP * np.sqrt(np.square(root).sum(axis=1))
-        ahead, behind = (
-            self._at(center + sign * np.diag(steps), rows).gradients for sign in (1.0, -1.0)
-        )
-        found = (ahead - behind) / (2 * steps[:, None])
+        found = differences(lambda x: self._at(x, rows).gradients, center, steps)
         curvature: np.ndarray = (found + found.T) / 2
         return curvature
 

@@ -11,9 +11,8 @@ from scipy.linalg import LinAlgError
 
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, with_entries
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
-from pymc_coresets.sampling.expansion import near_mode
-from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.steps.metric import Factor, NormalAround
+from pymc_coresets.sampling.climbing import near_mode
+from pymc_coresets.sampling.normal import Factor, Normal, heavy_tailed
 
 __all__ = ["NormalGivenScales"]
 
@@ -22,15 +21,6 @@ type Array = np.ndarray
 _FIRST_SPREAD = 0.1
 _OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
 _LEAST_SCALES, _SHARED = 64, 3  # draws, and of so many one at least, however dear
-
-
-@dataclass(frozen=True, eq=False)
-class _Normal:
-    """The normal coordinates given the scales, and the density of these without them."""
-
-    centre: Array
-    factor: Factor
-    log_marginal: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +35,7 @@ class NormalGivenScales:
     hierarchy : Hierarchy
     quadratic : Quadratic
         Of the same coefficients.
-    scales : HeavyTailed
+    scales : Normal
         Near the marginal posterior of the scales.
     n_operations : float
         Several draws have the same scales where decompositions would take more multiplications than
@@ -74,7 +64,7 @@ class NormalGivenScales:
 
     hierarchy: Hierarchy
     quadratic: Quadratic
-    scales: HeavyTailed
+    scales: Normal
     n_operations: float = _OPERATIONS
     metric: Factor | None = None
     order: Array | None = None
@@ -96,7 +86,7 @@ class NormalGivenScales:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start, order = HeavyTailed(first, np.eye(len(first)) / _FIRST_SPREAD), None
+        start, order = heavy_tailed(first, np.eye(len(first)) / _FIRST_SPREAD), None
         if like is not None:
             start, order = like.scales, like.order
         found = cls(hierarchy, quadratic, start, order=order)
@@ -114,16 +104,16 @@ class NormalGivenScales:
         """That of the scales, and of the rest given these: (n_dims,)."""
         is_scale = self.hierarchy.is_scale
         mode = np.empty(len(is_scale))
-        mode[is_scale], mode[~is_scale] = self.scales.location, self._normal_at_mode.centre
+        mode[is_scale], mode[~is_scale] = self.scales.location, self._normal_at_mode.location
         return mode
 
     @cached_property
-    def _normal_at_mode(self) -> _Normal:
-        return next(self._given(self.scales.location[None]))
+    def _normal_at_mode(self) -> Normal:
+        return next(self._given(self.scales.location[None]))[0]
 
     def log_marginals(self, scales: Array) -> Array:
         """Return the log-densities of scales (n_points, n_scales), up to a constant, in nats."""
-        return np.array([normal.log_marginal for normal in self._given(scales)])
+        return np.array([log_marginal for _, log_marginal in self._given(scales)])
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant.
@@ -134,10 +124,11 @@ class NormalGivenScales:
         logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
         at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
-        for which, scales, logs, normal in zip(parts, at, of_scales, self._given(at), strict=True):
-            around = NormalAround(normal.centre, normal.factor)
+        given = (normal for normal, _ in self._given(at))
+        for which, scales, logs, normal in zip(parts, at, of_scales, given, strict=True):
             points[np.ix_(which, is_scale)] = scales
-            points[np.ix_(which, ~is_scale)], own = around.draw(len(which), rng=rng)
+            z = rng.standard_normal((len(which), len(normal.location)))
+            points[np.ix_(which, ~is_scale)], own = normal.placed(z)
             logq[which] = logs + own
         return points, logq
 
@@ -162,8 +153,11 @@ class NormalGivenScales:
         least = min(_LEAST_SCALES, n_draws // _SHARED)
         return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
-    def _given(self, scales: Array) -> Iterator[_Normal]:
-        """Complete the square: what is quadratic has its maximum a Newton step away."""
+    def _given(self, scales: Array) -> Iterator[tuple[Normal, float]]:
+        """Return the other coordinates given each of some scales, and the scales' log-marginal.
+
+        Completes the square: what is quadratic has its maximum a Newton step away.
+        """
         places, own = self.hierarchy.slopes, self.quadratic
         start = self.reference[~self.hierarchy.is_scale]
         for some in self.hierarchy.expanded(scales):
@@ -178,11 +172,11 @@ class NormalGivenScales:
                     factor = Factor(self._with_prior(of_rows, some.precisions[i]), self.order)
                     step = factor.solve(gradient)
                 except (LinAlgError, ValueError):  # not definite, or not finite
-                    yield _Normal(start, Factor(np.eye(len(start))), -np.inf)
+                    yield Normal(start, Factor(np.eye(len(start)))), -np.inf
                     continue
                 highest = values[i] + gradient @ step / 2
                 log_marginal = float(highest - factor.log_determinant / 2)
-                yield _Normal(start + step, factor, np.nan_to_num(log_marginal, nan=-np.inf))
+                yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
 
     @cached_property
     def _of_rows(self) -> Curvature:

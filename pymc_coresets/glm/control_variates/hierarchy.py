@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.sampling.steps.metric import sparse_differences
+from pymc_coresets.sampling.curvature import sparse_differences
 
 __all__ = ["Hierarchy", "find_hierarchy", "with_entries"]
 

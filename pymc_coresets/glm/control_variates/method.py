@@ -400,8 +400,8 @@ class _Run:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         quadratic = chosen.quadratic
         with self.history.drawing():
-            points = self.posteriors.draw(of_all, chosen, self.n_draws)
-        sampler = self.posteriors.sampler
+            drawn = self.posteriors.draw(of_all, chosen, self.n_draws)
+        sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
         coefficients = sampler.remainder.coefficients(points)
         with self.history.evaluating(len(chosen.rows), self.n_draws, of=self.n_rows):
@@ -424,5 +424,5 @@ class _Run:
             of_all=of_all,
             points=points,
             near=self.posteriors.near,
-            along_axes=sampler.along_axes,
+            along_axes=drawn.along_axes,
         )

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
@@ -22,12 +22,12 @@ from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
-from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
-from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
+from pymc_coresets.sampling.climbing import Guarded, descend
+from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.modes import beside_mode
+from pymc_coresets.sampling.normal import Factor, KnownDensity, Normal
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.metric import Factor, NormalAround, sparse_differences
 from pymc_coresets.solving.solution import Weighted
 
 __all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
@@ -150,7 +150,8 @@ class Posteriors:
         zero = Quadratic.zero(
             self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
         )
-        self.sampler = full.with_quadratic(self.base or zero)
+        own, loglik = self.base or zero, full.loglikelihood
+        self.sampler = CoresetSampler(loglik, quadratic=own)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
         self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
@@ -159,7 +160,7 @@ class Posteriors:
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
         self.mode = self.mode_of_some(job.sample_key)
-        self.sampler.begin_at(self.mode[None])
+        self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.remainder.slopes,
             self.sampler.remainder.coefficients,
@@ -168,7 +169,7 @@ class Posteriors:
         )
         self.near: NormalGivenScales | None = None  # of the last draws, if there is one
         self._like: NormalGivenScales | None = None  # the last that was found
-        self.points: np.ndarray | None = None  # the last draws
+        self.last: Drawn | None = None
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given what only the prior sees."""
@@ -189,7 +190,7 @@ class Posteriors:
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
-        points = self.draw(quadratic, self.alone(quadratic), n_draws)
+        points = self.draw(quadratic, self.alone(quadratic), n_draws).points
         return self.sampler.remainder.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
@@ -211,19 +212,27 @@ class Posteriors:
         rows, weights = self.no_rows
         return Weighted(rows=rows, weights=weights, quadratic=quadratic)
 
-    def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> np.ndarray:
+    def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Drawn:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self.sampler_of(chosen.quadratic, of_all)
-        sampler.near = self.near = self._normal_given_scales(of_all)
-        if sampler.near is None and not sampler.corrects:
-            points = self.mode[None] if self.points is None else self.points
-            precision = self._precision_near(points.mean(axis=0), of_all)
-            factor = Factor.near(precision)
-            sampler.begin_at(points, factor)
+        self.near = self._normal_given_scales(of_all)
+        near: KnownDensity | None = self.near
+        points, metric = None, None
+        if near is None and not sampler.corrects:
+            points = self.mode[None] if self.last is None else self.last.points
+            metric = Factor.near(self._precision_near(points.mean(axis=0), of_all))
             if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
-                sampler.near = NormalAround(points.mean(axis=0), factor)
-        self.points = sampler.points(chosen.rows, chosen.weights, n_draws, rng=self.rng)
-        return self.points
+                near = Normal(points.mean(axis=0), metric)
+        self.last = sampler.drawn(
+            chosen.rows,
+            chosen.weights,
+            n_draws,
+            near=near,
+            starts=points,
+            metric=metric,
+            rng=self.rng,
+        )
+        return self.last
 
     def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
         if self.hierarchy is None:
@@ -243,10 +252,11 @@ class Posteriors:
         """
         before = self.sampler.quadratic
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
-            self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
+            loglik = self.sampler.loglikelihood
+            self.sampler = CoresetSampler(loglik, quadratic=quadratic, starts=[self.mode])
         total = quadratic if of_all is None else of_all
-        self.sampler.quadratic = quadratic
-        self.sampler.curvature = partial(self._precision_near, quadratic=total)
+        curvature = partial(self._precision_near, quadratic=total)
+        self.sampler = self.sampler.beside(quadratic, curvature)
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
@@ -286,14 +296,14 @@ class Posteriors:
             held = self.hierarchy.rules_precision
         precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
         try:
-            factor = cholesky(precision, lower=True)
             found = beside_mode(
-                Held(sampler, center, held),
-                LaplaceApproximation(sampler.space, center, factor),
+                sampler,
+                Normal(center, Factor(precision)),
                 size,
                 key=key,
                 rng=self.rng.spawn(1)[0],
                 n_gradients=n_gradients,
+                held=held,
             )
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("Other modes were not looked for: %s", error)
@@ -302,7 +312,7 @@ class Posteriors:
             return None
         return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
-    def around(self, best: Approximation) -> AxisTables | HeavyTailed | NormalGivenScales | Factor:
+    def around(self, best: Approximation) -> AxisTables | Normal | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
@@ -314,7 +324,7 @@ class Posteriors:
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
-                return HeavyTailed(part.mode, part.factor)
+                return part.with_tails()
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         if near is None:
@@ -327,22 +337,26 @@ class Posteriors:
 
     def _joint(
         self, center: np.ndarray, precision: np.ndarray, best: Approximation
-    ) -> HeavyTailed | None:
+    ) -> Normal | None:
         """Return one normal distribution of all coordinates, if the posterior is near that.
 
         By draws of either: its own do not show what it does not reach.
         """
         try:
-            found = HeavyTailed(center, cholesky(precision, lower=True))
+            found = Normal(center, Factor(precision)).with_tails()
         except LinAlgError:
             return None
         rows, weights = best.coreset.rows, best.coreset.weights
-        _, log_weights = self.sampler.weighed(found, rows, weights, len(best.points), rng=self.rng)
+        posterior = self.sampler.posterior(rows, weights)
+        _, log_weights = posterior.weighed(found, len(best.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None
         smoothed = pareto_smooth(log_weights[None])
-        density = self.sampler.log_density(rows, weights, best.points)
-        reached = density - found.log_density(best.points) - smoothed.log_mean_ratio
+        reached = (
+            posterior.log_density(best.points)
+            - found.log_density(best.points)
+            - smoothed.log_mean_ratio
+        )
         with np.errstate(over="ignore"):
             covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0
         return found if smoothed.sound and covers else None

@@ -22,7 +22,7 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic, as_dense
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.normal import Factor
 
 #: Name of the potential that stands for the likelihood.
 POLYNOMIAL = "polynomial_loglik"

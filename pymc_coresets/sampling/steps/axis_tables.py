@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.special import logsumexp
 
 from pymc_coresets.diagnostics.lines import log_linear_masses, neighbours
+from pymc_coresets.sampling.normal import Normal
 
 __all__ = ["AxisTables", "Table"]
 
@@ -109,7 +110,9 @@ class AxisTables:
 
     >>> def log_density(x):
     ...     return -np.square(x).sum(axis=1) / 2 - np.logaddexp(0, -300 * x[:, 0])
-    >>> found = AxisTables.around(np.array([0.02, 0.0]), np.diag([4.0, 1.0]), log_density)
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> near = heavy_tailed(np.array([0.02, 0.0]), np.diag([4.0, 1.0]))
+    >>> found = AxisTables.around(near, log_density)
     >>> sorted(found.tables)  # which is the last coordinate
     [1]
     >>> draws, logq = found.draw(2_000, rng=np.random.default_rng(1))
@@ -123,9 +126,7 @@ class AxisTables:
     tables: dict[int, Table]
 
     @classmethod
-    def around(
-        cls, mode: np.ndarray, factor: np.ndarray, log_density: LogDensity, *, most: float = np.inf
-    ) -> Self | None:
+    def around(cls, near: Normal, log_density: LogDensity, *, most: float = np.inf) -> Self | None:
         """Tabulate a density along axes through its mode.
 
         Each coordinate moves those before it as far as they are expected to follow it, as in a
@@ -135,27 +136,26 @@ class AxisTables:
 
         Parameters
         ----------
-        mode : ndarray of shape (n_dims,)
-        factor : ndarray of shape (n_dims, n_dims)
-            Lower Cholesky factor of the precision there.
+        near : Normal
+            Of the density's mode and its curvature there.
         log_density : callable
             Takes points (n_points, n_dims), and returns (n_points,), in nats.
         most : float, optional
             Largest number of points.  With fewer than 150 D the result is None; that mean takes
             2 200 for each coordinate that is tabulated, and is left out where they are too many.
         """
-        n_dims = len(mode)
+        mode, n_dims = near.location, len(near.location)
         if _N_PLACES * 2 * n_dims > most:
             return None
         middle, rng = np.zeros((1, n_dims)), np.random.default_rng(0)
-        covariance = cho_solve((factor, True), np.eye(n_dims))
+        covariance = near.covariance
         alone = covariance / np.sqrt(covariance.diagonal())
         variances = np.ones(n_dims)
         unusual = _unusual(log_density, mode, alone)
         for axis, table in _tabulated(log_density, mode, alone, unusual, middle).items():
             variances[axis] = table.variance
         order = np.argsort(variances, kind="stable")
-        root = cholesky((factor @ factor.T)[np.ix_(order, order)], lower=True)
+        root = cholesky(near.factor.matrix[np.ix_(order, order)], lower=True)
         axes = np.empty((n_dims, n_dims))
         axes[order] = solve_triangular(root, np.eye(n_dims), lower=True, trans="T")
         which = _unusual(log_density, mode, axes)

@@ -17,9 +17,8 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
-from pymc_coresets.sampling.steps.metric import asks_for_nuts
+from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.steps.nuts import asks_for_nuts
 
 _PILOT, _LEAST = 1_000, 100  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
@@ -36,43 +35,17 @@ type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class OfDensity:
-    """Draws of a known distribution, weighed by a log-density.
+class IndependentProposals:
+    """Draws of a known distribution, which do not depend on where a chain is, and their weights.
 
     Parameters
     ----------
+    space : Unconstrained
     around : KnownDensity
     log_density : callable
         Of points (n_points, n_dims), in nats up to a constant: (n_points,).
     n_of_density : float, default 0
         Products that it takes at a point.
-    """
-
-    around: KnownDensity
-    log_density: Callable[[np.ndarray], np.ndarray]
-    n_of_density: float = 0.0
-
-    @property
-    def n_products(self) -> float:
-        """About how many products a draw takes, or could take in that time."""
-        return self.around.n_products + self.n_of_density
-
-    def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
-        """Return draws (n, n_dims), the posterior's log-density there, and log-weights, (n,)."""
-        x, logq = self.around.draw(max(n_draws, _LEAST), rng=rng)  # of which a tenth are of a t
-        x, logq = x[:n_draws], logq[:n_draws]
-        logp = self.log_density(x)
-        return x, logp, logp - logq
-
-
-@dataclass(frozen=True, eq=False)
-class IndependentProposals:
-    """Proposals that do not depend on where a chain is.
-
-    Parameters
-    ----------
-    space : Unconstrained
-    draws : OfDensity
     n_skipped : int, default 1
         Proposals for each draw of a chain.
     drawn : tuple of ndarray, optional
@@ -80,18 +53,27 @@ class IndependentProposals:
     """
 
     space: Unconstrained
-    draws: OfDensity
+    around: KnownDensity
+    log_density: Callable[[np.ndarray], np.ndarray]
+    n_of_density: float = 0.0
     n_skipped: int = 1
     drawn: Weighed | None = None
+
+    @property
+    def n_products(self) -> float:
+        """About how many products a proposal takes, or could take in that time."""
+        return self.around.n_products + self.n_of_density
 
     def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
         with np.errstate(all="ignore"):  # where it is not finite, no chain goes
-            x, *logs = self.draws.weighed(n, rng)
+            x, logq = self.around.draw(max(n, _LEAST), rng=rng)  # of which a tenth are of a t
+            logp = self.log_density(x[:n])
             logp, log_weights = (
-                np.nan_to_num(own, nan=-np.inf, posinf=-np.inf, neginf=-np.inf) for own in logs
+                np.nan_to_num(own, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
+                for own in (logp, logp - logq[:n])
             )
-        return x, logp, log_weights
+        return x[:n], logp, log_weights
 
     def tried(
         self, n: int, most: int, rng: np.random.Generator, *, n_chains: int = 1
@@ -109,7 +91,7 @@ class IndependentProposals:
         weights = _Weights.of(self.weighed(_PILOT, rng)[2])
         if weights is None or weights.longest > most:
             return None
-        quick = int(_QUICK // (n * self.draws.n_products))
+        quick = int(_QUICK // (n * self.n_products))
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
         drawn = self.weighed(min(n * n_skipped, _NUMBERS // self.space.n_dims), rng)
         weights = _Weights.of(drawn[2])
@@ -144,7 +126,7 @@ class _Weights:
         return cls(longest, 1 / square)
 
 
-def around_draws(points: np.ndarray) -> HeavyTailed | None:
+def around_draws(points: np.ndarray) -> Normal | None:
     """Return the distribution with mean and covariance of draws (n_draws, n_dims).
 
     None where they are too few for their dimensions.
@@ -154,7 +136,7 @@ def around_draws(points: np.ndarray) -> HeavyTailed | None:
         return None
     try:
         precision = inv(np.atleast_2d(np.cov(points.T)))
-        return HeavyTailed(points.mean(axis=0), cholesky(precision, lower=True))
+        return heavy_tailed(points.mean(axis=0), cholesky(precision, lower=True))
     except LinAlgError:
         return None
 
@@ -188,29 +170,28 @@ def without_nuts(
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains = options.get("chains", 1)
     n_draws = options.get("draws", _DRAWS) * n_chains
-    draws = _draws_of(known, posterior)
-    most = 0 if draws is None else int(of_nuts // draws.n_products)
-    if draws is None or not most:
+    around = _around(known, posterior)
+    if around is None:
         return None
-    proposals = IndependentProposals(posterior.space, draws).tried(
-        n_draws, most, rng, n_chains=n_chains
+    proposals = IndependentProposals(
+        posterior.space, around, posterior.log_density, posterior.n_products
     )
-    if proposals is None:
+    most = int(of_nuts // proposals.n_products)
+    found = proposals.tried(n_draws, most, rng, n_chains=n_chains) if most else None
+    if found is None:
         return None
     with model:
-        step = IndependenceMetropolis(model.value_vars, proposals)
+        step = IndependenceMetropolis(model.value_vars, found)
     return {"tune": 0, **options, "cores": 1, "step": step}
 
 
-def _draws_of(known: Proposal[Draws], posterior: WeightedPosterior) -> OfDensity | None:
-    around = known.around
+def _around(known: Proposal[Draws], posterior: WeightedPosterior) -> KnownDensity | None:
+    around: KnownDensity | None = known.around
     if not isinstance(around, KnownDensity):
         around = around_draws(posterior.space.free(known.draws))
-    if isinstance(around, HeavyTailed | Mixture):
-        around = around.split(posterior.log_density)
-    if around is None:
-        return None
-    return OfDensity(around, posterior.log_density, posterior.n_products)
+    if isinstance(around, Normal | Mixture):
+        return around.split(posterior.log_density)
+    return around
 
 
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
@@ -234,10 +215,9 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 3.0, 1.0)
-    ...     space, around = Unconstrained(model), HeavyTailed(np.array([3.2]), np.eye(1))
-    ...     draws = OfDensity(around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
-    ...     proposals = IndependentProposals(space, draws)
-    ...     step = IndependenceMetropolis(model.value_vars, proposals)
+    ...     space, around = Unconstrained(model), heavy_tailed(np.array([3.2]), np.eye(1))
+    ...     own = IndependentProposals(space, around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
+    ...     step = IndependenceMetropolis(model.value_vars, own)
     ...     idata = pm.sample(
     ...         1_000, tune=0, chains=2, cores=1, step=step, random_seed=1, progressbar=False
     ...     )

@@ -1,28 +1,33 @@
-"""NUTS by PyMC and nutpie: for one density whose data change, and as `pm.sample` offers it."""
+"""NUTS as `pm.sample` offers it: its options and failures, and a metric that is known before."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Literal, Self, get_args
+from inspect import signature
+from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.compat import pymc_api
-from pymc_coresets.compat.nutpie_api import sample_density
-from pymc_coresets.compat.pymc_api import NDArray, ParallelSamplingError, PyMCSamplingError
+from pymc_coresets.compat.pymc_api import (
+    CpuLeapfrogIntegrator,
+    NDArray,
+    ParallelSamplingError,
+    PyMCSamplingError,
+    QuadPotential,
+    RaveledVars,
+    State,
+)
 from pymc_coresets.compat.pytensor_api import compiling, untraced
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.steps.metric import Factor, PrecisionLeapfrog, PrecisionPotential
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.normal import Factor
 
 #: NUTS as `pm.sample` offers it.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
-
-N_CHAINS = 2
 
 #: Samplers that need JAX.
 ON_JAX = {"numpyro", "blackjax"}
@@ -30,62 +35,6 @@ ON_JAX = {"numpyro", "blackjax"}
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
 _OPTIONAL = {"tune", "chains", "cores"}
 _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
-_TARGET_ACCEPT = 0.8
-_METRIC_WEIGHT = 10  # draws that the initial variances of the metric count for
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
-    """Draws of one run, and what the next may start from.
-
-    Parameters
-    ----------
-    positions : ndarray of shape (n_draws, n_dims)
-        Draws on the unconstrained scale, chain by chain.
-    step_size : float
-        Mean of the chains' adapted step sizes.
-    n_divergences : int
-        Among these draws.
-    """
-
-    positions: np.ndarray
-    step_size: float
-    n_divergences: int
-
-    def starts(self, rng: np.random.Generator) -> np.ndarray:
-        """Positions to start the chains from, of shape (n_chains, n_dims)."""
-        chosen: np.ndarray = rng.choice(self.positions, N_CHAINS, replace=False)
-        return chosen
-
-
-def nuts_failure(error: Exception, model: pm.Model | None) -> SamplingError:
-    """Return what to raise where NUTS fails on an internal model.
-
-    Parameters
-    ----------
-    error : Exception
-        Of PyMC, or of another sampler.
-    model : pm.Model or None
-        With the user's names for all but the rows, if it was started at its initial point.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    ...     limit = pm.Potential("limit", pm.math.log(mu - 1.0))
-    >>> nuts_failure(PyMCSamplingError("Bad initial energy"), model).message.partition(". ")[0]
-    "NUTS failed on the posterior of a coreset: at the model's initial point, 'limit' is nan"
-    """
-    failed = "NUTS failed on the posterior of a coreset"
-    if model is None or not isinstance(error, PyMCSamplingError):
-        return SamplingError(f"{failed}: {_text_of(error)}.")
-    values = {name: value for name, value in model.point_logps().items() if not np.isfinite(value)}
-    wrong = ", ".join(f"{name!r} is {value}" for name, value in values.items())
-    return SamplingError(
-        f"{failed}: at the model's initial point, {wrong or 'the gradient is not finite'}. Give "
-        "the variables an initval=... where their log-density is finite. The debug() of your own "
-        "model says more."
-    )
 
 
 def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN401 - of pm.sample
@@ -100,167 +49,19 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
             idata: xr.DataTree = pm.sample(model=model, **options)
     except (PyMCSamplingError, ParallelSamplingError) as error:
         raise SamplingError(
-            f"pm.sample failed: {_text_of(error)}. Give initvals=... where the log-density is "
+            f"pm.sample failed: {text_of(error)}. Give initvals=... where the log-density is "
             "finite. What it sampled is the attribute .model, and not your own model: "
             ".model.debug() says more."
         ) from error
     return idata
 
 
-def _text_of(error: Exception) -> str:
+def text_of(error: Exception) -> str:
     """Return what another package says, without its advice, which is about an unnamed model."""
     text = str(error)
     for more in (": SamplerWarning(", "You can call `model.debug()`", "Stack backtrace:"):
         text = text.partition(more)[0]
     return " ".join(text.split()).rstrip(".")
-
-
-class NutpieNuts:
-    """nutpie, kept from run to run: starts and standard deviations come from the last one.
-
-    Parameters
-    ----------
-    space : Unconstrained
-        The unconstrained space of the model.
-
-    Attributes
-    ----------
-    metric : Factor, or None
-        Of a precision close to that of the posterior.
-    """
-
-    def __init__(self, space: Unconstrained) -> None:
-        self._space = space
-        self.metric: Factor | None = None
-
-    def run(
-        self,
-        n_draws: int,
-        *,
-        tune: int,
-        last: Run | None,
-        rng: np.random.Generator,
-        starts: np.ndarray | None = None,
-    ) -> Run:
-        """Draw from the model as it is.
-
-        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
-        """
-        scale = np.ones(self._space.n_dims)
-        if self.metric is not None:
-            scale = np.sqrt(self.metric.solve(np.eye(len(scale))).diagonal())
-        elif last is not None:
-            scale = last.positions.std(axis=0)
-        if last is not None:
-            starts = last.starts(rng)
-        elif starts is None or self.metric is not None:
-            # By a gradient of zero, at a mode, nutpie does not find how far to go.
-            known = self._space.start if starts is None else starts
-            starts = known + scale * rng.uniform(-1.0, 1.0, (N_CHAINS, len(scale)))
-        settings = {"draws": -(-n_draws // N_CHAINS), "tune": tune}
-        chains = [self._chain(scale, x, seed=int(rng.integers(2**31)), **settings) for x in starts]
-        positions = np.concatenate([own["unconstrained_draw"].to_numpy() for own in chains])
-        return Run(
-            positions=scale * positions[:n_draws],
-            step_size=float(np.mean([own["step_size_bar"][-1] for own in chains])),
-            n_divergences=sum(int(own["diverging"].sum()) for own in chains),
-        )
-
-    def _chain(self, scale: np.ndarray, start: np.ndarray, **settings: int) -> xr.Dataset:
-        """Run one, in units of the standard deviations, which nutpie adapts further."""
-
-        def density(z: np.ndarray) -> tuple[float, np.ndarray]:
-            with np.errstate(all="ignore"):  # where a trajectory diverges, which is counted
-                logp, gradient = self._space.logp_and_gradient(scale * z)
-                return logp, scale * gradient
-
-        return sample_density(density, start / scale, **settings)
-
-
-class PyMCNuts:
-    """PyMC's own step method, kept from run to run; metric and step size start from the last one.
-
-    The chains run one after the other.
-
-    Parameters
-    ----------
-    space : Unconstrained
-        The unconstrained space of the model.
-
-    Attributes
-    ----------
-    metric : Factor, or None
-        Of a precision close to that of the posterior: only the step size is left to tune then.
-    """
-
-    def __init__(self, space: Unconstrained) -> None:
-        self._space = space
-        self.metric: Factor | None = None
-
-    def run(
-        self,
-        n_draws: int,
-        *,
-        tune: int,
-        last: Run | None,
-        rng: np.random.Generator,
-        starts: np.ndarray | None = None,
-    ) -> Run:
-        """Draw from the model as it is now.
-
-        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
-        """
-        first = np.tile(self._space.start, (N_CHAINS, 1)) if starts is None else starts
-        starts = first if last is None else last.starts(rng)
-        per_chain = -(-n_draws // N_CHAINS)
-        # A trajectory that diverges may overflow, which is counted as a divergence.
-        with np.errstate(over="ignore", invalid="ignore"):
-            chains = [
-                self._chain(x, per_chain, tune, last, stream)
-                for x, stream in zip(starts, rng.spawn(N_CHAINS), strict=True)
-            ]
-        positions = np.concatenate([chain for chain, _, _ in chains])[:n_draws]
-        return Run(
-            positions=positions,
-            step_size=float(np.mean([step for _, step, _ in chains])),
-            n_divergences=sum(diverging for _, _, diverging in chains),
-        )
-
-    def _chain(
-        self, x: np.ndarray, n_draws: int, tune: int, last: Run | None, rng: np.random.Generator
-    ) -> tuple[np.ndarray, float, int]:
-        step, n_dims = self._step, len(x)
-        step.potential = self._potential(x, last, rng.spawn(1)[0])
-        precise = isinstance(step.potential, PrecisionPotential)
-        integrator = PrecisionLeapfrog if precise else pymc_api.CpuLeapfrogIntegrator
-        step.integrator = integrator(step.potential, self._space.density)
-        size = 0.25 / n_dims**0.25 if last is None else last.step_size
-        step.step_adapt = pymc_api.DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
-        step.reset()
-        step.setup_chain(rng, tune, n_draws)
-        state: Any = self._space.raveled(x)
-        positions, n_divergences = [], 0
-        for i in range(tune + n_draws):
-            if i == tune:
-                step.stop_tuning()
-            state, [stats] = step.astep(state)
-            if i >= tune:
-                positions.append(state.data)
-                n_divergences += bool(stats["diverging"])
-        return np.stack(positions), float(step.step_adapt.current(tune=False)), n_divergences
-
-    def _potential(self, x: np.ndarray, last: Run | None, rng: np.random.Generator) -> Any:  # noqa: ANN401
-        if self.metric is not None:
-            return PrecisionPotential(self.metric, rng)
-        known = None if last is None else last.positions
-        mean, variance = (
-            (x, np.ones(len(x))) if known is None else (known.mean(axis=0), known.var(axis=0))
-        )
-        return pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, _METRIC_WEIGHT, rng=rng)
-
-    @cached_property
-    def _step(self) -> Any:  # noqa: ANN401
-        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)
 
 
 def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,3 +134,206 @@ class SharedTrace(NDArray):  # type: ignore[misc] # PyMC's are not typed
         other = object.__new__(type(self))
         other.__dict__ = {**self.__dict__, "samples": {}}
         return other
+
+
+_TUNE = 300  # the step size alone
+_TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
+_OWN = frozenset(signature(pm.sample).parameters)
+_OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
+
+
+@runtime_checkable
+class OwnMetric(Protocol):
+    """A distribution that knows how far the posterior extends, which may be further than itself."""
+
+    @property
+    def metric(self) -> Factor | None:
+        """Of its precision."""
+
+
+class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed
+    """PyMC's kinetic energy with a precision matrix in the place of variances.
+
+    Parameters
+    ----------
+    factor : Factor
+        Of the precision, (n_dims, n_dims).
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> potential = PrecisionPotential(Factor(np.diag([4.0, 1.0])), np.random.default_rng(1))
+    >>> potential.velocity(np.ones(2)), potential.energy(np.ones(2))
+    (array([0.25, 1.  ]), 0.625)
+    """
+
+    dtype = np.dtype(float)
+
+    def __init__(self, factor: Factor, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self._factor = factor
+        # For thousands of vectors, one after the other: a third of what two triangles take.
+        self._inverse = factor.solve(np.eye(factor.n_dims)) if factor.is_dense else None
+
+    def _solve(self, x: np.ndarray) -> np.ndarray:
+        solution: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
+        return solution
+
+    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray | None:
+        """Return the velocity for a momentum, or write it into `out`."""
+        found = self._solve(x)
+        if out is None:
+            return found
+        out[:] = found
+        return None
+
+    def energy(self, x: np.ndarray, velocity: np.ndarray | None = None) -> float:
+        """Return the kinetic energy of a momentum."""
+        return float(x @ (self._solve(x) if velocity is None else velocity)) / 2
+
+    def velocity_energy(self, x: np.ndarray, v_out: np.ndarray) -> float:
+        """Write the velocity for a momentum into `v_out`, and return the kinetic energy."""
+        self.velocity(x, v_out)
+        return float(x @ v_out) / 2
+
+    def random(self) -> np.ndarray:
+        """Draw a momentum."""
+        return self._factor.root_times(self.rng.normal(size=self._factor.n_dims))
+
+
+class _Accelerated(State):  # type: ignore[misc]
+    """PyMC's state, with the velocity that its gradient adds in a unit of time."""
+
+    acceleration: np.ndarray
+
+
+def _accelerated(state: State, acceleration: np.ndarray) -> _Accelerated:
+    found = _Accelerated(*state)
+    found.acceleration = acceleration
+    return found
+
+
+class PrecisionLeapfrog(CpuLeapfrogIntegrator):  # type: ignore[misc]
+    """PyMC's leapfrog steps with one solution of the metric's equations each, where it has two.
+
+    Velocities are linear in momenta, and what the gradient at a point adds to them is the same at
+    the end of one step and at the beginning of the next.
+
+    Parameters
+    ----------
+    potential : PrecisionPotential
+    density : ValueGradFunction
+        That of PyMC.
+    """
+
+    def compute_state(self, q: RaveledVars, p: np.ndarray) -> _Accelerated:
+        """Return the state at a position and a momentum."""
+        state = super().compute_state(q, p)
+        return _accelerated(state, self._potential.velocity(state.q_grad))
+
+    def _step(self, epsilon: float, state: _Accelerated) -> _Accelerated:
+        half = epsilon / 2
+        v = state.v + half * state.acceleration
+        q = state.q._replace(data=state.q.data + epsilon * v)
+        logp, gradient = self._logp_dlogp_func(q.data, q.point_map_info)
+        acceleration = self._potential.velocity(gradient)
+        p, v = state.p + half * (state.q_grad + gradient), v + half * acceleration
+        energy = self._potential.energy(p, v) - logp
+        moved = state.index_in_trajectory + int(np.sign(epsilon))
+        return _accelerated(State(q, p, v, gradient, energy, logp, moved), acceleration)
+
+
+def asks_for_nuts(options: Mapping[str, Any]) -> bool:
+    """Whether options of `pm.sample` say how NUTS is to begin, or are those of a step method.
+
+    Examples
+    --------
+    >>> asks_for_nuts({"draws": 100, "target_accept": 0.9}), asks_for_nuts({"draws": 100})
+    (True, False)
+    """
+    return bool(_OTHER_STARTS & options.keys() or options.keys() - _OWN)
+
+
+def known_metric(
+    model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return options of `pm.sample` for a posterior near a known distribution.
+
+    NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
+    posterior's own covariance its trajectories are short, however correlated the variables are, and
+    only the step size is left to tune.
+
+    Parameters
+    ----------
+    model : pm.Model
+        All its free variables are continuous.
+    known : Proposal
+        Near the posterior, in the model's unconstrained space: its covariance or precision gives
+        the metric, and some of its draws the starting points of the chains, of which each mode has
+        some as far as there are enough of them.
+    options : mapping of str
+        What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
+        unchanged where it says itself how NUTS is to begin, or the importance weights of the
+        proposal are not reliable.
+
+    Returns
+    -------
+    dict of str
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", sigma=3.0)
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> around = heavy_tailed(np.zeros(1), np.eye(1) / 3)
+    >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
+    >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
+    >>> found = known_metric(model, known, {"chains": 2, "compile_kwargs": {}})
+    >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
+    (array([9.]), 2)
+    """
+    khat = pareto_smooth(known.log_ratios[None]).pareto_khat
+    if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
+        return dict(options)
+    rng, around = generator(options.get("random_seed")), known.around
+    if isinstance(around, OwnMetric):
+        around = around.metric
+    # What is no parameter of its own, `pm.sample` hands on to the step method.
+    of_nuts = options.keys() - _OWN
+    stream = rng.spawn(1)[0]
+    by: dict[str, Any] = (
+        {"potential": PrecisionPotential(around, stream)}
+        if isinstance(around, Factor)
+        else {"scaling": around.covariance, "is_cov": True}
+    )
+    step = pm.NUTS(
+        **by,
+        model=model,
+        compile_kwargs=options["compile_kwargs"],
+        rng=stream,
+        **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
+    )
+    if isinstance(around, Factor):
+        density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
+        step.integrator = PrecisionLeapfrog(step.potential, density)
+    n_chains = options["chains"]
+    chosen = known.draws.take(_beginnings(known, n_chains, rng))
+    return {"tune": _TUNE} | {
+        **{name: value for name, value in options.items() if name not in of_nuts},
+        "step": step,
+        "initvals": [
+            {name: values[chain] for name, values in chosen.values.items()}
+            for chain in range(n_chains)
+        ],
+    }
+
+
+def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose draws at which chains begin: next to one mode after another."""
+    n_draws = known.draws.n_draws
+    if known.modes is None or len(known.modes) == 1:
+        return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)
+    nearest = known.modes.nearest(known.draws.values)
+    which = [np.flatnonzero(nearest == mode) for mode in range(len(known.modes))]
+    which = [draws for draws in which if len(draws)]
+    return np.array([rng.choice(which[chain % len(which)]) for chain in range(n_chains)])

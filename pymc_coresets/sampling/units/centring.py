@@ -22,7 +22,9 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes, nodes_to_judge_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import LaplaceApproximation, descend, negative_of
+from pymc_coresets.sampling.climbing import descend, negative_of
+from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 _log = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             if more is None:
                 raise
         else:
-            x, error = middle.around.mode, middle.error(loglik, judge)
+            x, error = middle.around.location, middle.error(loglik, judge)
             if error <= enough:
                 return sample.all_around(x, loglik, error)
             more = more_nodes(n_each, n_dims, math.ceil(math.log(error / enough, _PER_STEP)))
@@ -104,14 +106,14 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
 class _Middle:
     """The posterior of a sample of units, whose nodes are around their modes there."""
 
-    around: LaplaceApproximation
+    around: Normal
     rows: Rows
     weights: np.ndarray
 
     def error(self, loglik: LogLikelihood, judge: LogLikelihood) -> float:
         """Return the variance of the difference from other nodes, over a wider posterior."""
-        z = _WIDER * np.random.default_rng(0).standard_normal((len(self.around.mode), _DRAWS))
-        draws = self.around.space.constrain(self.around.mode + self.around.offset(z).T)
+        z = _WIDER * np.random.default_rng(0).standard_normal((len(self.around.location), _DRAWS))
+        draws = loglik.observations.space.constrain(self.around.at(z.T))
         few, many = (
             p.weighted_sum(draws, _by_nodes_of(p, self.rows), self.weights) for p in (loglik, judge)
         )
@@ -164,7 +166,7 @@ class _Sample:
             if gained < enough:
                 break
         rows = self.modes.at(space.constrain(x[None]).at(0), some)
-        around = LaplaceApproximation.of(sampler.posterior_of(rows, self.weights), x)
+        around = laplace(sampler.posterior_of(rows, self.weights), x)
         return _Middle(around, rows, self.weights)
 
     def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:

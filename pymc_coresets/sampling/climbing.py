@@ -1,0 +1,361 @@
+"""Searches for the highest point of a density: one driver, one policy for what is not finite."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, inv, solve_triangular
+from scipy.optimize import OptimizeResult, minimize
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.unconstrained import Density
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
+
+type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+REMEDY = "use weighting='subsample', which samples instead."
+FLAT = 1e-3  #: Gradient at which a search by the curvature ends.
+_CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
+_MOST_STEPS = 2_000
+_FUNCTIONS = 5  # for each step of L-BFGS, at most
+_MOST_RESTARTS = 100
+_SHRINK, _GROW = 0.1, 4.0
+_OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
+_STEPS_TO_IMPROVE, _MOST_HALVINGS = 200, 20
+_STEP = 0.3  # standard deviations, of what is known by values alone
+_NEAR = 0.02  # twice the nats that a last step may promise: the mode to a tenth of an sd
+_ROUND = 2.0  # curvatures between 1/2 and 2 in the coordinates of the last step
+_ROUNDING = 1e-12  # of values
+_NEWTON_STEPS = 60
+_DAMPING = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
+
+
+class Guarded:
+    """A function with its gradient, infinite where either of them is not finite.
+
+    So a search shortens a step that led there, where it would go on with NaN.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value at a point (n_dims,), and the gradient there.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n_dims,), or None
+        Where the lowest value was.
+    n_barred : int
+        Points so far at which it was infinite.
+
+    Examples
+    --------
+    >>> guarded = Guarded(lambda x: (float(x @ x), np.full(1, np.nan)))
+    >>> guarded(np.ones(1)), guarded.n_barred
+    ((inf, array([0.])), 1)
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self.x: np.ndarray | None = None
+        self._lowest = np.inf
+        self.n_barred = 0
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value and the gradient at a point (n_dims,)."""
+        if np.isfinite(x).all():  # as it is not after a step along a gradient of 1e200
+            value, slope = self._function(x)
+            if np.isfinite(value) and np.isfinite(slope).all():
+                if value < self._lowest:
+                    self.x, self._lowest = x.copy(), value
+                return value, slope
+        self.n_barred += 1
+        return np.inf, np.zeros_like(x)
+
+
+def negative_of(density: Density, like: Normal | None = None) -> Guarded:
+    """Return a negative log-density, which searches for a mode descend.
+
+    Parameters
+    ----------
+    density : Density
+    like : Normal, optional
+        In whose coordinates, in which it is round, points are given; in the density's by default.
+    """
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        logp, gradient = density.logp_and_gradient(x if like is None else like.at(x))
+        if like is None or not np.isfinite(gradient).all():
+            return -logp, -gradient
+        return -float(logp), -solve_triangular(like.factor.root, gradient, lower=True)
+
+    return Guarded(negative)
+
+
+def climb(
+    negative: Function,
+    start: np.ndarray,
+    *,
+    most_steps: int,
+    by: Literal["L-BFGS-B", "BFGS", "trust-exact"] = "L-BFGS-B",
+    curvature: Callable[[np.ndarray], np.ndarray] | None = None,
+    bounds: list[tuple[float, float]] | None = None,
+    callback: Callable[[np.ndarray], None] | None = None,
+) -> OptimizeResult:
+    """Minimise a guarded function by one of SciPy's methods.
+
+    Parameters
+    ----------
+    negative : Guarded
+        Or what has no points at which it is not finite.
+    start : ndarray of shape (n_dims,)
+    most_steps : int
+    by : {"L-BFGS-B", "BFGS", "trust-exact"}
+        BFGS ends a tenth of a standard deviation from the mode, in coordinates in which that is 1;
+        the last one takes steps by the curvature in regions that are trusted.
+    curvature : callable, optional
+        That of the function, for steps by it.
+    bounds, callback
+        As SciPy has them.
+
+    Raises
+    ------
+    SamplingError
+        If the curvature is not finite.
+
+    Examples
+    --------
+    >>> climb(lambda x: (float(x @ x), 2 * x), np.ones(2), most_steps=10).x.round(6)
+    array([0., 0.])
+    """
+    own: dict[str, dict[str, float]] = {
+        "L-BFGS-B": {"maxfun": _FUNCTIONS * most_steps},
+        "BFGS": {"gtol": _CLOSE},
+        "trust-exact": {"gtol": FLAT},
+    }
+    try:
+        return minimize(
+            negative,
+            start,
+            jac=True,
+            method=by,
+            hess=curvature,
+            bounds=bounds,
+            callback=callback,
+            options={"maxiter": most_steps} | own[by],
+        )
+    except (ValueError, LinAlgError) as error:  # SciPy decomposes what is not finite
+        raise SamplingError(f"The posterior has no mode ({error}): {REMEDY}") from error
+
+
+def descend(
+    guarded: Guarded, start: np.ndarray, *, most_steps: int = _MOST_STEPS
+) -> OptimizeResult:
+    """Minimise by L-BFGS; within a box that shrinks where steps led to where it is not finite.
+
+    L-BFGS itself gives up there.
+
+    Parameters
+    ----------
+    guarded : Guarded
+    start : ndarray of shape (n_dims,)
+        Where that is not finite, some points nearby are tried.
+    most_steps : int, default 2 000
+
+    Returns
+    -------
+    OptimizeResult
+        Of the last search; infinite, if the function is so at the start.
+
+    Examples
+    --------
+    >>> def function(x):
+    ...     return (float(x[0] - np.log(x[0])), 1 - 1 / x) if x[0] > 0 else (np.nan, x)
+    >>> descend(Guarded(function), np.array([100.0])).x.round(3)
+    array([1.])
+    """
+    x, radius = _finite_start(guarded, start), np.inf
+    for _ in range(_MOST_RESTARTS):
+        n_barred = guarded.n_barred
+        bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
+        found = climb(guarded, x, most_steps=most_steps, bounds=bounds)
+        at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
+        barred = guarded.n_barred > n_barred  # even where it says that it has converged
+        if guarded.x is None or not (barred or at_border):
+            break
+        moved = float(np.abs(guarded.x - x).max())
+        radius = _SHRINK * min(radius, moved or 1.0) if barred else _GROW * radius
+        x = guarded.x
+    return found
+
+
+def _finite_start(guarded: Guarded, start: np.ndarray) -> np.ndarray:
+    rng, x = np.random.default_rng(0), start
+    for _ in range(_OTHER_STARTS):
+        if np.isfinite(guarded(x)[0]):
+            break
+        x = start + rng.uniform(-_JITTER, _JITTER, len(start))
+    return x
+
+
+def improve(start: Normal, density: Density) -> np.ndarray:
+    """Find the mode of another density from the mode and the curvature of one like it.
+
+    In coordinates in which the curvature is that of a standard normal, a step along the gradient
+    leads near the mode, and BFGS takes a few more.
+
+    Parameters
+    ----------
+    start : Normal
+        Of the posterior of some of the rows.
+    density : Density
+        That of all rows.
+
+    Returns
+    -------
+    ndarray of shape (n_dims,)
+
+    Raises
+    ------
+    SamplingError
+        If there is no mode nearby.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> from pymc_coresets.sampling.normal import Factor
+    >>> with pm.Model() as all_rows:
+    ...     mu = pm.Normal("mu", 2.5, 0.5)
+    >>> start = Normal(np.array([2.0]), Factor(np.array([[1 / 0.6**2]])))
+    >>> improve(start, Unconstrained(all_rows)).round(1)
+    array([2.5])
+    """
+    negative = negative_of(density, start)
+    z = np.zeros(len(start.location))
+    value, slope = negative(z)
+    for halvings in range(_MOST_HALVINGS):
+        tried = -slope / 2**halvings
+        if negative(tried)[0] < value:
+            z = tried
+            break
+    found = climb(negative, z, most_steps=_STEPS_TO_IMPROVE, by="BFGS")
+    if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
+        raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
+    return start.at(found.x)
+
+
+# -- by values alone -------------------------------------------------------------------------------
+
+
+def design(n_dims: int) -> np.ndarray:
+    """Return as many points as a quadratic function has terms, the middle first.
+
+    Both sides of each axis, and corners; 0.3 away, for coordinates in which the function is roughly
+    the logarithm of a standard normal density.
+
+    Examples
+    --------
+    >>> design(1).ravel()
+    array([ 0. ,  0.3, -0.3])
+    """
+    units = np.eye(n_dims)
+    first, second = np.triu_indices(n_dims, 1)
+    corners = units[first] + units[second]
+    return _STEP * np.concatenate([np.zeros((1, n_dims)), units, -units, corners])
+
+
+def monomials(points: np.ndarray) -> np.ndarray:
+    """Return all monomials up to degree two of points (B, p): (B, (p + 1)(p + 2)/2).
+
+    Examples
+    --------
+    >>> monomials(np.array([[2.0, 3.0]]))
+    array([[1., 2., 3., 4., 6., 9.]])
+    """
+    first, second = np.triu_indices(points.shape[1])
+    return np.concatenate(
+        [np.ones((len(points), 1)), points, points[:, first] * points[:, second]], axis=1
+    )
+
+
+def are_smooth(values: np.ndarray) -> bool:
+    """Whether values at the points of `design` are finite, and differ by more than rounding.
+
+    Examples
+    --------
+    >>> are_smooth(np.array([1e16, 1e16 + 2, 1e16 + 4])), are_smooth(np.array([0.0, 1.0, -np.inf]))
+    (False, False)
+    """
+    largest = float(np.abs(values).max())
+    return bool(np.isfinite(largest) and (len(values) == 1 or np.ptp(values) > _ROUNDING * largest))
+
+
+def expanded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return gradient, curvatures and their axes in the middle, from values at `design`.
+
+    The curvatures (p,) are eigenvalues of the negative Hessian, and the axes (p, p) its
+    eigenvectors, in columns.
+
+    Examples
+    --------
+    >>> gradient, curvatures, _ = expanded(-np.square(design(2) - 0.1).sum(axis=1) / 2)
+    >>> gradient.round(6), curvatures.round(6)
+    (array([0.1, 0.1]), array([1., 1.]))
+    """
+    n_dims = (int(np.sqrt(8 * len(values) + 1)) - 3) // 2
+    terms = np.linalg.solve(monomials(design(n_dims)), values)
+    hessian = np.zeros((n_dims, n_dims))
+    hessian[np.triu_indices(n_dims)] = terms[1 + n_dims :]
+    curvatures, axes = np.linalg.eigh(-hessian - hessian.T)
+    return terms[1 : 1 + n_dims], curvatures, axes
+
+
+def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) -> Normal:
+    """Return a normal distribution with the mode of a function of few variables, and heavy tails.
+
+    Parameters
+    ----------
+    log_density : callable
+        Takes points (n_points, p), and returns (n_points,), in nats.
+    start : Normal
+        Where the search begins, with a guess of the scales.
+
+    Raises
+    ------
+    SamplingError
+        If it leads to no mode.
+
+    Examples
+    --------
+    >>> start = heavy_tailed(np.zeros(1), np.eye(1))
+    >>> found = near_mode(lambda x: -2 * np.square(x[:, 0] - 3), start)
+    >>> found.location.round(6), found.factor.root.round(6)
+    (array([3.]), array([[2.]]))
+    """
+    mode, spread = start.location, inv(start.factor.root).T
+    for _ in range(_NEWTON_STEPS):
+        values = log_density(mode + design(len(mode)) @ spread.T)
+        if not are_smooth(values):
+            break
+        gradient, curvatures, axes = expanded(values)
+        slope, scales = axes.T @ gradient, np.abs(curvatures)
+        largest = max(scales.max(initial=1e-8), np.abs(slope).max(initial=0.0))
+        scales = np.maximum(scales, 1e-8 * largest)
+        promised = float(np.square(slope) @ (1 / scales))  # twice the nats of Newton's step
+        # In the new coordinates, the curvature is that of a standard normal density.
+        steps = [axes @ (slope / (scales + d * scales.max(initial=0.0))) for d in _DAMPING]
+        tried, before = mode + np.stack(steps) @ spread.T, spread
+        spread = before @ (axes / np.sqrt(scales))
+        is_round = (curvatures > 1 / _ROUND).all() and (curvatures < _ROUND).all()
+        if is_round and promised < _NEAR:
+            try:
+                return heavy_tailed(tried[0], cholesky(inv(spread @ spread.T), lower=True))
+            except (LinAlgError, ValueError):  # it is flat, or has no end
+                break
+        heights = log_density(tried)
+        best = int(np.argmax(heights))
+        if heights[best] > values[0]:
+            mode = tried[best]
+        elif promised > _NEAR:
+            break
+    raise SamplingError("The marginal posterior of the scales has no mode near the start.")

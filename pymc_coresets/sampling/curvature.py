@@ -1,0 +1,397 @@
+"""Laplace's approximation of a density: its curvature, exact where known, and its mode."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.special import softmax
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.unconstrained import Density, Unconstrained
+from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
+from pymc_coresets.sampling.normal import SAME, Factor, Mixture, Normal, heavy_tailed
+
+type OfPoints = Callable[[np.ndarray], np.ndarray]
+
+_ENTRIES_AT_ONCE = 2**20  # of points
+_AT_ONCE = 100  # points, of sparse differences
+_NOTHING = 1e-9  # of the largest difference in a row
+_ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
+_MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
+_MOST_SHRINKINGS = 5  # of the rough step, to a hundredth each time
+_STEPS = (0.1, 0.01, 0.001)  # of a posterior standard deviation: on curved ridges, shorter ones
+_STEEPER = 25.0  # times the curvature that steps are made for: they are half a scale long
+_MOST_SCALES = 5
+
+
+def _both_sides(function: OfPoints, x: np.ndarray, moves: np.ndarray) -> list[np.ndarray]:
+    """Evaluate a function ahead of a point and behind it, for all moves (n_moves, n_dims)."""
+    return np.split(function(np.concatenate([x + moves, x - moves])), 2)
+
+
+def differences(
+    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the derivatives of a function by central differences, (n_coordinates, p).
+
+    Parameters
+    ----------
+    function : callable
+        Takes points (n_points, n_dims), and returns values (n_points, p).
+    x, steps : ndarray of shape (n_dims,)
+    which : ndarray of int, optional
+        Along which coordinates; all by default.
+
+    Examples
+    --------
+    >>> differences(lambda x: x[:, :1] ** 2, np.ones(2), np.full(2, 0.5))
+    array([[2.],
+           [0.]])
+    """
+    which, found = np.arange(len(x)) if which is None else which, []
+    for some in np.array_split(which, max(-(-len(which) * len(x) // _ENTRIES_AT_ONCE), 1)):
+        moves = np.zeros((len(some), len(x)))
+        moves[np.arange(len(some)), some] = steps[some]
+        ahead, behind = _both_sides(function, x, moves)
+        with np.errstate(invalid="ignore", over="ignore"):
+            found.append((ahead - behind) / (2 * steps[some, None]))
+    return np.concatenate(found)
+
+
+def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> sparse.csr_array:
+    """Return the derivatives of a function by central differences, without those that are zero.
+
+    Parameters
+    ----------
+    function, x, steps
+        See `differences`.
+
+    Returns
+    -------
+    csr_array of shape (n_dims, p)
+
+    Examples
+    --------
+    >>> sparse_differences(lambda x: x[:, :1] ** 2, np.ones(2), np.full(2, 0.5)).toarray()
+    array([[2.],
+           [0.]])
+    """
+    parts = []
+    for some in np.array_split(np.arange(len(x)), -(-len(x) // _AT_ONCE)):
+        found = differences(function, x, steps, some)
+        size = np.abs(found)
+        found[size <= _NOTHING * size.max(axis=1, keepdims=True)] = 0.0
+        parts.append(sparse.csr_array(found))
+    return sparse.csr_array(sparse.vstack(parts, "csr"))
+
+
+def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.ndarray:
+    """Return the negative Hessian of a density at a point, (n_dims, n_dims).
+
+    Exact where the space knows it.  Elsewhere by differences of the gradient, with steps of a small
+    part of each scale: O(D) gradients.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    x : ndarray of shape (n_dims,)
+    kinks : bool
+        Whether steps are whole scales where the gradient jumps.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> negative_hessian(Unconstrained(model), np.zeros(1), kinks=True).round(3)
+    array([[4.]])
+    """
+    if space.curvature is not None:
+        return space.curvature(x)
+    diagonal = _local_diagonal(space, x)
+    steps = 1e-2 * scales_of(diagonal)
+    if kinks:
+        steps = _steps_beyond_kinks(space, x, diagonal, steps)
+    hessian = -differences(space.gradients, x, steps)
+    symmetric: np.ndarray = hessian / 2 + hessian.T / 2  # whose sum may be infinite
+    return symmetric
+
+
+def scales_of(diagonal: np.ndarray) -> np.ndarray:
+    """Return a standard deviation for each curvature; one where that is not positive."""
+    return np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1.0)
+
+
+def _diagonal(
+    space: Unconstrained, x: np.ndarray, steps: np.ndarray, which: np.ndarray
+) -> np.ndarray:
+    found: np.ndarray = -differences(space.gradients, x, steps, which)[:, which].diagonal()
+    return found
+
+
+def _local_diagonal(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+    """Return roughly the diagonal of the negative Hessian, from steps well within a scale."""
+    rough, every = np.full(space.n_dims, _ROUGH_STEP), np.arange(space.n_dims)
+    diagonal = _diagonal(space, x, rough, every)
+    for _ in range(_MOST_SHRINKINGS):
+        # A step of a scale or more says nothing of the curvature, and may overflow.
+        coarse = np.flatnonzero(~(np.abs(diagonal) * rough**2 <= 1.0))
+        if not coarse.size:
+            break
+        rough[coarse] /= 100
+        diagonal[coarse] = _diagonal(space, x, rough, coarse)
+    return diagonal
+
+
+def _steps_beyond_kinks(
+    space: Unconstrained, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Lengthen the steps to a scale where the curvature a scale away is but a part of the local.
+
+    Where the gradient jumps, its difference over a small step is that of one row.
+    """
+    for _ in range(_MOST_KINKS):
+        beyond = _diagonal(space, x, scales_of(diagonal), np.arange(space.n_dims))
+        kinked = (diagonal > 0) & (beyond > 0) & (beyond < _KINK * diagonal)
+        if not kinked.any():
+            break
+        diagonal = np.where(kinked, beyond, diagonal)
+        steps = np.where(kinked, scales_of(diagonal), steps)
+    return steps
+
+
+def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool) -> Normal:
+    """Return a heavy-tailed normal distribution of the curvature near a mode, by 2 D gradients.
+
+    By 2 D more where it is much steeper than that of the other one, as if that lacked the few rows
+    that determine a coefficient: differences are then taken again, within its own scale.
+
+    Parameters
+    ----------
+    mode : ndarray of shape (n_dims,)
+        As `improve` found it.
+    like : Normal
+        Of a similar curvature: says how far a standard deviation is.
+    space : Density
+    polish : bool
+        Whether that is its own mode, so that a Newton step leads nearer to it.
+
+    Raises
+    ------
+    SamplingError
+        If the curvature is not negative definite.
+    """
+    factor = like.factor
+    for _ in range(_MOST_SCALES):
+        curvature, middle, root = _definite_curvature(mode, factor, space)
+        like_factor, factor = factor, Factor.of_root(factor.root @ root)
+        if curvature.diagonal().max() < _STEEPER:
+            break
+    if polish:
+        mode = mode + like_factor.offset(Factor.of_root(root).solve(middle))
+    return heavy_tailed(mode, factor.root)
+
+
+def _definite_curvature(
+    mode: np.ndarray, factor: Factor, space: Density
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby.
+
+    And its Cholesky factor, by the longest steps that have one: where a scale multiplies what is
+    well determined, a step of a part of its own leaves the ridge.
+    """
+    for step in _STEPS:
+        moves = factor.offset(step * np.eye(len(mode))).T
+        both = _both_sides(space.gradients, mode, moves)
+        if not all(np.isfinite(side).all() for side in both):
+            raise SamplingError("The gradient is infinite near the mode of the posterior.")
+        above, below = (solve_triangular(factor.root, side.T, lower=True).T for side in both)
+        curvature = (below - above) / (2 * step)
+        curvature = (curvature + curvature.T) / 2
+        try:
+            root = cholesky(curvature, lower=True)
+        except (LinAlgError, ValueError):
+            continue
+        return curvature, ((above + below) / 2).mean(axis=0), root
+    raise SamplingError(
+        "The posterior of all rows has no proper mode: its curvature is not negative definite "
+        "where the search ended."
+    )
+
+
+_POLISHING_STEPS = 50
+_NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
+_MOVED = 1e-2  # posterior standard deviations
+_GRADIENTS_ON_RIDGES = 10_000
+_NEWTON_STEPS = 30
+_STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
+
+
+def laplace(
+    space: Unconstrained,
+    start: np.ndarray | None = None,
+    *,
+    n_gradients: int = _GRADIENTS_ON_RIDGES,
+) -> Normal:
+    """Return the normal distribution with the mode of a posterior and its curvature there.
+
+    Parameters
+    ----------
+    space : Unconstrained
+        With the density.
+    start : ndarray of shape (n_dims,), optional
+        Where the search begins; by default at the model's initial point.
+    n_gradients : int
+        About how many gradients to spend on ridges along which gradients lead nowhere.
+
+    Raises
+    ------
+    SamplingError
+        If the optimiser finds no mode, or the curvature there is not negative definite.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> found = laplace(Unconstrained(model))
+    >>> found.location.round(6), found.factor.root.round(3)
+    (array([2.]), array([[2.]]))
+    """
+    if space.model.discrete_value_vars:
+        names = [v.name for v in space.model.discrete_value_vars]
+        raise SamplingError(
+            f"{names!r} are discrete, and have no curvature: sum them out, or use "
+            "method='pursuit' with weighting='prior', or with draws of your own."
+        )
+    x = _highest(space, space.start if start is None else start)
+    try:
+        return _settled(space, x)
+    except SamplingError:
+        return _settled(space, _highest_along_ridges(space, x, n_gradients))
+
+
+def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Mixture:
+    """Return such distributions around the modes that some points lead to, by their masses.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    starts : sequence of ndarray of shape (n_dims,)
+        The initial point where there are none.
+
+    Raises
+    ------
+    SamplingError
+        If none of them leads to a mode.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> len(laplace_mixture(Unconstrained(model)).parts)
+    1
+    """
+    parts: list[Normal] = []
+    for start in starts or [space.start]:
+        try:
+            found = laplace(space, start)
+        except SamplingError:
+            if len(starts) < 2:
+                raise
+            continue
+        if all(np.linalg.norm(part.whiten(found.location)) > SAME for part in parts):
+            parts.append(found)
+    if not parts:
+        raise SamplingError("None of the modes of all rows is near one of the coreset's.")
+    if len(parts) == 1:
+        return Mixture(parts, np.ones(1))
+    heights = [space.logp_and_gradient(part.location)[0] for part in parts]
+    masses = softmax([part.log_mass(h) for part, h in zip(parts, heights, strict=True)])
+    return Mixture(parts, masses)
+
+
+def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
+    negative = negative_of(space)
+    if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
+        with suppress(SamplingError):
+            newton = climb(
+                negative,
+                start,
+                most_steps=_NEWTON_STEPS,
+                by="trust-exact",
+                curvature=space.curvature,
+            )
+            if newton.success and np.isfinite(newton.fun):
+                return np.asarray(newton.x)
+    result = descend(negative_of(space), start)
+    if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
+        raise SamplingError(f"The posterior has no mode ({result.message}): {REMEDY}")
+    return np.asarray(result.x)
+
+
+def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -> np.ndarray:
+    """Go on by the curvature, where ridges are so narrow that gradients alone lead nowhere.
+
+    So it is where a scale multiplies what is well determined, as in hierarchies that are not
+    centred.  Where there is no mode, the steps grow until the curvature is beyond all measure.
+    """
+
+    def curvature(x: np.ndarray) -> np.ndarray:
+        hessian = negative_hessian(space, x, kinks=False)
+        if not (np.abs(hessian) < _STEEPEST).all():
+            raise SamplingError(f"The posterior has no mode: {REMEDY}")
+        return hessian
+
+    negative = negative_of(space)
+    if np.linalg.norm(negative(x)[1]) < FLAT:
+        x = x + _off_saddle(curvature(x))
+    most = max(n_gradients // (4 * space.n_dims), 5)
+    return np.asarray(climb(negative, x, most_steps=most, by="trust-exact", curvature=curvature).x)
+
+
+def _off_saddle(hessian: np.ndarray) -> np.ndarray:
+    """Return a small step along the direction in which a density rises most on either side."""
+    values, vectors = eigh(hessian)
+    step: np.ndarray = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
+    return step
+
+
+def _settled(space: Unconstrained, x: np.ndarray) -> Normal:
+    """Return the normal distribution around the mode near a point."""
+    factor = _factor_at(space, x)
+    mode = _polished(space, x, factor)
+    if np.abs(factor.whiten(mode - x)).max() > _MOVED:
+        factor = _factor_at(space, mode)
+    return Normal(mode, factor)
+
+
+def _polished(space: Unconstrained, x: np.ndarray, factor: Factor) -> np.ndarray:
+    """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
+    negative = negative_of(space)
+    value, slope = negative(x)
+    for _ in range(_POLISHING_STEPS):
+        step = factor.solve(slope)
+        if np.isfinite(value) and slope @ step < _NEGLIGIBLE:
+            return x
+        tried = negative(x - step)
+        if not tried[0] <= value + _NEGLIGIBLE:
+            break
+        x, (value, slope) = x - step, tried
+    if not (np.isfinite(value) and slope @ factor.solve(slope) <= _MOVED):
+        raise SamplingError(f"The search for the posterior's mode did not converge: {REMEDY}")
+    return x
+
+
+def _factor_at(space: Unconstrained, x: np.ndarray) -> Factor:
+    hessian = negative_hessian(space, x, kinks=True)
+    if np.isfinite(hessian).all():
+        with suppress(LinAlgError):
+            return Factor(hessian)
+    raise SamplingError(
+        "The posterior has no proper mode (its curvature is not negative definite where the "
+        f"search ended), as for hierarchical models: {REMEDY}"
+    )

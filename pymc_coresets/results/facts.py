@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_coresets.reading.observations import TERM_OF_ROW
-from pymc_coresets.results.columns import Column, labels_of_lookups, own_values
+from pymc_coresets.results.columns import labels_of_lookups, own_values
 from pymc_coresets.results.summary import effective_size, row_labels
 from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
@@ -82,8 +82,8 @@ def _groups(coreset: WeightedRows) -> str:
     for i, (name, labels) in labels_of_lookups(observations).items():
         if name != TERM_OF_ROW:
             codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
-            covered = np.count_nonzero(Column.of(codes.ravel(), labels).counts())
-            found.append(f"{name} {covered:,} of {len(labels):,}")
+            covered = np.unique(codes[~np.isnan(codes)] % len(labels))
+            found.append(f"{name} {len(covered):,} of {len(labels):,}")
     more = len(found) - _SHOWN_GROUPS
     return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
 

@@ -1,6 +1,7 @@
 """The data of all rows, as the groups of a DataTree in which `pm.sample` gives them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import as_plain_tensor
 from pymc_coresets.reading.user_model import data_of
 
+_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 _GROUPS = ["observed_data", "constant_data"]
 
 
@@ -69,19 +71,45 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
     values = set(observed.values())
     constant = {str(v.name): v for v in model.data_vars if v in used or v not in values}
     return {
-        name: _dataset(model, variables)
+        name: labelled(model, {n: _values(variable) for n, variable in variables.items()})
         for name, variables in zip(_GROUPS, (observed, constant), strict=True)
         if variables
     }
 
 
-def _dataset(model: pm.Model, variables: Mapping[str, Variable]) -> xr.Dataset:
-    arrays = {name: _values(variable) for name, variable in variables.items()}
-    dims = model.named_vars_to_dims
-    data = xr.Dataset({n: (dims_of(n, array.ndim, dims), array) for n, array in arrays.items()})
-    labels: dict[Any, Any] = {dim: pd.RangeIndex(size) for dim, size in data.sizes.items()}
-    given = {dim: np.array(model.coords.get(dim)) for dim in labels if model.coords.get(dim)}
-    return data.assign_coords(labels | given)
+def labelled(
+    model: pm.Model,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    before: Sequence[str] = (),
+    labels: Mapping[str, np.ndarray] = _NOTHING,
+) -> xr.Dataset:
+    """Give arrays the dimensions and labels that a model has for them, as `pm.sample` does.
+
+    Parameters
+    ----------
+    model : pm.Model
+    arrays : mapping of str to ndarray
+        By the names of its variables.
+    before : sequence of str
+        Dimensions that come before those of the variables.
+    labels : mapping of str to ndarray
+        In place of the model's.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"k": ["u", "v"]}) as model:
+    ...     slope = pm.Normal("slope", dims="k")
+    >>> found = labelled(model, {"slope": np.zeros((5, 2))}, before=["draw"])
+    >>> dict(found.sizes), found["k"].values.tolist()
+    ({'draw': 5, 'k': 2}, ['u', 'v'])
+    """
+    named, n_before = model.named_vars_to_dims, len(before)
+    dims = {name: dims_of(name, array.ndim - n_before, named) for name, array in arrays.items()}
+    data = xr.Dataset({name: ([*before, *dims[name]], array) for name, array in arrays.items()})
+    numbers: dict[Any, Any] = {dim: pd.RangeIndex(size) for dim, size in data.sizes.items()}
+    held = {dim: np.array(model.coords[dim]) for dim in numbers if model.coords.get(dim)}
+    return data.assign_coords(numbers | held | dict(labels))
 
 
 def _values(variable: Variable) -> np.ndarray:

@@ -353,7 +353,7 @@ PLANTED = [
     *plant(
         "predictive/predictions.py",
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
-        ("values[name] += value / self._n_draws", "values[name] += value"),
+        ("values[name] += part[name] / n_draws", "values[name] += part[name]"),
     ),
     *plant(
         "sampling/stand_in.py",

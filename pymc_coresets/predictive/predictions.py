@@ -19,9 +19,8 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive.attached_data import data_groups, labelled
-from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel
 from pymc_coresets.predictive.forward import Forward, Values, forward_graphs, is_random
+from pymc_coresets.predictive.model_data import BLOCK_ROWS, FilledModel, data_groups, labelled
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of

@@ -13,7 +13,7 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.filled_models import FilledModel
+from pymc_coresets.predictive.model_data import FilledModel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.observations import Observations

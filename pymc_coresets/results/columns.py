@@ -1,10 +1,12 @@
-"""The columns that rows have: containers, outcomes, other arrays, lookups, and axes of cells."""
+"""The columns that rows have (containers, outcomes, lookups, axes of cells), and their sums."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pytensor.graph import ancestors
 
@@ -18,7 +20,11 @@ from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 
+#: Whole numbers within a range of so many are counted, as classes of outcomes are.
+_MOST_CLASSES = 20
+
 type Values = NDArray[Any]
+type Floats = NDArray[np.float64]
 type Labels = Sequence[Any] | Values
 
 
@@ -269,3 +275,98 @@ def _held(
             [array] = evaluate([value])
             add(term.name, array, term.axis)
     return arrays, axes
+
+
+# -- what is added up of a column ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is added up of one column over some rows.
+
+    Attributes
+    ----------
+    n_rows : float
+        Sum of the rows' masses.
+    mean, squares : float
+        The mean, and the sum of squared differences from it.
+    ends : (float, float)
+        The smallest and the largest value.
+    labels : sequence or None
+        What the values are positions of.
+    counts : pandas.Series or None
+        The mass of each label, or whole number; None of numbers that are no classes.
+
+    Examples
+    --------
+    >>> one = Column.of(np.array([1.0, 3.0]), np.ones(2))
+    >>> both = one + Column.of(np.array([5.0, np.nan]), np.array([2.0, 1.0]))
+    >>> both.numbers
+    {'mean': 3.5, 'sd': 1.658, 'min': 1.0, 'max': 5.0}
+    """
+
+    n_rows: float
+    mean: float
+    squares: float
+    ends: tuple[float, float]
+    labels: Labels | None = None
+    counts: pd.Series | None = None
+
+    @classmethod
+    def of(cls, values: Values, masses: Floats, labels: Labels | None = None) -> Self:
+        """Add up some rows.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows,)
+            Numbers, or positions in `labels`, of which negative ones count from the end; NaN for
+            none.
+        masses : ndarray of shape (n_rows,)
+            How many rows each stands for.
+        labels : sequence, optional
+
+        Examples
+        --------
+        >>> Column.of(np.array([1, -1, 0]), np.ones(3), ["a", "b"]).counts.to_dict()
+        {0: 1.0, 1: 2.0}
+        """
+        known = ~np.isnan(values)
+        x, masses = values[known].astype(np.float64), masses[known]
+        n_rows = float(masses.sum())
+        mean = float(masses @ x) / n_rows if n_rows else 0.0
+        counts = None
+        if labels is not None or values.dtype.kind in "iub":
+            codes = x.astype(np.int64) if labels is None else x.astype(np.int64) % len(labels)
+            counts = _few(pd.Series(masses).groupby(codes).sum(), labels)
+        ends = float(x.min(initial=np.inf)), float(x.max(initial=-np.inf))
+        return cls(n_rows, mean, float(masses @ (x - mean) ** 2), ends, labels, counts)
+
+    def __add__(self, other: "Column") -> "Column":
+        """Return the column of these rows and others (Chan, Golub and LeVeque 1983)."""
+        n_rows, shift = self.n_rows + other.n_rows, other.mean - self.mean
+        share = other.n_rows / n_rows if n_rows else 0.0
+        counts = None
+        if self.counts is not None and other.counts is not None:
+            counts = _few(self.counts.add(other.counts, fill_value=0.0), self.labels)
+        return Column(
+            n_rows,
+            mean=self.mean + share * shift,
+            squares=self.squares + other.squares + self.n_rows * share * shift**2,
+            ends=(min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])),
+            labels=self.labels,
+            counts=counts,
+        )
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Describe the distribution of the masses, without any correction of its sd."""
+        if not self.n_rows:
+            return {}
+        sd = (self.squares / self.n_rows) ** 0.5
+        return {"mean": self.mean, "sd": sd, "min": self.ends[0], "max": self.ends[1]}
+
+
+def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
+    if labels is None and len(counts) and np.ptp(counts.index) >= _MOST_CLASSES:
+        return None
+    return counts

@@ -1,9 +1,8 @@
-"""The rows of a coreset beside all rows, in one table."""
+"""What a coreset shows of itself: facts in a few words, and its rows beside all rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -11,29 +10,29 @@ from numpy.typing import NDArray
 
 from pymc_coresets.options import names_of
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset
+from pymc_coresets.reading.observations import TERM_OF_ROW
 from pymc_coresets.results.columns import (
+    Column,
     Columns,
-    Labels,
-    Values,
+    Floats,
     cell_codes,
     columns_of_model,
     columns_of_rows,
     labels_of_dim,
+    labels_of_lookups,
     named_columns,
+    own_values,
 )
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-_MOST_CLASSES = (
-    20  # whole numbers within a range of so many are counted, as classes of outcomes are
-)
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20
+_SHOWN_GROUPS = 6
 _BLOCK_ROWS = 2**16
 _MEASURES = ["all", "chosen", "weighted"]
-
-type Floats = NDArray[np.float64]
 
 
 def summarise_rows(
@@ -107,105 +106,13 @@ def summarise_rows(
     largest = np.argsort(-weights, kind="stable")[:_SHOWN_WEIGHTS]
     labels = row_labels(coreset, coreset.indices[largest])
     parts = {
-        "rows": _numbers_of_rows(weights, coreset.n_observations, coreset.n_distinct),
+        "rows": _row_counts(weights, coreset.n_observations, coreset.n_distinct),
         "largest weights": _table([(1, 1, weight) for weight in weights[largest]], labels),
     }
     measured = _measured(coreset, [asked] if isinstance(asked, str) else asked)
     for name in measured["chosen"]:
         parts[name] = described({measure: found[name] for measure, found in measured.items()})
     return pd.concat(parts, names=["part", "quantity"])
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is added up of one column over some rows.
-
-    Attributes
-    ----------
-    n_rows : float
-        Sum of the rows' masses.
-    mean, squares : float
-        The mean, and the sum of squared differences from it.
-    ends : (float, float)
-        The smallest and the largest value.
-    labels : sequence or None
-        What the values are positions of.
-    counts : pandas.Series or None
-        The mass of each label, or whole number; None of numbers that are no classes.
-
-    Examples
-    --------
-    >>> one = Column.of(np.array([1.0, 3.0]), np.ones(2))
-    >>> both = one + Column.of(np.array([5.0, np.nan]), np.array([2.0, 1.0]))
-    >>> both.numbers
-    {'mean': 3.5, 'sd': 1.658, 'min': 1.0, 'max': 5.0}
-    """
-
-    n_rows: float
-    mean: float
-    squares: float
-    ends: tuple[float, float]
-    labels: Labels | None = None
-    counts: pd.Series | None = None
-
-    @classmethod
-    def of(cls, values: Values, masses: Floats, labels: Labels | None = None) -> Self:
-        """Add up some rows.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_rows,)
-            Numbers, or positions in `labels`, of which negative ones count from the end; NaN for
-            none.
-        masses : ndarray of shape (n_rows,)
-            How many rows each stands for.
-        labels : sequence, optional
-
-        Examples
-        --------
-        >>> Column.of(np.array([1, -1, 0]), np.ones(3), ["a", "b"]).counts.to_dict()
-        {0: 1.0, 1: 2.0}
-        """
-        known = ~np.isnan(values)
-        x, masses = values[known].astype(np.float64), masses[known]
-        n_rows = float(masses.sum())
-        mean = float(masses @ x) / n_rows if n_rows else 0.0
-        counts = None
-        if labels is not None or values.dtype.kind in "iub":
-            codes = x.astype(np.int64) if labels is None else x.astype(np.int64) % len(labels)
-            counts = _few(pd.Series(masses).groupby(codes).sum(), labels)
-        ends = float(x.min(initial=np.inf)), float(x.max(initial=-np.inf))
-        return cls(n_rows, mean, float(masses @ (x - mean) ** 2), ends, labels, counts)
-
-    def __add__(self, other: "Column") -> "Column":
-        """Return the column of these rows and others (Chan, Golub and LeVeque 1983)."""
-        n_rows, shift = self.n_rows + other.n_rows, other.mean - self.mean
-        share = other.n_rows / n_rows if n_rows else 0.0
-        counts = None
-        if self.counts is not None and other.counts is not None:
-            counts = _few(self.counts.add(other.counts, fill_value=0.0), self.labels)
-        return Column(
-            n_rows,
-            mean=self.mean + share * shift,
-            squares=self.squares + other.squares + self.n_rows * share * shift**2,
-            ends=(min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])),
-            labels=self.labels,
-            counts=counts,
-        )
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """Describe the distribution of the masses, without any correction of its sd."""
-        if not self.n_rows:
-            return {}
-        sd = (self.squares / self.n_rows) ** 0.5
-        return {"mean": self.mean, "sd": sd, "min": self.ends[0], "max": self.ends[1]}
-
-
-def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
-    if labels is None and len(counts) and np.ptp(counts.index) >= _MOST_CLASSES:
-        return None
-    return counts
 
 
 def described(parts: Mapping[str, Column]) -> pd.DataFrame:
@@ -270,7 +177,7 @@ def _table(lines: Sequence[Sequence[float]], names: Sequence[str]) -> pd.DataFra
     return pd.DataFrame(lines, index=names, columns=_MEASURES, dtype=np.float64)
 
 
-def _numbers_of_rows(weights: Floats, n_observations: int, n_distinct: int) -> pd.DataFrame:
+def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.DataFrame:
     size = len(weights)
     lines = {
         "number": (n_observations, size, weights.sum()),
@@ -324,3 +231,94 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
     found = {} if source is None else {"all": source.reduce(sums)}
     unweighted = sums.of(chosen, np.ones(len(chosen)))
     return found | {"chosen": unweighted, "weighted": sums.of(chosen, coreset.weights)}
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+def facts_of(coreset: WeightedRows) -> dict[str, str]:
+    """Return what is shown of a coreset, by name."""
+    found = {
+        "rows": _numbers_of_rows(coreset),
+        "integrated": _integrated(coreset),
+        "quadratic": ""
+        if coreset.quadratic is None
+        else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
+        "weights": _weights(coreset),
+        "terms": _terms(coreset),
+        "groups": _groups(coreset),
+        "method": coreset.method,
+        "weighting": coreset.weighting,
+        "divergence": _divergence(coreset),
+        "modes": _modes(coreset),
+        "status": coreset.status,
+    }
+    always = ("method", "weighting", "status")
+    return {name: words for name, words in found.items() if words or name in always}
+
+
+def _numbers_of_rows(coreset: WeightedRows) -> str:
+    rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
+    merged = coreset.n_distinct < coreset.n_observations
+    rows = f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return rows
+    chosen = chosen_rows(coreset).n_members
+    return f"{chosen:,} of {len(units.positions):,}, all those of {rows} units"
+
+
+def _integrated(coreset: WeightedRows) -> str:
+    """Say which variables were integrated out, by how many nodes, and how far these are off."""
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return ""
+    names = ", ".join(units.integrated)
+    return f"{names}, by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
+
+
+def _weights(coreset: WeightedRows) -> str:
+    weights = coreset.weights
+    if not len(weights):
+        return ""
+    lowest, highest = f"{weights.min():,.4g}", f"{weights.max():,.4g}"
+    if lowest == highest:
+        return f"{lowest} each"
+    [largest] = row_labels(coreset, coreset.indices[[np.argmax(weights)]])
+    return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
+
+
+def _terms(coreset: WeightedRows) -> str:
+    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
+    numbers = [np.searchsorted(coreset.indices, [s.start, s.stop]) for s in sets]
+    return ", ".join(
+        f"{stop - start:,} of {s.stop - s.start:,} of {s.names}"
+        for (start, stop), s in zip(numbers, sets, strict=True)
+    )
+
+
+def _groups(coreset: WeightedRows) -> str:
+    """Say how many levels have a chosen row, for each index by which variables are looked up."""
+    if coreset.loglikelihood is None:
+        return ""
+    observations, rows = coreset.loglikelihood.observations, chosen_rows(coreset)
+    found = []
+    for i, (name, labels) in labels_of_lookups(observations).items():
+        if name != TERM_OF_ROW:
+            codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
+            covered = np.unique(codes[~np.isnan(codes)] % len(labels))
+            found.append(f"{name} {len(covered):,} of {len(labels):,}")
+    more = len(found) - _SHOWN_GROUPS
+    return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _divergence(coreset: WeightedRows) -> str:
+    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+    measured = np.isfinite(coreset.objective) and not unmeasured
+    return f"about {coreset.objective:.3g} nats" if measured else ""
+
+
+def _modes(coreset: WeightedRows) -> str:
+    modes = None if coreset.certificate is None else coreset.certificate.modes
+    return modes.words if modes is not None and modes.n_modes > 1 else ""

@@ -490,6 +490,9 @@ PLANTED = [
         ("weights.sum() ** 2", "weights.sum()"),
         ("sums.of(chosen, coreset.weights)", "sums.of(chosen, np.ones(len(chosen)))"),
         ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
+    ),
+    *plant(
+        "results/columns.py",
         ("and np.ptp(counts.index) >= _MOST_CLASSES", ""),
         ("self.counts.add(other.counts, fill_value=0.0)", "self.counts"),
         ("x.astype(np.int64) % len(labels)", "x.astype(np.int64)"),

@@ -28,8 +28,7 @@ type _Part = tuple[LogLikelihood, Positions]
 
 _PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
 _BLOCK_ENTRIES = 2**22  # of float64: 32 MB
-_OBSERVATION = "observation"  # the dimension of the results
-_N_SHOWN = 3
+_OBSERVATION, _N_SHOWN = "observation", 3  # the dimension of the results; rows in a warning
 _INFLUENTIAL = (
     "The posterior without them differs too much: use a likelihood with heavier tails, or "
     "cross-validate them by refitting."
@@ -203,7 +202,10 @@ def elpd_of_rows(
     contributions = all_rows.counts * all_rows.elpd
     pointwise = contributions.copy()
     pointwise[sampled] = left.counts * left.elpd
-    influences = _influences(found) + n_rows / len(sampled) * influences
+    log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
+    # Of each draw on the weighted mean of the log-likelihood of all rows, and on what is left.
+    of_mean = log_p.size * weights * (log_p - weights @ log_p)
+    influences = of_mean + n_rows / len(sampled) * influences
     stats: Any = array_stats
     return ElpdOfAllRows(
         elpd=elpd.total,
@@ -374,13 +376,6 @@ def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tu
                 own = np.exp(log_w + f - elpd) - np.exp(log_w)
                 influences += count * draws.n_draws * (own - weights * (f - weights @ f))
     return _Elpds(*np.array(figures).T), influences
-
-
-def _influences(found: EvaluatedDraws) -> Floats:
-    """Return the influence of each draw on the weighted mean of the log-likelihood of all rows."""
-    log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
-    influences: Floats = log_p.size * weights * (log_p - weights @ log_p)
-    return influences
 
 
 def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:

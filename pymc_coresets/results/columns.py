@@ -250,21 +250,16 @@ def _held(
 
     def add(name: str, array: Values, axis: int = 0) -> None:
         dims = [*(model.named_vars_to_dims.get(name) or ()), *[None] * array.ndim][: array.ndim]
-        along = [dims.index(dim) for dim in codes if dim in dims]
-        if along:
-            rows = np.moveaxis(array, along, range(len(along)))
-            rows = rows[tuple(codes[str(dims[i])] for i in along)]
-        elif any(dims) or not array.ndim or name not in used:
-            return
-        else:
-            along, rows = [axis], np.moveaxis(array, axis, 0)
-            if len(rows) != n_obs:  # or else it has the rows that are left
-                if observations.positions is None or len(rows) <= positions[-1]:
-                    return
-                rows = rows[positions]
-        others = [dim for i, dim in enumerate(dims) if i not in along]
-        axes[name] = [None if dim is None else model.coords.get(dim) for dim in others]
-        arrays[name] = rows
+        at: dict[int, Any] = {dims.index(dim): rows for dim, rows in codes.items() if dim in dims}
+        if not at:
+            if any(dims) or not array.ndim or name not in used:
+                return
+            length = array.shape[axis]
+            if length != n_obs and (observations.positions is None or length <= positions[-1]):
+                return
+            at = {axis: slice(None) if length == n_obs else positions}  # or the rows that are left
+        arrays[name] = np.moveaxis(array, [*at], range(len(at)))[tuple(at.values())]
+        axes[name] = [dim and model.coords.get(dim) for i, dim in enumerate(dims) if i not in at]
 
     for variable in observations.held.live.data_vars:  # in the user's order
         add(variable.name, data_of(model[variable.name]))

@@ -29,8 +29,7 @@ from pymc_coresets.reading.user_model import (
     terms_of,
 )
 from pymc_coresets.results import proposed_draws
-from pymc_coresets.results.facts import facts_of
-from pymc_coresets.results.summary import summarise_rows
+from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior

@@ -19,12 +19,10 @@ from pymc_coresets.diagnostics.posterior_draws import (
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.predictive import pymc_densities
-from pymc_coresets.predictive.elpd import ElpdOfAllRows
-from pymc_coresets.predictive.filled_models import FilledModel, fill_with, used_by_value
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
-from pymc_coresets.predictive.leave_one_out import elpd_of_rows
-from pymc_coresets.predictive.missing_outcomes import with_missing
-from pymc_coresets.predictive.predictions import Predictions
+from pymc_coresets.predictive.leave_one_out import ElpdOfAllRows, elpd_of_rows
+from pymc_coresets.predictive.model_data import FilledModel, fill_with, used_by_value
+from pymc_coresets.predictive.predictions import Predictions, with_missing
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template import row_dims

@@ -1,6 +1,7 @@
 """Leave-one-out cross-validation of all rows, by a surrogate of all and a sample of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
 from pymc_coresets.diagnostics.judging import MIN_ESS, TOLERANCE
@@ -17,23 +18,106 @@ from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.elpd import ElpdOfAllRows, difference_estimate
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
+type _Part = tuple[LogLikelihood, Positions]
 
 _PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
-_WIDE = 600.0  # nats, beyond which exponentials overflow
 _BLOCK_ENTRIES = 2**22  # of float64: 32 MB
-_OBSERVATION = "observation"  # the dimension of the results
-_N_SHOWN = 3
+_OBSERVATION, _N_SHOWN = "observation", 3  # the dimension of the results; rows in a warning
 _INFLUENTIAL = (
     "The posterior without them differs too much: use a likelihood with heavier tails, or "
     "cross-validate them by refitting."
 )
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class ElpdOfAllRows(ELPDDataLOOSubsample):
+    """What `Coreset.loo` returns: `arviz.ELPDData` with two figures more.
+
+    Parameters
+    ----------
+    mcse : float
+        Monte Carlo standard error of `elpd`, in nats: what other draws would change.  What other
+        rows in the sample would change is `subsampling_se`; what other data would, `se`.
+    posterior_khat : float
+        Pareto k-hat of the importance ratios of the full posterior over the one that was sampled.
+
+    Notes
+    -----
+    Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
+    which is its elpd times its base weight.  `elpd_i` holds the surrogate where a row is not in
+    the sample `loo_subsample_observations`.  `pareto_k` has one entry per row of the sample, with
+    the coordinates ``position`` and ``where``.
+    """
+
+    mcse: float
+    posterior_khat: float
+
+    def __str__(self) -> str:
+        note = f"Monte Carlo standard error of elpd_loo: {self.mcse:.2g}"
+        table: str = super().__str__()  # type: ignore[no-untyped-call]
+        return f"{table}\n{note}\n"
+
+
+class SumOfRows(NamedTuple):
+    """A sum over all rows, and its standard errors over samples of rows and over data sets."""
+
+    total: float
+    subsampling_se: float
+    data_se: float
+
+
+def difference_estimate(
+    *, surrogate: Floats, sampled: NDArray[np.int64], values: Floats, counts: Floats
+) -> SumOfRows:
+    """Estimate a sum over all rows from a surrogate of all, and the values of a random sample.
+
+    Parameters
+    ----------
+    surrogate : ndarray of shape (n_rows,)
+        Of the value of each row.
+    sampled : ndarray of int64
+        Numbers of the rows of a simple random sample without replacement, 2 at least.
+    values : ndarray of shape (len(sampled),)
+        Their values.
+    counts : ndarray of shape (n_rows,)
+        How often each row counts.
+
+    Returns
+    -------
+    SumOfRows
+        `subsampling_se` is 0 where all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
+        counts included.
+
+    References
+    ----------
+    Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
+    comparison in large data, equations 7 to 9. https://doi.org/10.48550/arXiv.2001.00980
+
+    Examples
+    --------
+    >>> found = difference_estimate(
+    ...     surrogate=np.zeros(4),
+    ...     sampled=np.array([0, 2]),
+    ...     values=np.array([1.0, 3.0]),
+    ...     counts=np.ones(4),
+    ... )
+    >>> found.total, round(found.subsampling_se, 3)
+    (8.0, 2.828)
+    """
+    stats: Any = array_stats
+    all_rows, some, n_rows = counts * surrogate, counts[sampled], len(counts)
+    total, se, _ = stats.diff_srs_estimator(some * values, all_rows[sampled], all_rows, n_rows)
+    residual = some * (values**2 - surrogate[sampled] ** 2)
+    squares = all_rows @ surrogate + n_rows * residual.mean()
+    # The square of the estimate is too large by its variance.
+    variance = squares - (total**2 - se**2) / counts.sum()
+    return SumOfRows(float(total), float(se), math.sqrt(max(float(variance), 0.0)))
 
 
 def elpd_of_rows(
@@ -98,17 +182,19 @@ def elpd_of_rows(
     comparison in large data. https://doi.org/10.48550/arXiv.2001.00980
     """
     _warn_of_correction(found, remedy)
-    rows = _AllRows([loglik.collapsed(collapse=False) for loglik in logliks])
-    sampled = _sample(rows.n_rows, observations, key)
-    left, influences = _left_out(rows, sampled, draws, found)
-    all_rows = left if len(sampled) == rows.n_rows else _surrogate(rows, draws, found)
+    logliks = [loglik.collapsed(collapse=False) for loglik in logliks]
+    n_rows = sum(loglik.n_rows for loglik in logliks)
+    sampled = _sample(n_rows, observations, key)
+    parts = _rows_of_parts(logliks, sampled)
+    left, influences = _left_out(parts, draws, found)
+    all_rows = left if len(sampled) == n_rows else _surrogate(logliks, draws, found)
     elpd, parameters = (
         difference_estimate(
             surrogate=surrogate, sampled=sampled, values=values, counts=all_rows.counts
         )
         for surrogate, values in ((all_rows.elpd, left.elpd), (all_rows.gain, left.gain))
     )
-    pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_p.size)
+    pareto_k, good_k = _labelled(left.khat, parts), khat_threshold(found.log_p.size)
     doubtful = (left.khat > good_k) & (left.divergence >= TOLERANCE)
     if doubtful.any():
         bad_posterior = found.smoothed.pareto_khat > good_k
@@ -116,14 +202,17 @@ def elpd_of_rows(
     contributions = all_rows.counts * all_rows.elpd
     pointwise = contributions.copy()
     pointwise[sampled] = left.counts * left.elpd
-    influences = _influences(found) + rows.n_rows / len(sampled) * influences
+    log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
+    # Of each draw on the weighted mean of the log-likelihood of all rows, and on what is left.
+    of_mean = log_p.size * weights * (log_p - weights @ log_p)
+    influences = of_mean + n_rows / len(sampled) * influences
     stats: Any = array_stats
     return ElpdOfAllRows(
         elpd=elpd.total,
         se=elpd.data_se,
         p=parameters.total,
         n_samples=found.log_p.size,
-        n_data_points=rows.n_rows,
+        n_data_points=n_rows,
         scale="log",
         warning=bool(doubtful.any()),
         good_k=good_k,
@@ -150,52 +239,36 @@ def _sample(n_rows: int, size: int | None, key: int) -> Positions:
     return sampled
 
 
-class _AllRows:
-    """The rows of all parts, numbered one part after the other."""
+def _rows_of_parts(logliks: Sequence[LogLikelihood], numbers: Positions) -> list[_Part]:
+    """Return the positions, in the data of each part, of rows that are numbered over all parts."""
+    parts, start = [], 0
+    for loglik in logliks:
+        own = numbers[(numbers >= start) & (numbers < start + loglik.n_rows)] - start
+        positions = loglik.observations.positions
+        parts.append((loglik, own if positions is None else positions[own]))
+        start += loglik.n_rows
+    return parts
 
-    def __init__(self, logliks: Sequence[LogLikelihood]) -> None:
-        self.logliks = logliks
-        self._borders = np.cumsum([0, *(loglik.n_rows for loglik in logliks)])
-        self.n_rows = int(self._borders[-1])
 
-    def blocks(self, size: int, sampled: Positions) -> Iterator[tuple[LogLikelihood, Rows]]:
-        """Read the rows with some numbers in blocks of `size`."""
-        for i, loglik in enumerate(self.logliks):
-            if len(sampled) == self.n_rows:
-                blocks = loglik.source.blocks(size)
-            else:
-                blocks = loglik.source.at(self._positions(i, sampled)).blocks(size)
-            for block in blocks:
-                yield loglik, block
-
-    def labelled(self, sampled: Positions, values: Floats) -> xr.DataArray:
-        """Label the values of some rows with the rows' positions and places."""
-        parts = [self._positions(i, sampled) for i in range(len(self.logliks))]
-        places = [
-            loglik.source.place(position)
-            for loglik, part in zip(self.logliks, parts, strict=True)
-            for position in part.tolist()
-        ]
-        coords = {"position": np.concatenate(parts), "where": np.array(places, dtype=object)}
-        along = {name: (_OBSERVATION, labels) for name, labels in coords.items()}
-        return xr.DataArray(values, dims=_OBSERVATION, coords=along, name="pareto_k")
-
-    def _positions(self, part: int, sampled: Positions) -> Positions:
-        """Return the positions, in the user's data, of those rows that lie in a part."""
-        first, last = self._borders[part : part + 2]
-        own: Positions = sampled[(sampled >= first) & (sampled < last)] - first
-        positions: Positions | None = self.logliks[part].observations.positions
-        return own if positions is None else positions[own]
+def _labelled(values: Floats, parts: Sequence[_Part]) -> xr.DataArray:
+    """Label the values of rows with their positions and places."""
+    places = [loglik.source.place(int(i)) for loglik, positions in parts for i in positions]
+    labels = {
+        "position": np.concatenate([positions for _, positions in parts]),
+        "where": np.array(places, dtype=object),
+    }
+    along = {name: (_OBSERVATION, values) for name, values in labels.items()}
+    return xr.DataArray(values, dims=_OBSERVATION, coords=along, name="pareto_k")
 
 
 # -- every row at a few points ---------------------------------------------------------------------
 
 
-def _surrogate(rows: _AllRows, draws: Draws, found: EvaluatedDraws) -> "_Elpds":
+def _surrogate(logliks: Sequence[LogLikelihood], draws: Draws, found: EvaluatedDraws) -> "_Elpds":
     """Return, of every row, about its elpd and its own gain in it, and how often it counts."""
-    points = _points(rows.logliks[0], draws, found.smoothed.weights.ravel())
+    points = _points(logliks[0], draws, found.smoothed.weights.ravel())
     parts = []
-    for loglik in rows.logliks:
+    for loglik in logliks:
         evaluator, given = loglik.evaluator, loglik.given(points)
         work = _SurrogatePass(evaluator, given, evaluator.matrix_rows(points.n_draws))
         parts.append(loglik.source.reduce(work))
@@ -214,8 +287,9 @@ class _SurrogatePass:
         values_of = self.evaluator.at(self.given).values
 
         def surrogate(rows: Rows) -> Floats:
-            inverse, mean = _log_means(values_of(rows))
-            return np.stack([rows.base_weights, -inverse, mean + inverse])
+            values = values_of(rows)
+            elpd = -_log_means(-values)
+            return np.stack([rows.base_weights, elpd, _log_means(values) - elpd])
 
         return surrogate
 
@@ -247,26 +321,18 @@ def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:
     return space.constrain(both)
 
 
-def _log_means(values: Floats) -> tuple[Floats, Floats]:
-    """Return ``log mean(exp(-x))`` and ``log mean(exp(x))`` of each column."""
+def _log_means(exponents: Floats) -> Floats:
+    """Return ``log mean(exp(x))`` of each column, over the points where x is finite; 0 for none."""
     with np.errstate(invalid="ignore"):  # of infinite values
-        lowest = values.min(axis=0)
-        above = values - lowest
-        ordinary = above.max(initial=0.0) < _WIDE  # not if a value is NaN
-    if not ordinary:
-        return _log_mean_of_finite(-values), _log_mean_of_finite(values)
-    np.exp(above, out=above)
-    mean = np.log(above.mean(axis=0))
-    np.reciprocal(above, out=above)
-    return np.log(above.mean(axis=0)) - lowest, mean + lowest
-
-
-def _log_mean_of_finite(exponents: Floats) -> Floats:
-    """Return ``log mean(exp(x))`` of each column, over the points where x is finite."""
-    usable = np.isfinite(exponents)
-    number = usable.sum(axis=0)
-    totals = logsumexp(exponents, axis=0, b=usable)
-    means: Floats = np.where(number, totals - np.log(np.maximum(number, 1)), 0.0)
+        top = exponents.max(axis=0)
+        powers = exponents - top
+        means: Floats = np.log(np.exp(powers, out=powers).mean(axis=0)) + top
+        odd = ~np.isfinite(exponents.sum(axis=0))
+    if odd.any():
+        usable = np.isfinite(exponents[:, odd])
+        number = usable.sum(axis=0)
+        totals = logsumexp(exponents[:, odd], axis=0, b=usable)
+        means[odd] = np.where(number, totals - np.log(np.maximum(number, 1)), 0.0)
     return means
 
 
@@ -288,9 +354,7 @@ class _Elpds(NamedTuple):
     divergence: Floats = np.empty(0)
 
 
-def _left_out(
-    rows: _AllRows, sampled: Positions, draws: Draws, found: EvaluatedDraws
-) -> tuple[_Elpds, Floats]:
+def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tuple[_Elpds, Floats]:
     """Leave out rows one at a time.
 
     Also returns the influence of each draw on the sum of elpd, less that on the sum of the mean
@@ -298,24 +362,20 @@ def _left_out(
     """
     log_weights, log_ratios = found.smoothed.log_weights.ravel(), found.log_ratios.ravel()
     weights, influences = np.exp(log_weights), np.zeros(draws.n_draws)
-    figures = []
-    for loglik, block in rows.blocks(max(1, _BLOCK_ENTRIES // draws.n_draws), sampled):
-        for count, f in zip(block.base_weights, loglik.matrix(draws, block), strict=True):
-            ratios = log_ratios - f
-            log_w, khat = smooth_tail(ratios)
-            elpd = log_sum(log_w + f)
-            gain = log_sum(log_weights + f) - elpd
-            figures.append((count, elpd, gain, khat, np.var(ratios) / 2))
-            own = np.exp(log_w + f - elpd) - np.exp(log_w)
-            influences += count * draws.n_draws * (own - weights * (f - weights @ f))
+    figures, size = [], max(1, _BLOCK_ENTRIES // draws.n_draws)
+    for loglik, positions in parts:
+        whole = len(positions) == loglik.n_rows
+        rows = loglik.source if whole else loglik.source.at(positions)
+        for block in rows.blocks(size):
+            for count, f in zip(block.base_weights, loglik.matrix(draws, block), strict=True):
+                ratios = log_ratios - f
+                log_w, khat = smooth_tail(ratios)
+                elpd = log_sum(log_w + f)
+                gain = log_sum(log_weights + f) - elpd
+                figures.append((count, elpd, gain, khat, np.var(ratios) / 2))
+                own = np.exp(log_w + f - elpd) - np.exp(log_w)
+                influences += count * draws.n_draws * (own - weights * (f - weights @ f))
     return _Elpds(*np.array(figures).T), influences
-
-
-def _influences(found: EvaluatedDraws) -> Floats:
-    """Return the influence of each draw on the weighted mean of the log-likelihood of all rows."""
-    log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
-    influences: Floats = log_p.size * weights * (log_p - weights @ log_p)
-    return influences
 
 
 def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:

@@ -1,18 +1,17 @@
 """Predictions for many rows at many draws: block by block, a few draws in each thread."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph import Variable
 
-from pymc_coresets.compat.arviz_api import dict_to_dataset
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import (
     CoresetError,
@@ -20,13 +19,14 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive.attached_data import data_groups
-from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel
-from pymc_coresets.predictive.forward import Forward, Values, is_random
+from pymc_coresets.predictive.forward import Forward, Values, forward_graphs, is_random
+from pymc_coresets.predictive.model_data import BLOCK_ROWS, FilledModel, data_groups, labelled
+from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.rows.fingerprints import spaced
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import in_threads
 
 _MOST_BYTES = 2**33  # of a result in memory: 8 GiB
@@ -36,33 +36,8 @@ _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one th
 _WORTH_COMPILING = 10**8  # means: NumPy takes a second for them, as long as a loop to compile
 _MALFORMED = (ValueError, TypeError, IndexError)
 
-type Block = tuple[slice, slice | None, Values]  # its rows, its draws (None for means), its values
-
-
-@dataclass(frozen=True, eq=False)
-class _Variable:
-    """A variable for all rows.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    axis : int or None
-        Along which the rows lie; None where all of it is computed at once.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    axis: int | None
-
-    def along(self, rows: slice) -> tuple[slice, ...]:
-        """Return where some rows lie."""
-        return () if self.axis is None else (*[slice(None)] * self.axis, rows)
-
-    def for_rows(self, rows: slice) -> tuple[int, ...]:
-        """Return the shape for some rows."""
-        n_rows = rows.stop - rows.start
-        return tuple(n_rows if i == self.axis else n for i, n in enumerate(self.shape))
+#: Its rows, its draws of each chain, and its values.
+type Block = tuple[slice, slice, Values]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,126 +93,95 @@ class Predictions:
         self, *, progressbar: bool, observed: bool = False
     ) -> tuple[xr.Dataset, xr.Dataset]:
         """Return all of them and, if wanted, what was observed of the same variables."""
-        sizes = [] if self.means else [self.posterior.sizes[dim] for dim in SAMPLE_DIMS]
-        shapes = {name: (*sizes, *v.shape) for name, v in self._variables.items()}
-        n_bytes = sum(prod(s) * self._variables[name].dtype.itemsize for name, s in shapes.items())
+        rows, draws = slice(0, self._n_rows), slice(0, self._n_each)
+        layout = self._layout(rows, draws)
+        n_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in layout.values())
         if n_bytes > _MOST_BYTES:
             raise InvalidOptionError(
                 f"The predictions would take {spaced(n_bytes // 10**6)} MB of memory: ask for "
                 "fewer with draws=..., for their mean with kind='mean', or take them block by "
                 "block with to=..., a function that stores each."
             )
-        whole = self._room(shapes)
+        whole = {name: np.zeros(*of_name) for name, of_name in layout.items()}
         seen = [rv.name for rv in self.model.observed_RVs if observed and rv.name in self.graphs]
-        parts: list[Values] = []
-
-        def part(rows: slice, draws: slice | None) -> Values:
-            before = () if draws is None else (slice(None), draws)
-            inside = {n: (*before, *self._variables[n].along(rows), ...) for n in whole}
-            return {name: whole[name][inside[name]] for name in whole}
-
-        for _ in self._computed(part, progressbar=progressbar):
-            if seen and (self.filled is not None or not parts):
-                group = data_groups(self.model)["observed_data"]
-                parts.append({name: group[name].to_numpy() for name in seen})
-        data = parts[0] if parts else {}
-        if len(parts) > 1:
-            axes = {name: self._variables[name].axis for name in seen}
-            data = {n: np.concatenate([part[n] for part in parts], axes[n]) for n in seen}
-        every, draws = slice(0, self._n_rows), None if self.means else slice(None)
-        return self._predicted(every, draws, whole), self._labelled(every, None, data)
+        parts: dict[str, list[np.ndarray]] = {name: [] for name in seen}
+        for of_rows, of_draws, values in self._blocks(progressbar=progressbar):
+            before = () if self.means else (slice(None), of_draws)
+            for name, value in values.items():
+                axis = self._known[name][1]
+                along = () if axis is None else (*[slice(None)] * axis, of_rows)
+                whole[name][(*before, *along)] = value
+            group = data_groups(self.model)["observed_data"] if seen else {}
+            for name in seen if of_draws.stop == draws.stop else ():
+                parts[name].append(group[name].to_numpy())
+        axes = {name: self._known[name][1] for name in seen}
+        data = {n: np.concatenate(p, axes[n]) if p[1:] else p[0] for n, p in parts.items()}
+        return self._labelled((rows, draws, whole)), self._labelled((rows, draws, data), ())
 
     def blocks(self, *, progressbar: bool) -> Iterator[xr.Dataset]:
         """Yield one block after the other."""
+        return map(self._labelled, self._blocks(progressbar=progressbar))
 
-        def room(rows: slice, draws: slice | None) -> Values:
-            before = () if draws is None else (self._n_chains, draws.stop - draws.start)
-            shapes = {n: (*before, *v.for_rows(rows)) for n, v in self._variables.items()}
-            return self._room(shapes)
+    # -- blocks ------------------------------------------------------------------------------------
 
-        for block in self._computed(room, progressbar=progressbar):
-            yield self._predicted(*block)
-
-    def _room(self, shapes: Mapping[str, tuple[int, ...]]) -> Values:
-        return {n: np.zeros(shape, self._variables[n].dtype) for n, shape in shapes.items()}
-
-    def _computed(
-        self, room: Callable[[slice, slice | None], Values], *, progressbar: bool
-    ) -> Iterator[Block]:
-        """Fill the arrays that `room` returns for some rows and draws, block by block."""
-        n_predictions = self._n_rows * self._n_draws
+    def _blocks(self, *, progressbar: bool) -> Iterator[Block]:
+        n_predictions = self._n_rows * self._draws.n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
-            for number, rows in enumerate(self._rows()):
-                for draws in self._slices():
-                    values = room(rows, draws)
-                    self._compute(values, number, rows, draws, show)
-                    yield rows, draws, values
+            for number, rows in enumerate(self._blocks_of_rows()):
+                for draws in self._blocks_of_draws():
+                    yield rows, draws, self._computed(number, rows, draws, show)
 
-    # -- blocks ------------------------------------------------------------------------------------
-
-    def _rows(self) -> Iterator[slice]:
+    def _blocks_of_rows(self) -> Iterator[slice]:
         """Fill the model with one block of rows after the other."""
         if self.filled is None:
             return iter([slice(0, 1)])
-        of_row = self._n_values // self._n_rows * (1 if self.means else self._n_draws)
+        of_row = self._n_values // self._n_rows * (1 if self.means else self._draws.n_draws)
         return self.filled.blocks(max(1, min(_ENTRIES // max(of_row, 1), BLOCK_ROWS)))
 
-    def _slices(self) -> Iterable[slice | None]:
-        """Divide the draws of each chain; None for the means of all."""
-        n_draws = self.posterior.sizes["draw"]
-        if self.means:
-            return [None]
-        if self.filled is not None:
-            return [slice(0, n_draws)]
-        size = max(1, _ENTRIES // max(self._n_chains * self._n_values, 1))
-        return (slice(i, min(i + size, n_draws)) for i in range(0, n_draws, size))
+    def _blocks_of_draws(self) -> Iterator[slice]:
+        """Divide the draws of each chain, where the model holds all rows."""
+        size = self._n_each
+        if not self.means and self.filled is None:
+            size = max(1, _ENTRIES // max(self._n_chains * self._n_values, 1))
+        starts = range(0, self._n_each, size)
+        return (slice(start, min(start + size, self._n_each)) for start in starts)
 
-    def _compute(
-        self,
-        values: Values,
-        number: int,
-        rows: slice,
-        draws: slice | None,
-        show: Callable[[int], None],
-    ) -> None:
+    def _computed(
+        self, number: int, rows: slice, draws: slice, show: Callable[[int], None]
+    ) -> Values:
         """Compute values at a few draws after the others, or their means, in threads.
 
         The strips of draws do not depend on the number of threads, so that sums do not.
         """
-        by_chain = np.arange(self._n_draws).reshape(self._n_chains, -1)
-        numbers = by_chain[:, slice(None) if draws is None else draws].ravel()
-        strips = np.array_split(numbers, min(_STRIPS, len(numbers)))
-        n_values = max(prod(v.for_rows(rows)) for v in self._variables.values())
-        alone = n_values < _WORTH_A_THREAD
-        forward = [self._forward] * _STRIPS if alone else self._separate
-        tasks = zip(forward, strips, strict=False)
-        compute = partial(self._of_strip, values, number, draws)
-        found = map(compute, tasks) if alone else in_threads(compute, tasks)
-        for strip, sums in zip(strips, found, strict=True):
-            for name, value in sums.items():
-                values[name] += value / self._n_draws
-            show(len(strip) * (rows.stop - rows.start))
+        layout, n_draws = self._layout(rows, draws), self._draws.n_draws
+        values = {name: np.zeros(*of_name) for name, of_name in layout.items()}
 
-    def _of_strip(
-        self, values: Values, number: int, draws: slice | None, task: tuple[Forward, np.ndarray]
-    ) -> Values:
-        """Put the values at some draws where they belong, or return their sums."""
-        forward, strip = task
-        sums = {n: np.zeros(v.shape) for n, v in values.items()} if draws is None else {}
-        for i in strip.tolist():
-            chain, draw = divmod(i, self.posterior.sizes["draw"])
-            for name, value in self._at_draw(forward, number, chain, draw).items():
-                if draws is None:
-                    sums[name] += value
-                else:
-                    values[name][chain, draw - draws.start] = value
-        return sums
+        def compute(task: tuple[Forward, np.ndarray]) -> Values:
+            forward, strip = task
+            into = {n: np.zeros_like(v) for n, v in values.items()} if self.means else values
+            for i in strip.tolist():
+                chain, draw = divmod(i, self._n_each)
+                at = () if self.means else (chain, draw - draws.start)
+                for name, value in self._at_draw(forward, number, chain, draw).items():
+                    into[name][at] += value
+            return into
+
+        by_chain = np.arange(n_draws).reshape(self._n_chains, -1)[:, draws]
+        strips = np.array_split(by_chain.ravel(), min(_STRIPS, by_chain.size))
+        largest = max(prod(shape[0 if self.means else 2 :]) for shape, _ in layout.values())
+        run = map if largest < _WORTH_A_THREAD else in_threads
+        parts = run(compute, zip(self._forwards, strips, strict=False))
+        for strip, part in zip(strips, parts, strict=True):
+            for name in values if self.means else ():
+                values[name] += part[name] / n_draws
+            show(len(strip) * (rows.stop - rows.start))
+        return values
 
     def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
-        i = chain * self.posterior.sizes["draw"] + draw
+        i = chain * self._n_each + draw
         rows = "" if self.filled is None else f" in block {number} of the rows"
         remedy = (
             ". Leave out the rows, or the draws, at which the distribution has no such parameters."
@@ -245,32 +189,20 @@ class Predictions:
         with self._explained(f" at draw {draw} of chain {chain}{rows}", remedy):
             return forward(self._draws.at(i), self.key, number, i)
 
-    # -- results with PyMC's names -----------------------------------------------------------------
-
-    def _predicted(self, rows: slice, draws: slice | None, values: Values) -> xr.Dataset:
-        """Label a block, and say what was averaged."""
-        found = self._labelled(rows, draws, values)
-        for name in found.data_vars if self.means else ():
-            random = is_random(self.model, self.graphs[str(name)])
+    def _labelled(self, block: Block, before: Sequence[str] = SAMPLE_DIMS) -> xr.Dataset:
+        """Give a block the names that PyMC gives it, and say what was averaged."""
+        rows, draws, values = block
+        before, named = () if self.means else before, self.model.named_vars_to_dims
+        each = {"chain": slice(None), "draw": draws}
+        labels = {dim: self.posterior[dim].to_numpy()[each[dim]] for dim in before}
+        for name in values:
+            value, axis = self._known[name]
+            if axis is not None:
+                labels[dims_of(name, value.ndim, named)[axis]] = np.arange(rows.start, rows.stop)
+        found = labelled(self.model, values, before=before, labels=labels)
+        for name in values if self.means else ():
+            random = is_random(self.model, self.graphs[name])
             found[name].attrs["averaged"] = "predictive draws" if random else "means"
-        return found
-
-    def _labelled(self, rows: slice, draws: slice | None, values: Values) -> xr.Dataset:
-        before = () if draws is None else SAMPLE_DIMS
-        named = self.model.named_vars_to_dims
-        dims: dict[Any, Any] = {
-            name: dims_of(name, v.ndim - len(before), named) for name, v in values.items()
-        }
-        labels: dict[Any, Any] = {n: list(v) for n, v in self.model.coords.items() if v}
-        for name, own in dims.items():
-            if (axis := self._variables[name].axis) is not None:
-                labels[own[axis]] = np.arange(rows.start, rows.stop)
-        if draws is not None:
-            labels["chain"] = self.posterior["chain"].to_numpy()
-            labels["draw"] = self.posterior["draw"].to_numpy()[draws]
-        found: xr.Dataset = dict_to_dataset(
-            values, coords=labels, dims=dims, sample_dims=list(before), inference_library=pm
-        )
         return found
 
     # -- what does not change from block to block --------------------------------------------------
@@ -282,64 +214,68 @@ class Predictions:
         return Draws.of(self.posterior, {n: s for n, s in shapes.items() if n not in self.drawn})
 
     @property
-    def _n_draws(self) -> int:
-        return self._draws.n_draws
-
-    @property
     def _n_chains(self) -> int:
         return int(self.posterior.sizes["chain"])
+
+    @property
+    def _n_each(self) -> int:
+        """Number of draws of each chain."""
+        return int(self.posterior.sizes["draw"])
 
     @property
     def _n_rows(self) -> int:
         return 1 if self.filled is None else self.filled.source.n_rows
 
     @cached_property
-    def _forward(self) -> Forward:
-        """The function of a draw: by NumPy, or as a compiled loop where that pays."""
-        random = any(is_random(self.model, graph) for graph in self.graphs.values())
-        many = self._n_values * self._n_draws >= _WORTH_COMPILING
-        if random or not many:
-            return self._by_numpy
-        return Forward.of(self.model, self.graphs, self.drawn, compiled=True)
-
-    @cached_property
     def _by_numpy(self) -> Forward:
         return Forward.of(self.model, self.graphs, self.drawn)
 
     @cached_property
-    def _separate(self) -> list[Forward]:
-        return [self._forward.separate() for _ in range(_STRIPS)]
+    def _forwards(self) -> list[Forward]:
+        """A function of a draw for each strip: by NumPy, or a compiled loop where that pays."""
+        random = any(is_random(self.model, graph) for graph in self.graphs.values())
+        many = self._n_values * self._draws.n_draws >= _WORTH_COMPILING
+        forward = self._by_numpy
+        if many and not random:
+            forward = Forward.of(self.model, self.graphs, self.drawn, compiled=True)
+        return [forward.separate() for _ in range(_STRIPS)]
 
     @cached_property
     def _n_values(self) -> int:
         """Number of values at a draw, for all rows."""
-        return sum(prod(v.shape) for v in self._variables.values())
+        layout = self._layout(slice(0, self._n_rows), slice(0, 1)).values()
+        return sum(prod(shape) for shape, _ in layout) // (1 if self.means else self._n_chains)
+
+    def _layout(self, rows: slice, draws: slice) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Return shape and type of the predictions for some rows and draws of each chain."""
+        before = () if self.means else (self._n_chains, draws.stop - draws.start)
+        found = {}
+        for name, (value, axis) in self._known.items():
+            shape = list(value.shape)
+            if axis is not None:
+                shape[axis] = rows.stop - rows.start
+            dtype = np.dtype(np.float64) if self.means else value.dtype
+            found[name] = (*before, *shape), dtype
+        return found
 
     @cached_property
-    def _variables(self) -> dict[str, _Variable]:
-        """Find the shapes for all rows, from those for none or a few of them."""
+    def _known(self) -> dict[str, tuple[np.ndarray, int | None]]:
+        """The variables for all rows or a few, and along which of their axes these rows lie."""
         if self.filled is None:
-            found = self._at_first(None)
-            return {name: self._variable(v, v.shape, None) for name, v in found.items()}
-        variables = {}
+            return {name: (value, None) for name, value in self._at_first(None).items()}
+        found: dict[str, tuple[np.ndarray, int | None]] = {}
         fewer, more = self._at_first(2), self._at_first(3)
         for name, value in more.items():
             shapes = list(zip(fewer[name].shape, value.shape, strict=True))
-            axes = [axis for axis, lengths in enumerate(shapes) if lengths == (2, 3)]
-            if len(axes) != 1:
+            if shapes.count((2, 3)) != 1:
                 raise UnsupportedModelError(
                     f"{name!r} has shape {value.shape} for 3 rows and {fewer[name].shape} for 2: "
                     "it has no axis along the rows. Put the data that it is computed from into "
                     "pm.Data, give it the dims of these (or shape=x.shape[0]), or name others with "
                     "var_names."
                 )
-            [axis] = axes
-            shape = (*value.shape[:axis], self._n_rows, *value.shape[axis + 1 :])
-            variables[name] = self._variable(value, shape, axis)
-        return variables
-
-    def _variable(self, value: np.ndarray, shape: tuple[int, ...], axis: int | None) -> _Variable:
-        return _Variable(shape, np.dtype(np.float64) if self.means else value.dtype, axis)
+            found[name] = value, shapes.index((2, 3))
+        return found
 
     def _at_first(self, n_rows: int | None) -> Values:
         """Return the values for a few rows, at the first draw."""
@@ -367,3 +303,50 @@ class Predictions:
             raise InvalidDataError(
                 f"{list(self.graphs)!r} cannot be computed{where}: {error}{remedy}"
             ) from error
+
+
+def with_missing(
+    idata: xr.DataTree, own: StandIn, *, rng: np.random.Generator, most: float = math.inf
+) -> xr.DataTree:
+    """Add draws of missing outcomes under the user's names, where draws lack them.
+
+    Their posterior given all other variables is their distribution in the model: no row depends on
+    them.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    own : StandIn
+        What stands for all rows.
+    rng : numpy.random.Generator
+    most : float, default inf
+        Leave out variables of more entries.
+
+    Returns
+    -------
+    xarray.DataTree
+        The same where nothing is missing, or draws lack variables that were integrated out, on
+        which missing outcomes may depend.
+    """
+    held = own.parts[0].observations.held
+    if not held.imputed:
+        return idata
+    posterior, model = idata["posterior"].to_dataset(), held.whole
+    missing = held.imputed.difference(posterior.data_vars)
+    if not held.integrated.issubset(posterior.data_vars):
+        return idata
+    shapes = model.eval_rv_shapes() if missing else {}
+    sizes = {name: prod(shapes[model.rvs_to_values[model[name]].name]) for name in missing}
+    names = sorted(name for name in missing if sizes[name] <= most)
+    if not names:
+        return idata
+    predictions = Predictions(
+        model=model,
+        graphs=forward_graphs(model, names, means=False),
+        posterior=posterior,
+        key=random_key(rng),
+        drawn=missing,
+    )
+    added, _ = predictions.in_memory(progressbar=False)
+    return idata.assign(posterior=xr.DataTree(posterior.merge(added)))

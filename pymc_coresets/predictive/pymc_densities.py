@@ -1,6 +1,6 @@
 """Another estimate of the divergence, by PyMC's own log-densities of both models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -13,10 +13,9 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.filled_models import FilledModel
+from pymc_coresets.predictive.model_data import FilledModel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
-from pymc_coresets.reading.observations import Observations
 
 _DEVIATIONS = 5.0  # of what nodes are off by, at a few draws
 _SHARE = 0.05  # of the sd of log-ratios: their variance is off by a tenth at most
@@ -131,7 +130,7 @@ def log_densities_at(
     >>> log_densities_at([model], [{"mu": np.array(0.0)}]).round(4)
     array([[-0.9189]])
     """
-    return _at(points, _function(models, names))
+    return _densities(models, names)(points)
 
 
 def log_densities_of_all_rows(
@@ -151,12 +150,9 @@ def log_densities_of_all_rows(
     ndarray of shape (n_points,)
         In nats.
     """
-    of_rows = _function([filled.model], names)
-    total = sum(_at(points, of_rows)[0] for _ in filled.blocks())
-    model = filled.model
-    others = [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
-    of_all: Floats = total + log_densities_at([model], points, others)[0]
-    return of_all
+    of_rows = _densities([filled.model], names)
+    of_all: Floats = sum(of_rows(points)[0] for _ in filled.blocks())
+    return of_all + _of_others(filled.model, points, names)
 
 
 def opinion_of_units(
@@ -251,20 +247,21 @@ def log_densities_of_units(
                 of_levels = of_levels + by_level.sum(axis=1)
             integral = np.logaddexp(integral, of_levels[levels])
         total.append(float((integral + volume).sum()))
-    others = log_densities_at([observations.model], points, _not_summarised(observations))
-    of_all: Floats = np.array(total) + others[0]
-    return of_all
+    names = [term.name for term in observations.terms]
+    return np.array(total) + _of_others(observations.model, points, names)
 
 
-def _not_summarised(observations: Observations) -> list[str]:
-    model, terms = observations.model, {term.name for term in observations.terms}
-    return [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
+def _of_others(model: pm.Model, points: Sequence[Point], names: Collection[str]) -> Floats:
+    """Evaluate what else a model has than some terms."""
+    others = [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    found: Floats = log_densities_at([model], points, others)[0]
+    return found
 
 
 @compiling()
-def _function(
+def _densities(
     models: Sequence[pm.Model], names: Sequence[str] | None
-) -> Callable[[Point], list[np.ndarray]]:
+) -> Callable[[Sequence[Point]], Floats]:
     # In float32, where the model was written so, there were no digits to compare.
     inputs = {
         v.name: v.type.clone(dtype="float64")(v.name) if v.type.dtype == "float32" else v
@@ -276,8 +273,9 @@ def _function(
         others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
         graphs += widened([model.logp(vars=terms)], others)
     function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))
-    return lambda point: function(*(point[name] for name in inputs))
 
+    def at_points(points: Sequence[Point]) -> Floats:
+        values = [function(*(point[name] for name in inputs)) for point in points]
+        return np.array(values, dtype=np.float64).T
 
-def _at(points: Sequence[Point], densities: Callable[[Point], list[np.ndarray]]) -> Floats:
-    return np.array([densities(point) for point in points], dtype=np.float64).T
+    return at_points

@@ -10,8 +10,8 @@ from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.predictive.attached_data import with_data
-from pymc_coresets.predictive.missing_outcomes import with_missing
+from pymc_coresets.predictive.model_data import with_data
+from pymc_coresets.predictive.predictions import with_missing
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE

@@ -1,45 +1,42 @@
-"""The rows of a coreset beside all rows, in one table."""
+"""What a coreset shows of itself: facts in a few words, and its rows beside all rows."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.options import generator, names_of
+from pymc_coresets.options import names_of
+from pymc_coresets.potentials.kept_rows import arrays_of_dataset
+from pymc_coresets.reading.observations import TERM_OF_ROW
 from pymc_coresets.results.columns import (
     Column,
-    Labels,
-    Measure,
-    MeasuredColumns,
-    Values,
-    named_columns,
-)
-from pymc_coresets.results.kept_columns import columns_of_kept
-from pymc_coresets.results.model_columns import (
+    Columns,
+    Floats,
     cell_codes,
     columns_of_model,
+    columns_of_rows,
     labels_of_dim,
-    positions_of_rows,
+    labels_of_lookups,
+    named_columns,
+    own_values,
 )
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.rows.passes import AbsentRows, RowBlocks
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20
+_SHOWN_GROUPS = 6
+_BLOCK_ROWS = 2**16
 _MEASURES = ["all", "chosen", "weighted"]
-
-type Floats = NDArray[np.float64]
 
 
 def summarise_rows(
-    coreset: WeightedRows,
-    columns: str | Sequence[str] | None = None,
-    *,
-    quantiles: Sequence[float] = _QUANTILES,
-    random_seed: int | np.random.Generator | None = None,
+    coreset: WeightedRows, columns: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Summarise the chosen rows: how they differ from all rows, and how the weights correct that.
 
@@ -49,9 +46,7 @@ def summarise_rows(
     (least of all beside a quadratic, which stands for most of what they say):
     what is matched is the log-likelihood.
 
-    Costs a sort of each column of the data.  Rows elsewhere (``rows=...``) are read twice: what
-    is counted, the smallest and the largest value are exact, all else comes from 100 000 rows
-    drawn at random, if there are more.
+    Costs one pass over the data; rows elsewhere (``rows=...``) are read once.
 
     Parameters
     ----------
@@ -60,10 +55,6 @@ def summarise_rows(
         default all: the data containers along the observation dimension (also those that the
         likelihood does not use), the observed values, other arrays with one entry for each row,
         the indices by which variables are looked up, and the dimensions of cells.
-    quantiles : sequence of float
-        Their probabilities, between 0 and 1.
-    random_seed : int or Generator, optional
-        Which rows are drawn, of rows elsewhere.
 
     Returns
     -------
@@ -76,28 +67,26 @@ def summarise_rows(
                              ``effective``: ``(sum w)^2 / sum w^2``, as many rows of equal
                              weights
         largest weights      the five rows of the largest weights
-        (name of a column)   ``mean``, ``sd``, ``min``, quantiles, ``max``; of a column of
-                             levels, ``levels`` (that have rows), ``in these levels`` (rows in
-                             levels of which a row was chosen), and the rows of each level, if
-                             there are at most 20
+        (name of a column)   ``mean``, ``sd``, ``min``, ``max``; of a column of levels, or of
+                             whole numbers in a range of 20, ``levels`` (that have rows), ``in
+                             these levels`` (rows in levels of which a row was chosen), and the
+                             rows of each level, if there are at most 20
         ===================  ==================================================================
 
         Numbers of rows are sums of weights in the column ``weighted``.  ``all`` is NaN where
         all rows are out of reach, as after `merge` or reading without ``rows=...``.  Missing
-        values are left out.  ``attrs["n_sampled"]`` is the number of rows drawn, or None.
+        values are left out.
 
     Raises
     ------
     InvalidOptionError
-        If there is no column of a name, or `quantiles` are not between 0 and 1.
+        If there is no column of a name.
     CoresetError
         If the coreset was read without its model.
 
     Notes
     -----
-    The effective number is that of Kish (1965), *Survey Sampling*.  Quantiles are those of the
-    distribution that has the given weights: the smallest value up to which at least this share
-    of the weight lies.
+    The effective number is that of Kish (1965), *Survey Sampling*.
 
     Examples
     --------
@@ -110,81 +99,54 @@ def summarise_rows(
     >>> table = coreset.summary()
     >>> table.loc[("rows", "number")].tolist()
     [500.0, 5.0, 500.0]
-    >>> float(table.loc[("y", "50%"), "all"])
-    249.0
+    >>> float(table.loc[("y", "mean"), "all"])
+    249.5
     """
-    asked, probabilities = names_of("columns", columns), _probabilities(quantiles)
-    rng = generator(random_seed)
-    loglik, weights = coreset.loglikelihood, coreset.weights
-    if coreset.data is not None:
-        found = columns_of_kept(loglik, coreset.data, weights, rng=rng)
-    else:
-        observations = required_likelihood(coreset).observations
-        chosen = np.searchsorted(positions_of_rows(observations), coreset.indices)
-        found = MeasuredColumns(
-            columns_of_model(observations),
-            {"all": (slice(None), None), "chosen": (chosen, None), "weighted": (chosen, weights)},
-        )
-    names = [asked] if isinstance(asked, str) else asked
-    shown = found.columns if names is None else named_columns(found.columns, names)
+    asked, weights = names_of("columns", columns), coreset.weights
     largest = np.argsort(-weights, kind="stable")[:_SHOWN_WEIGHTS]
     labels = row_labels(coreset, coreset.indices[largest])
     parts = {
-        "rows": _numbers_of_rows(weights, coreset.n_observations, coreset.n_distinct),
+        "rows": _row_counts(weights, coreset.n_observations, coreset.n_distinct),
         "largest weights": _table([(1, 1, weight) for weight in weights[largest]], labels),
     }
-    for name, column in shown.items():
-        parts[name] = described(column, found.measures, probabilities, found.exact.get(name))
-    table = pd.concat(parts, names=["part", "quantity"])
-    table.attrs["n_sampled"] = found.n_sampled
-    return table
+    measured = _measured(coreset, [asked] if isinstance(asked, str) else asked)
+    for name in measured["chosen"]:
+        parts[name] = described({measure: found[name] for measure, found in measured.items()})
+    return pd.concat(parts, names=["part", "quantity"])
 
 
-def described(
-    column: Column,
-    measures: Mapping[str, Measure],
-    quantiles: Sequence[float],
-    exact: Values | None = None,
-) -> pd.DataFrame:
-    """Describe one column of the rows by each measure: its numbers, or how many have each label.
+def described(parts: Mapping[str, Column]) -> pd.DataFrame:
+    """Describe a column by each measure: its numbers, or how many rows have each label.
 
     Parameters
     ----------
-    column : Column
-    measures, exact
-        See `MeasuredColumns`.
-    quantiles : sequence of float
-        Probabilities.
+    parts : mapping of str to Column
+        ``all``, where that is known, ``chosen`` and ``weighted``.
 
     Examples
     --------
-    >>> column = Column(np.array([1.0, 2.0, 3.0]))
-    >>> measures = {"chosen": ([0, 2], None), "weighted": ([0, 2], np.array([2.0, 1.0]))}
-    >>> described(column, measures, [0.5]).loc["50%"].tolist()
-    [nan, 1.0, 1.0]
+    >>> x, weights = np.array([1.0, 3.0]), np.array([3.0, 1.0])
+    >>> parts = {"chosen": Column.of(x, np.ones(2)), "weighted": Column.of(x, weights)}
+    >>> described(parts).loc["mean"].tolist()
+    [nan, 2.0, 1.5]
     """
-    parts = {name: (column.at(rows), masses) for name, (rows, masses) in measures.items()}
-    if column.labels is not None:
-        counts = {name: part.counts(masses) for name, (part, masses) in parts.items()}
-        return _of_labels(column.labels, counts if exact is None else counts | {"all": exact})
-    numbers = {
-        name: _of_numbers(part.values, masses, quantiles) for name, (part, masses) in parts.items()
-    }
-    if exact is not None:
-        numbers["all"] |= dict(zip(("min", "max"), exact, strict=True))
-    names = list(numbers["chosen"])
-    return pd.DataFrame(numbers, index=names, columns=_MEASURES, dtype=np.float64)
-
-
-def effective_size(weights: Floats) -> float:
-    """Return the number of rows of equal weights that are worth as much, by Kish's formula.
-
-    Examples
-    --------
-    >>> effective_size(np.array([2.0, 2.0])), effective_size(np.array([1.0, 0.0]))
-    (2.0, 1.0)
-    """
-    return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
+    if any(part.counts is None for part in parts.values()):
+        numbers = {name: part.numbers for name, part in parts.items()}
+        lines = ["mean", "sd", "min", "max"]
+        return pd.DataFrame(numbers, index=lines, columns=_MEASURES, dtype=np.float64)
+    counts = pd.DataFrame({name: part.counts for name, part in parts.items()}).fillna(0.0)
+    table = counts[(counts > 0).any(axis=1)].reindex(columns=_MEASURES)
+    covered = table["chosen"] > 0
+    n_all = len(table) if "all" in parts else np.nan
+    head = _table(
+        [(n_all, covered.sum(), covered.sum()), table[covered].sum(skipna=False)],
+        ["levels", "in these levels"],
+    )
+    if len(table) > _SHOWN_LEVELS:
+        return head
+    labels = parts["chosen"].labels
+    shown = [i if labels is None else labels[i] for i in table.index.tolist()]
+    return pd.concat([head, table.set_axis([f"= {label}" for label in shown])])
 
 
 def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]:
@@ -200,11 +162,22 @@ def row_labels(coreset: WeightedRows, positions: NDArray[np.int64]) -> list[str]
     return [f"row {position}" for position in positions]
 
 
+def effective_size(weights: Floats) -> float:
+    """Return the number of rows of equal weights that are worth as much, by Kish's formula.
+
+    Examples
+    --------
+    >>> effective_size(np.array([2.0, 2.0])), effective_size(np.array([1.0, 0.0]))
+    (2.0, 1.0)
+    """
+    return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
+
+
 def _table(lines: Sequence[Sequence[float]], names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(lines, index=names, columns=_MEASURES, dtype=np.float64)
 
 
-def _numbers_of_rows(weights: Floats, n_observations: int, n_distinct: int) -> pd.DataFrame:
+def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.DataFrame:
     size = len(weights)
     lines = {
         "number": (n_observations, size, weights.sum()),
@@ -216,50 +189,136 @@ def _numbers_of_rows(weights: Floats, n_observations: int, n_distinct: int) -> p
     return _table([*lines.values()], [*lines])
 
 
-def _of_labels(labels: Labels, counts: Mapping[str, Floats]) -> pd.DataFrame:
-    """Count labels that have rows, rows with labels that were chosen, and those of each label."""
-    table = pd.DataFrame(counts, columns=_MEASURES, dtype=np.float64)
-    covered = table["chosen"] > 0
-    present = covered | (table["all"] > 0)
-    n_all = present.sum() if "all" in counts else np.nan
-    head = _table(
-        [(n_all, covered.sum(), covered.sum()), table[covered].sum(skipna=False)],
-        ["levels", "in these levels"],
-    )
-    shown = np.flatnonzero(present).tolist()
-    if len(shown) > _SHOWN_LEVELS:
-        return head
-    return pd.concat([head, table.iloc[shown].set_axis([f"= {labels[i]}" for i in shown])])
+# -- one pass over the rows ------------------------------------------------------------------------
 
 
-def _of_numbers(
-    values: Values, masses: Floats | None, quantiles: Sequence[float]
-) -> dict[str, float]:
-    """Describe the distribution that has these masses, without any correction of its sd."""
-    known = ~np.isnan(values)
-    numbers, masses = values[known].astype(np.float64), None if masses is None else masses[known]
-    names = [f"{100 * p:.4g}%" for p in quantiles]
-    if not numbers.size:
-        return dict.fromkeys(["mean", "sd", "min", *names, "max"], np.nan)
-    mean = np.average(numbers, weights=masses)
-    cuts = np.quantile(numbers, quantiles, method="inverted_cdf", weights=masses)
-    return {
-        "mean": mean,
-        "sd": np.sqrt(np.average((numbers - mean) ** 2, weights=masses)),
-        "min": numbers.min(),
-        **dict(zip(names, cuts, strict=True)),
-        "max": numbers.max(),
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Adds up columns of all rows, see `Pass`."""
+
+    columns: Columns
+    names: Sequence[str]
+    size: int
+
+    def of(self, rows: Rows, masses: Floats) -> dict[str, Column]:
+        values, labels = self.columns.of(rows), self.columns.labels
+        return {name: Column.of(values[name], masses, labels.get(name)) for name in self.names}
+
+    def begin(self) -> Callable[[Rows], dict[str, Column]]:
+        return lambda rows: self.of(rows, rows.base_weights)
+
+    def joined(self, parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
+        return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
+
+
+def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, dict[str, Column]]:
+    """Add up the columns of the chosen rows, with and without weights, and of all in reach."""
+    loglik, kept = coreset.loglikelihood, coreset.data
+    source: RowBlocks | None = None
+    if kept is None:
+        columns, source = columns_of_model(required_likelihood(coreset).observations)
+        chosen = source.at(coreset.indices)
+    elif loglik is None:
+        arrays = arrays_of_dataset(kept)
+        columns = Columns(list(arrays), {}, {})
+        chosen = Rows(coreset.indices, coreset.weights, tuple(arrays.values()))
+    else:
+        columns, chosen = columns_of_rows(loglik.observations), chosen_rows(coreset)
+        source = None if isinstance(loglik.source, AbsentRows) else loglik.source
+    known = list(columns.of(chosen))
+    names = known if asked is None else named_columns(known, asked)
+    sums = _Sums(columns, names, _BLOCK_ROWS)
+    found = {} if source is None else {"all": source.reduce(sums)}
+    unweighted = sums.of(chosen, np.ones(len(chosen)))
+    return found | {"chosen": unweighted, "weighted": sums.of(chosen, coreset.weights)}
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+def facts_of(coreset: WeightedRows) -> dict[str, str]:
+    """Return what is shown of a coreset, by name."""
+    found = {
+        "rows": _numbers_of_rows(coreset),
+        "integrated": _integrated(coreset),
+        "quadratic": ""
+        if coreset.quadratic is None
+        else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
+        "weights": _weights(coreset),
+        "terms": _terms(coreset),
+        "groups": _groups(coreset),
+        "method": coreset.method,
+        "weighting": coreset.weighting,
+        "divergence": _divergence(coreset),
+        "modes": _modes(coreset),
+        "status": coreset.status,
     }
+    always = ("method", "weighting", "status")
+    return {name: words for name, words in found.items() if words or name in always}
 
 
-def _probabilities(quantiles: Any) -> list[float]:  # noqa: ANN401 - what users pass
-    try:
-        found = np.asarray(quantiles)
-    except (TypeError, ValueError):
-        found = np.array(np.nan)
-    kind, n_axes = found.dtype.kind, found.ndim
-    if kind not in "iuf" or n_axes != 1 or not ((found >= 0) & (found <= 1)).all():
-        raise InvalidOptionError(
-            f"quantiles={quantiles!r} must be a sequence of numbers between 0 and 1."
-        )
-    return [float(p) for p in found]
+def _numbers_of_rows(coreset: WeightedRows) -> str:
+    rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
+    merged = coreset.n_distinct < coreset.n_observations
+    rows = f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return rows
+    chosen = chosen_rows(coreset).n_members
+    return f"{chosen:,} of {len(units.positions):,}, all those of {rows} units"
+
+
+def _integrated(coreset: WeightedRows) -> str:
+    """Say which variables were integrated out, by how many nodes, and how far these are off."""
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return ""
+    names = ", ".join(units.integrated)
+    return f"{names}, by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
+
+
+def _weights(coreset: WeightedRows) -> str:
+    weights = coreset.weights
+    if not len(weights):
+        return ""
+    lowest, highest = f"{weights.min():,.4g}", f"{weights.max():,.4g}"
+    if lowest == highest:
+        return f"{lowest} each"
+    [largest] = row_labels(coreset, coreset.indices[[np.argmax(weights)]])
+    return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
+
+
+def _terms(coreset: WeightedRows) -> str:
+    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
+    numbers = [np.searchsorted(coreset.indices, [s.start, s.stop]) for s in sets]
+    return ", ".join(
+        f"{stop - start:,} of {s.stop - s.start:,} of {s.names}"
+        for (start, stop), s in zip(numbers, sets, strict=True)
+    )
+
+
+def _groups(coreset: WeightedRows) -> str:
+    """Say how many levels have a chosen row, for each index by which variables are looked up."""
+    if coreset.loglikelihood is None:
+        return ""
+    observations, rows = coreset.loglikelihood.observations, chosen_rows(coreset)
+    found = []
+    for i, (name, labels) in labels_of_lookups(observations).items():
+        if name != TERM_OF_ROW:
+            codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
+            covered = np.unique(codes[~np.isnan(codes)] % len(labels))
+            found.append(f"{name} {len(covered):,} of {len(labels):,}")
+    more = len(found) - _SHOWN_GROUPS
+    return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _divergence(coreset: WeightedRows) -> str:
+    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+    measured = np.isfinite(coreset.objective) and not unmeasured
+    return f"about {coreset.objective:.3g} nats" if measured else ""
+
+
+def _modes(coreset: WeightedRows) -> str:
+    modes = None if coreset.certificate is None else coreset.certificate.modes
+    return modes.words if modes is not None and modes.n_modes > 1 else ""

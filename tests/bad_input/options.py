@@ -383,27 +383,16 @@ def _are_columns(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value in ("x", "y"))
 
 
-def _are_probabilities(value: Any) -> bool:
-    try:
-        found = np.asarray(value)
-    except (TypeError, ValueError):
-        return False
-    known = found.dtype.kind in "iuf" and found.ndim == 1
-    return bool(known and ((found >= 0) & (found <= 1)).all())
-
-
 _READ = {
     "columns": Argument(
         st.sampled_from([None, "x", ["y"], ("y", "x")]), _are_columns, st.text(max_size=3)
     ),
-    "random_seed": seed(),
 }
-_QUANTILES = Argument(st.lists(st.floats(0, 1), max_size=3), _are_probabilities)
 
 
 @st.composite
 def summaries_of_coresets(draw: st.DrawFn) -> Call:
-    given, bad = draw(arguments(_READ | {"quantiles": _QUANTILES}))
+    given, bad = draw(arguments(_READ))
     run = partial(stage.coreset().summary, **given)
     return Call(run=run, given=given, names=bad, refused=bool(bad))
 

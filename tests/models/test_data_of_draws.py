@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset, build_pass_glm, open_rows
-from pymc_coresets.predictive.attached_data import data_groups
+from pymc_coresets.predictive.model_data import data_groups
 
 N = 1_200
 RNG = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.results import kept_columns
+from pymc_coresets.results import summary
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -106,7 +106,7 @@ def coreset(request):
 
 
 def test_columns_are_those_of_the_data(in_memory):
-    table = in_memory.summary(quantiles=[0.5])
+    table = in_memory.summary()
     frame = pd.DataFrame({"x[age]": X[:, 0], "x[dose]": X[:, 1], "unused": UNUSED})
     chosen, weights = frame.iloc[in_memory.indices], in_memory.weights
     for name in frame:
@@ -114,6 +114,7 @@ def test_columns_are_those_of_the_data(in_memory):
         assert table.loc[(name, "max"), "chosen"] == chosen[name].max()
         expected = np.average(chosen[name], weights=weights)
         assert table.loc[(name, "mean"), "weighted"] == pytest.approx(expected)
+        assert table.loc[(name, "sd"), "all"] == pytest.approx(frame[name].std(ddof=0))
     for label, name in enumerate(in_memory.full_model.coords["shop"]):
         line = table.loc[("shop_number", f"= {name}")]
         here = SHOP[in_memory.indices] == label
@@ -154,33 +155,21 @@ def test_merged_rows_count_as_often_as_they_occur(merged):
     assert table.loc[("visits", f"= {chosen[0]}"), "chosen"] == 1
 
 
-@pytest.mark.parametrize("sampled", [False, True])
-def test_rows_elsewhere_are_counted_by_their_base_weights(elsewhere, sampled, monkeypatch):
-    if sampled:
-        monkeypatch.setattr(kept_columns, "_SAMPLED", 300)
-        monkeypatch.setattr(kept_columns, "_BLOCK_ROWS", 64)
-    table = elsewhere.summary(random_seed=1, quantiles=[0.25])
-    n = COLUMNS["n"]
-    assert table.attrs["n_sampled"] == (300 if sampled else None)
-    # What is counted is exact, with or without a sample.
+@pytest.mark.parametrize("block", [64, 2**16])
+def test_rows_elsewhere_are_summed_by_their_base_weights(elsewhere, block, monkeypatch):
+    monkeypatch.setattr(summary, "_BLOCK_ROWS", block)
+    table, n = elsewhere.summary(), COLUMNS["n"]
     assert table.loc[("x[0]", "min"), "all"] == X[:, 0].min()
+    assert table.loc[("x[0]", "max"), "all"] == X[:, 0].max()
     for code, label in enumerate("abcde"):
         assert table.loc[("shop", f"= {label}"), "all"] == n[code == SHOP].sum()
     assert table.loc[("late", "= 1"), "all"] == n[LATE == 1].sum()
     assert table.loc[("items[0]", "= 1"), "all"] == n[1::2].sum()
     assert table.loc[("items[1]", "max"), "all"] == N - 1
-    error = 5 / np.sqrt(300) if sampled else 1e-12  # five standard errors of a mean of unit sd
     mean = np.average(X[:, 1], weights=n)
-    assert table.loc[("x[1]", "mean"), "all"] == pytest.approx(mean, abs=error)
-    below = n[X[:, 1] <= table.loc[("x[1]", "25%"), "all"]].sum() / n.sum()
-    assert below == pytest.approx(0.25, abs=5 * np.sqrt(0.25 * 0.75 / 300))
-
-
-def test_a_sample_is_reproducible(elsewhere, monkeypatch):
-    monkeypatch.setattr(kept_columns, "_SAMPLED", 100)
-    one, same, other = (elsewhere.summary(random_seed=seed) for seed in (1, 1, 2))
-    pd.testing.assert_frame_equal(one, same)
-    assert not one.equals(other)
+    assert table.loc[("x[1]", "mean"), "all"] == pytest.approx(mean, abs=1e-12)
+    sd = np.sqrt(np.average((X[:, 1] - mean) ** 2, weights=n))
+    assert table.loc[("x[1]", "sd"), "all"] == pytest.approx(sd)
 
 
 def test_rows_that_are_gone_are_not_known(elsewhere, tmp_path):
@@ -276,9 +265,6 @@ def test_columns_of_joined_predictors_are_those_of_their_own_terms():
         (lambda c: c.summary("nothing"), "Choose among: 'visits'"),
         (lambda c: c.summary([]), "name at least one"),
         (lambda c: c.summary(3), "columns=3 must be a name"),
-        (lambda c: c.summary(quantiles=[1.5]), "between 0 and 1"),
-        (lambda c: c.summary(quantiles="half"), "between 0 and 1"),
-        (lambda c: c.summary(random_seed="a"), "random_seed='a'"),
     ],
 )
 def test_what_cannot_be_shown_is_named_with_a_remedy(merged, call, words):

@@ -359,7 +359,7 @@ PLANTED = [
     *plant(
         "predictive/predictions.py",
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
-        ("values[name] += value / self._n_draws", "values[name] += value"),
+        ("values[name] += part[name] / n_draws", "values[name] += part[name]"),
     ),
     *plant(
         "sampling/stand_in.py",
@@ -496,21 +496,17 @@ PLANTED = [
     *plant(
         "results/summary.py",
         ("weights.sum() ** 2", "weights.sum()"),
-        ('"inverted_cdf", weights=masses', '"inverted_cdf", weights=None'),
-        ('"weighted": (chosen, weights)', '"weighted": (chosen, None)'),
+        ("sums.of(chosen, coreset.weights)", "sums.of(chosen, np.ones(len(chosen)))"),
+        ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
     ),
     *plant(
         "results/columns.py",
-        ("start = labels.start if", "start = 0 if"),
-        ("if high - low < MOST_CLASSES else None", "if high < low else None"),
-    ),
-    *plant(
-        "results/kept_columns.py",
-        ("groupby(level=0).sum()", "groupby(level=0).first()"),
-        ("counts + other[name] if", "counts if"),
-        ("counts.iloc[[0, -1]]", "counts.iloc[[0, 1]]"),
-        ("counts.index[0], counts.index[-1]", "counts.index[-1], counts.index[0]"),
-        ("_counted(column, rows.base_weights)", "_counted(column, None)"),
+        ("and np.ptp(counts.index) >= _MOST_CLASSES", ""),
+        ("self.counts.add(other.counts, fill_value=0.0)", "self.counts"),
+        ("x.astype(np.int64) % len(labels)", "x.astype(np.int64)"),
+        ("mean=self.mean + share * shift", "mean=self.mean"),
+        (" + self.n_rows * share * shift**2", ""),
+        ("max(self.ends[1], other.ends[1])", "self.ends[1]"),
     ),
     *plant(
         "diagnostics/judging.py",

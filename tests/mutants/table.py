@@ -146,7 +146,6 @@ TESTS = {
     "sampling/stand_in": (STAND_IN,),
     "predictive/": ("tests/models/test_predict.py",),
     "predictive/stand_ins": (STAND_IN,),
-    "predictive/elpd": unit("loo"),
     "predictive/leave_one_out": unit("loo"),
     "predictive/all_rows": (*unit("loo"), "tests/models/test_predict.py"),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),

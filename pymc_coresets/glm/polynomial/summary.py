@@ -16,7 +16,7 @@ from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
-from pymc_coresets.predictive.attached_data import with_data
+from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.user_model import PUT_BACK

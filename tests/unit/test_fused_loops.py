@@ -180,6 +180,14 @@ def test_loops_run_along_rows(view, monkeypatch):
     assert all(orders)
 
 
+def test_products_take_views_as_they_are(monkeypatch):
+    copies = []
+    monkeypatch.setattr(fused_loops, "_with_result_in_order", copies.append)
+    y = pt.dtensor3("y")
+    pytensor.function([y, x], [pt.matmul(y.mT, x[None]), x.T @ x], mode=loop_mode())
+    assert not copies
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("b_ndim", [1, 2])

@@ -142,7 +142,7 @@ class Program:
             function = _function_of(node, of_rows=is_later)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
-            if is_later and isinstance(node.op, _VIEWS) and _in_loops(node, fgraph):
+            if is_later and isinstance(node.op, _VIEWS) and not _in_products(node, fgraph):
                 function = _with_result_in_order(function)
             return (
                 _with_copies(function, shared) if shared else function,
@@ -249,12 +249,15 @@ def _adds_by_number(node: Apply) -> bool:
     return x.type.ndim == 1 and by_number and not others and not node.op.set_instead_of_inc
 
 
-def _in_loops(node: Apply, fgraph: FunctionGraph) -> bool:
-    """Whether loops run over the output of a node: products and others take any order."""
-    clients = [client.op for client, _ in fgraph.clients[node.outputs[0]]]
-    loops = (ops.Elemwise, ops.CAReduce, ops.HasInnerGraph, Collect)
-    batched = ops.BlockwiseWithCoreShape  # of products, mostly
-    return any(isinstance(o, loops) and not isinstance(o, batched) for o in clients)
+def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:
+    """Whether only products have the output of a node as a factor: these take any order."""
+    return all(_is_product(client.op) for client, _ in fgraph.clients[node.outputs[0]])
+
+
+def _is_product(op: Op) -> bool:
+    if isinstance(op, ops.BlockwiseWithCoreShape):
+        return any(_is_product(getattr(n.op, "core_op", n.op)) for n in op.fgraph.apply_nodes)
+    return isinstance(op, ops.Dot | ops.BatchedDot)
 
 
 def _with_result_in_order(function: Function) -> Function:

@@ -8,8 +8,7 @@ integrated over a wide grid.  Seconds are those of processors; compilation is in
 ``--nuts 600`` samples all rows with all variables by nutpie, for so many seconds, and compares the
 shared variables, and the variables of thirty units; the time of a run that did not end is
 extrapolated.  ``--cases users lkj --part 0.1`` runs some of the cases on a part of the units.
-``--certificates`` builds forty coresets of all qualities, of models whose posterior is known, and
-counts those that are called reliable and are not.
+`benchmarks.unit_certificates` counts coresets that are called reliable and are not.
 """
 
 import argparse

@@ -37,12 +37,16 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
 from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
-from pymc_coresets.potentials.plain_loops import PlainMax, PlainSum, as_plain_loops_along_rows
+from pymc_coresets.potentials.plain_loops import (
+    PlainMax,
+    PlainSum,
+    as_plain_loops_along_rows,
+    solve_small_systems,
+)
 from pymc_coresets.reading.folding import (
     MOST_OPERANDS,
     as_ufuncs,
     inline_graphs,
-    solve_small_systems,
 )
 from pymc_coresets.reading.units.ragged import Collect
 from pymc_coresets.rows.values import Rows
@@ -223,7 +227,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
     if isinstance(op, ops.BlockwiseWithCoreShape):
-        [core] = [n for n in op.fgraph.apply_nodes if isinstance(n.op, ops.Blockwise)]
+        core = _repeated(op)
         if isinstance(core.op.core_op, ops.Join):
             return _joined(core)
         if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # a loop over draws may be Python's
@@ -255,9 +259,14 @@ def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:
 
 
 def _is_product(op: Op) -> bool:
-    if isinstance(op, ops.BlockwiseWithCoreShape):
-        return any(_is_product(getattr(n.op, "core_op", n.op)) for n in op.fgraph.apply_nodes)
-    return isinstance(op, ops.Dot | ops.BatchedDot)
+    inner = _repeated(op).op.core_op if isinstance(op, ops.BlockwiseWithCoreShape) else op
+    return isinstance(inner, ops.Dot | ops.BatchedDot)
+
+
+def _repeated(op: ops.BlockwiseWithCoreShape) -> Apply:
+    """Return the operation over a batch that one with a known shape wraps."""
+    [core] = [node for node in op.fgraph.apply_nodes if isinstance(node.op, ops.Blockwise)]
+    return core
 
 
 def _with_result_in_order(function: Function) -> Function:

@@ -30,7 +30,6 @@ from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, inline_of
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
 
-_SMALL_SYSTEM = 6  # unknowns, up to which elementwise operations are faster
 _FEW = 10  # entries: more than an array has dimensions
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.
@@ -77,28 +76,6 @@ def inline_graphs(
         inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
     )
     return outputs
-
-
-@node_rewriter([ops.Blockwise])
-def solve_small_systems(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
-    """Write the solution of many small triangular systems by elementwise operations.
-
-    LAPACK is called for each of them otherwise, which takes 50 ns.
-    """
-    solver = node.op.core_op
-    if not isinstance(solver, ops.SolveTriangular) or solver.unit_diagonal:
-        return None
-    a, b = cast(list[TensorVariable], node.inputs)
-    size = a.type.shape[-1]
-    if size is None or size > _SMALL_SYSTEM:
-        return None
-    columns = (slice(None),) * (solver.b_ndim - 1)
-    every = (...,) if solver.b_ndim == 1 else (..., None)
-    found: dict[int, TensorVariable] = {}
-    for i in range(size) if solver.lower else reversed(range(size)):
-        left = b[(..., i, *columns)] - sum(a[..., i, j][every] * x for j, x in found.items())
-        found[i] = left / a[..., i, i][every]
-    return [pt.stack([found[i] for i in range(size)], axis=-solver.b_ndim)]
 
 
 def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:

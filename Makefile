@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest test-neighbours mutants coverage lint types format bench docs docs-test docs-tools site figures gallery prose tables dist wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-processors test-lowest test-neighbours mutants coverage lint types format bench docs docs-test docs-tools site figures gallery prose tables dist wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -50,9 +50,6 @@ test: $(READY) ## all tests but the slow ones, and the examples in the docstring
 
 test-all: $(READY) ## every test
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "slow or not slow" $(TEST_FLAGS)
-
-test-accelerator: $(READY) ## the tests of JAX on its device (a GPU where jax finds one), and the benchmark there
-	@$(RUN) -m benchmarks.accelerator --tests
 
 test-processors: $(READY) ## the tests as other processors compute, and the statistical ones with other seeds
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py AVX512) \

@@ -32,7 +32,6 @@ from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.plain import Exact, Uniform
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
-from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import (
@@ -74,7 +73,6 @@ def build_coreset(  # noqa: PLR0913
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: str | Jax = "numba",
     collapse: Collapse = "auto",
     allow_local: bool = False,
     integrate: bool | str | Sequence[str] = "auto",
@@ -145,11 +143,6 @@ def build_coreset(  # noqa: PLR0913
         Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
         which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
         coreset uses threads.
-    backend : {"numba", "jax"} or Jax, default "numba"
-        Who evaluates all rows: loops that Numba compiles, or JAX on its default device, which pays
-        where that is a GPU; ``Jax(dtype="float32")`` has options.  ``"jax"`` goes without
-        `executor`, and refuses models that PyTensor cannot translate.  The coreset's own
-        posteriors during the build, and the choice of rows, are computed by the processor.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
@@ -222,7 +215,6 @@ def build_coreset(  # noqa: PLR0913
         collapse=collapse,
         rows=rows,
         executor=executor,
-        backend=backend,
     )
     deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
     full = full_model(model)

@@ -12,7 +12,6 @@ import xarray as xr
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display.report import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.rewrite import (
@@ -264,9 +263,6 @@ class Coreset(WeightedRows):
         )
 
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
-        if self._posterior.loglikelihood.backend is not None:
-            # Processes that are forked do not go with JAX, which has threads.
-            options = {"cores": 1} | options
         if not self.proposal or self._is_changed:
             return options
         drawn = None
@@ -336,7 +332,6 @@ class Coreset(WeightedRows):
         *,
         rows: RowSource | None = None,
         executor: Any = None,  # noqa: ANN401 - of several libraries
-        backend: str | Jax = "numba",
     ) -> Self:
         """Read a coreset from a file; with the model given again it is complete.
 
@@ -351,8 +346,6 @@ class Coreset(WeightedRows):
             The rows that it was built from, if any.  Without them it cannot be checked.
         executor : Executor or Client, optional
             Who reads and evaluates these rows from now on, see `build_coreset`.
-        backend : {"numba", "jax"} or Jax, default "numba"
-            Who evaluates all rows from now on, see `build_coreset`; the file does not say.
 
         Returns
         -------
@@ -365,8 +358,7 @@ class Coreset(WeightedRows):
             of observations, other free variables, another likelihood, or other data in the
             coreset's rows.
         InvalidOptionError
-            If `model` is no model, there is no such backend or it does not go with `executor`, or
-            h5netcdf is not installed.
+            If `model` is no model, `executor` is of no known kind, or h5netcdf is not installed.
 
         Warns
         -----
@@ -383,11 +375,10 @@ class Coreset(WeightedRows):
         or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
         model = current_model() if model is None else given_model(model)
-        backend_of(backend, executor)
         stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)
-        return cls(**fields_with_model(stored, model, rows, executor, backend))
+        return cls(**fields_with_model(stored, model, rows, executor))
 
     # -- display and copies ------------------------------------------------------------------------
 

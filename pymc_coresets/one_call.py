@@ -22,7 +22,6 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress.reporter import Reporter, tell
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -266,7 +265,6 @@ def coreset_of(
     *,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: str | Jax = "numba",
 ) -> Coreset:
     """Return the coreset whose draws `sample` has returned, in this process or a later one.
 
@@ -283,8 +281,6 @@ def coreset_of(
         The rows that it was built from, if any.  Without them it cannot be checked.
     executor : Executor or Client, optional
         Who reads and evaluates these rows from now on, see `build_coreset`.
-    backend : {"numba", "jax"} or Jax, default "numba"
-        Who evaluates all rows from now on, see `build_coreset`.
 
     Returns
     -------
@@ -297,7 +293,7 @@ def coreset_of(
         number of observations, other free variables, another likelihood, or other data in the
         coreset's rows.
     InvalidOptionError
-        If `model` is no model, there is no such backend, or it does not go with `executor`.
+        If `model` is no model, or `executor` is of no known kind.
 
     Warns
     -----
@@ -317,7 +313,6 @@ def coreset_of(
     (2, True)
     """
     full, groups = full_model(model), draws_tree(idata).children
-    backend_of(backend, executor)
     try:
         tree = groups[GROUP]
         nested = {name: node.to_dataset().load() for name, node in tree.children.items()}
@@ -328,4 +323,4 @@ def coreset_of(
             "stores it with its draws, unless pm.sample took all rows.",
             topic="draws",
         ) from error
-    return Coreset(**fields_with_model(stored, full, rows, executor, backend))
+    return Coreset(**fields_with_model(stored, full, rows, executor))

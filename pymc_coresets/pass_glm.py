@@ -27,7 +27,6 @@ from pymc_coresets.glm.predictor.seen_rows import (
 )
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.options import flag, generator, positive_number, whole_number
-from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
@@ -48,7 +47,6 @@ def build_pass_glm(  # noqa: PLR0913
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: str | Jax = "numba",
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:
@@ -95,10 +93,6 @@ def build_pass_glm(  # noqa: PLR0913
         Who reads and sums such rows: a `concurrent.futures.Executor`, such as a
         ``ProcessPoolExecutor``, or the client of a Dask cluster; by default threads of this
         process.  The result is the same, bit by bit.
-    backend : {"numba", "jax"} or Jax, default "numba"
-        Who evaluates all rows, in `PolynomialSummary.check` and the like, too: see `build_coreset`.
-        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs are
-        summed by the processor all the same.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -180,7 +174,7 @@ def build_pass_glm(  # noqa: PLR0913
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
-    wanted = RowsToRead(observed=observed, dim=dim, rows=rows, executor=executor, backend=backend)
+    wanted = RowsToRead(observed=observed, dim=dim, rows=rows, executor=executor)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
@@ -217,10 +211,10 @@ def _verified(
     found: Predictors, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
 ) -> PredictorRows:
     """Compare what came of the model with PyMC before any work is done, and check the rows."""
-    observations, backend = found.observations, wanted.evaluated_by
+    observations = found.observations
     if wanted.rows is None:
-        verify(LogLikelihood(observations, backend=backend), rng=rng)
-        loglik = LogLikelihood(observations, collapse="auto", backend=backend)
+        verify(LogLikelihood(observations), rng=rng)
+        loglik = LogLikelihood(observations, collapse="auto")
         return PredictorRows(SeenRows(found), loglik)
     loglik = likelihood_of_rows(observations.model, wanted, rng=rng, watch=report.rows_read)
     return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)

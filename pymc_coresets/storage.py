@@ -22,7 +22,6 @@ from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.options import unwritable
-from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
@@ -274,7 +273,6 @@ def fields_with_model(
     model: pm.Model,
     rows: RowSource | None,
     executor: Any,  # noqa: ANN401 - of several libraries
-    backend: str | Jax,
 ) -> dict[str, Any]:
     """Return all arguments of `Coreset` from stored ones and the model that it was built from.
 
@@ -283,7 +281,7 @@ def fields_with_model(
     stored : mapping of str
         As `fields_of_groups` returns it.
     model : pm.Model
-    rows, executor, backend
+    rows, executor
         As of `Coreset.from_netcdf`.
 
     Returns
@@ -295,7 +293,7 @@ def fields_with_model(
     InvalidDataError
         If the model or the rows are not those that it was built from.
     """
-    wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor, backend=backend)
+    wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor)
     loglik = likelihood_of_stored(model, stored, wanted)
     found = {**stored, "loglikelihood": loglik}
     if found["quadratic"] is not None:

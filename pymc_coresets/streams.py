@@ -26,7 +26,6 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
-from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
@@ -109,8 +108,6 @@ class CoresetStream:
         draws come from its posterior, 1.4 times as wide.  An epoch takes about a second.
     observed, dim : str or sequence of str, optional
         As for `build_coreset`.
-    backend : {"numba", "jax"} or Jax, default "numba"
-        Who evaluates the rows of chunks at the draws, see `build_coreset`.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
@@ -174,7 +171,6 @@ class CoresetStream:
         epoch_growth: float = 8.0,
         observed: str | Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
-        backend: str | Jax = "numba",
         random_seed: int | np.random.Generator | None = None,
     ) -> None:
         model = full_model(model)
@@ -188,7 +184,7 @@ class CoresetStream:
                 f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
             )
         source = _rows_given(pilot, None)
-        wanted = RowsToRead(observed=observed, dim=dim, rows=source, backend=backend)
+        wanted = RowsToRead(observed=observed, dim=dim, rows=source)
         self._settings = wanted.settings
         loglik = likelihood_of_rows(model, wanted, rng=rng.spawn(1)[0])
         verify_form(loglik)
@@ -451,10 +447,8 @@ class CoresetStream:
         write_netcdf(tree, path)
 
     @classmethod
-    def from_netcdf(
-        cls, path: str | Path, model: pm.Model | None = None, *, backend: str | Jax = "numba"
-    ) -> Self:
-        """Read a stream from a file: it goes on with the same bits, if the backend is the same.
+    def from_netcdf(cls, path: str | Path, model: pm.Model | None = None) -> Self:
+        """Read a stream from a file: it goes on with the same bits.
 
         Parameters
         ----------
@@ -462,13 +456,11 @@ class CoresetStream:
             A file written by `to_netcdf`.
         model : pm.Model, optional
             The stream's; by default that of the context.
-        backend : {"numba", "jax"} or Jax, default "numba"
-            Who evaluates rows from now on: the file does not say.
 
         Raises
         ------
         InvalidOptionError
-            If `model` is no model, there is no such backend, or h5netcdf is not installed.
+            If `model` is no model, or h5netcdf is not installed.
         InvalidDataError
             If the file is missing, damaged, or no stream's; if the model has other free variables,
             data containers, priors or another likelihood.
@@ -484,21 +476,19 @@ class CoresetStream:
         model, groups = given_model(model), read_netcdf(path)
         stream = cls.__new__(cls)
         try:
-            stream._resume(groups, model, backend)  # noqa: SLF001
+            stream._resume(groups, model)  # noqa: SLF001
         except CoresetError:
             raise
         except NO_CORESET as error:
             raise InvalidDataError(f"{path} is no file of a stream: {error}.") from error
         return stream
 
-    def _resume(
-        self, groups: Mapping[str, xr.Dataset], model: pm.Model, backend: str | Jax
-    ) -> None:
+    def _resume(self, groups: Mapping[str, xr.Dataset], model: pm.Model) -> None:
         """Go on from the groups of a file."""
         kept, draws = groups[_CANDIDATES], groups[_DRAWS]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoresetWarning)  # of other priors
-            found = fields_with_model(fields_of_groups(groups), model, None, None, backend)
+            found = fields_with_model(fields_of_groups(groups), model, None, None)
         if found["built_from"] is None:
             raise InvalidDataError(
                 "The model has other priors than the stream's, whose draws are from a posterior "

@@ -7,20 +7,13 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from pytensor.graph import Variable, graph_inputs, vectorize_graph
+from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.backends.evaluator import (
-    Evaluator,
-    Jax,
-    LookPass,
-    NowhereFinitePass,
-    NumbaEvaluator,
-)
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.potentials.evaluator import Evaluator, LookPass, NowhereFinitePass
 from pymc_coresets.potentials.fused_loops import Kernel
-from pymc_coresets.potentials.gradients import gradient_kernel
-from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.potentials.remainder import Remainder, of_vector
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
@@ -60,8 +53,6 @@ class LogLikelihood:
     source : RowBlocks, optional
         Where the rows are read from, with arrays as ``observations.rows`` has them; by default they
         are these arrays themselves.
-    backend : Jax, optional
-        Evaluate by JAX; by default, by loops that Numba compiles.
 
     Examples
     --------
@@ -83,14 +74,12 @@ class LogLikelihood:
         *,
         collapse: Collapse = False,
         source: RowBlocks | None = None,
-        backend: Jax | None = None,
     ) -> None:
         self.observations, self.collapse, self._given_source = observations, collapse, source
-        self.backend = backend
 
     def __getstate__(self) -> dict[str, Any]:
         # What is compiled is compiled again.
-        kept = ("observations", "collapse", "_given_source", "backend")
+        kept = ("observations", "collapse", "_given_source")
         return {name: self.__dict__[name] for name in kept}
 
     @property
@@ -142,12 +131,12 @@ class LogLikelihood:
         """
         if self._given_source is not None:
             return self
-        other = LogLikelihood(self.observations, collapse=collapse, backend=self.backend)
+        other = LogLikelihood(self.observations, collapse=collapse)
         return self._with(other)
 
     def reading(self, source: RowBlocks) -> "LogLikelihood":
         """Return the same for rows from elsewhere, sharing what is compiled already."""
-        return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
+        return self._with(LogLikelihood(self.observations, source=source))
 
     def prepare(self) -> None:
         """Make what others of the same form share; it is compiled where it is first used."""
@@ -155,7 +144,7 @@ class LogLikelihood:
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
         """Return the same for other values of the rows' data, sharing what is compiled already."""
-        return self._with(LogLikelihood(observations, backend=self.backend))
+        return self._with(LogLikelihood(observations))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
         shared = ("kernel", "gradients", "unit_modes", "unit_places", "_remainder")
@@ -210,11 +199,6 @@ class LogLikelihood:
         return self.observations.n_dims
 
     @property
-    def slack(self) -> float:
-        """By how much potentials may be off, beyond rounding in float64, see `Jax.slack`."""
-        return 0.0 if self.backend is None else self.backend.slack
-
-    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each free variable that the likelihood depends on."""
         return {name: v.type.shape for name, v in self._parameters.items()}
@@ -251,7 +235,7 @@ class LogLikelihood:
         """
         draws, rows = Draws.of(draws, self.shapes), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
-        size = self.evaluator.matrix_rows(draws.n_draws)
+        size = self.evaluator.block_rows(draws.n_draws)
         values_of = self.evaluator.at(self.given(draws)).values
 
         def store(block: tuple[int, Rows]) -> None:
@@ -302,7 +286,7 @@ class LogLikelihood:
     def look_for(self, draws: DrawsLike, wanted: CandidateRule) -> Look:
         """Evaluate all rows at the draws, as `look` does, and keep candidates by any rule."""
         draws = Draws.of(draws, self.shapes)
-        given, size = self.given(draws), self.evaluator.look_rows(draws.n_draws)
+        given, size = self.given(draws), self.evaluator.block_rows(draws.n_draws)
         return self.source.reduce(LookPass(self.evaluator, given, wanted, size))
 
     def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
@@ -311,7 +295,7 @@ class LogLikelihood:
         In one pass; -1 where there is none.
         """
         draws = Draws.of(draws, self.shapes)
-        given, size = self.given(draws), self.evaluator.matrix_rows(draws.n_draws)
+        given, size = self.given(draws), self.evaluator.block_rows(draws.n_draws)
         return self.source.reduce(NowhereFinitePass(self.evaluator, given, size))
 
     def given(self, draws: Draws) -> list[np.ndarray]:
@@ -338,27 +322,22 @@ class LogLikelihood:
     @cached_property
     def evaluator(self) -> Evaluator:
         """What evaluates the rows of the source."""
-        if self.backend is None:
-            units = self.observations.units
-            if units is None:
-                return NumbaEvaluator(self.kernel)
-            return NumbaEvaluator(self.kernel, units.n_nodes, units.sizes.mean())
-        # JAX is optional, and takes a second to load.
-        from pymc_coresets.potentials.backends import jax_evaluator as jax  # noqa: PLC0415
-
-        keep = isinstance(self.source, InMemoryRows)
-        return jax.JaxEvaluator(self.kernel, jax.DeviceRows(keep=keep))
+        units = self.observations.units
+        if units is None:
+            return Evaluator(self.kernel)
+        return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
 
     @cached_property
-    def kernel(self) -> Any:  # noqa: ANN401 - the backend's own
-        """What is compiled of the model, without data: a `Kernel` or a `JaxKernel`."""
-        if self.backend is None:
-            return self._compiled_loops()
-        obs = self.observations
-        from pymc_coresets.potentials.backends.jax_kernel import JaxKernel  # noqa: PLC0415
-
-        dtype = self.backend.dtype
-        return JaxKernel(obs.loglik, obs.n_rows, self._parameters, self._rows, dtype=dtype)
+    def kernel(self) -> Kernel:
+        """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
+        obs, batched = self.observations, self._batched()
+        n_draws = next(iter(batched.values())).shape[0]
+        graph = vectorize_graph(obs.loglik, batched)
+        if graph.type.ndim == 1:
+            graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
+        of_rows = [obs.n_rows, *(row.placeholder for row in self._rows.values())]
+        axes = {i: row.axis for i, row in self._rows.items()}
+        return Kernel(list(batched.values()), of_rows, [graph], axes)
 
     @cached_property
     def gradients(self) -> Kernel:
@@ -394,17 +373,6 @@ class LogLikelihood:
         """The parameters at all draws."""
         return {v: _with_draws(v) for v in self._parameters.values()}
 
-    def _compiled_loops(self) -> Kernel:
-        """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
-        obs, batched = self.observations, self._batched()
-        n_draws = next(iter(batched.values())).shape[0]
-        graph = vectorize_graph(obs.loglik, batched)
-        if graph.type.ndim == 1:
-            graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        of_rows = [obs.n_rows, *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
-        return Kernel(list(batched.values()), of_rows, [graph], axes)
-
     def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
         first = rows.take(bad_rows[:1])
@@ -425,3 +393,22 @@ class LogLikelihood:
 def _with_draws(variable: Variable) -> TensorVariable:
     """Return an input with one axis more, the first one."""
     return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))
+
+
+def gradient_kernel(observations: Observations) -> Kernel:
+    """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
+    x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
+    used = set(graph_inputs([observations.loglik]))
+    arrays = {i: row for i, row in enumerate(observations.inputs) if row.placeholder in used}
+    [loglik] = of_vector([observations.loglik], observations, x)
+    n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
+    [logp] = clone_replace([(weights * loglik).sum()], n_rows)
+    try:
+        gradient = cast(Variable, pt.grad(logp, x))
+    except NotImplementedError as error:
+        raise UnsupportedModelError(
+            f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}. "
+            "Give this operation a gradient, or write the likelihood by others."
+        ) from error
+    inputs = [weights, *(row.placeholder for row in arrays.values())]
+    return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})

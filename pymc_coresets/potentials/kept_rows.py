@@ -160,7 +160,7 @@ def likelihood_of_stored(
 
 def _of_all(model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead) -> LogLikelihood:
     found = wanted.found_in(model)
-    loglik = LogLikelihood(found, collapse="auto", backend=wanted.evaluated_by)
+    loglik = LogLikelihood(found, collapse="auto")
     if loglik.observations.n_obs != stored["n_observations"]:
         raise InvalidDataError(
             f"The coreset was built for {stored['n_observations']} observations, but the model "

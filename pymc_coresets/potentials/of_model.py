@@ -12,7 +12,6 @@ import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.unit_models import UnitSettings, unit_model, units_at
@@ -75,8 +74,6 @@ class RowsToRead:
         All rows, where the model holds a template of them.
     executor : Executor or Client, optional
         Who reads and evaluates them, see `engine_of`; by default threads of this process.
-    backend : {"numba", "jax"} or Jax
-        See `LogLikelihood`.
 
     Raises
     ------
@@ -100,7 +97,6 @@ class RowsToRead:
     collapse: Collapse = "auto"
     rows: RowSource | None = None
     executor: Any = None
-    backend: str | Jax = "numba"
 
     def __post_init__(self) -> None:
         names_of("observed", self.observed)
@@ -120,7 +116,6 @@ class RowsToRead:
                 raise no_rows_for(self.executor)
         if self.rows is not None:
             self._require_rows()
-        backend_of(self.backend, self.executor)
 
     @property
     def named(self) -> list[str] | None:
@@ -163,11 +158,6 @@ class RowsToRead:
     def of_rows(self) -> dict[str, Any]:
         """Arguments of `find_observations` for the rows alone."""
         return {name: value for name, value in self.settings.items() if name != "integrate"}
-
-    @property
-    def evaluated_by(self) -> Jax | None:
-        """Options of the backend; None for Numba."""
-        return backend_of(self.backend, self.executor)
 
     def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
         """Find the observations in a model, or in a template with such columns."""
@@ -243,7 +233,7 @@ def likelihood_of_model(
     wanted = RowsToRead() if wanted is None else wanted
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
-    loglik = LogLikelihood(wanted.found_in(model), backend=wanted.evaluated_by)
+    loglik = LogLikelihood(wanted.found_in(model))
     if loglik.observations.units is None:
         verify(loglik, rng=rng)
     else:
@@ -278,7 +268,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(potential(space.point(space.start)))
     expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])
-    rtol, atol = 1e-6 + loglik.slack, (1e-8 + loglik.slack) * weights.sum()
+    rtol, atol = 1e-6, 1e-8 * weights.sum()
     if not np.isclose(value, expected, rtol=rtol, atol=atol, equal_nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
@@ -398,7 +388,7 @@ def template_of_rows(
             "Missing values of the template would be imputed, but those of other rows are unknown: "
             "leave these rows out."
         )
-    return LogLikelihood(found, backend=wanted.evaluated_by)
+    return LogLikelihood(found)
 
 
 # -- comparison with PyMC --------------------------------------------------------------------------
@@ -425,9 +415,9 @@ def _verify_others(
     together = loglik.matrix(near, others, finite=False)
     alone = [others.take(slice(i, i + 1)) for i in range(min(_N_ALONE, len(others)))]
     single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
-    used, slack = np.isfinite(values), loglik.slack
+    used = np.isfinite(values)
     for found in (together, np.concatenate([single, together[len(single) :]])):
-        wrong = used & ~np.isclose(found, values, rtol=1e-6 + slack, atol=1e-8 + slack)
+        wrong = used & ~np.isclose(found, values, rtol=1e-6, atol=1e-8)
         if wrong.any():
             n, s = np.argwhere(wrong)[0]
             raise UnsupportedModelError(

@@ -85,7 +85,7 @@ def differing_row(
     one, other = (
         each.matrix(draws, some, finite=False) for each, some in ((first, rows), (second, others))
     )
-    same = _close(one, other, slack=first.slack + second.slack).all(axis=1)
+    same = _close(one, other).all(axis=1)
     return None if same.all() else int(np.argmin(same))
 
 
@@ -161,9 +161,8 @@ class Probe:
         return rows, prior
 
 
-def _close(one: np.ndarray, other: np.ndarray, *, slack: float = 0.0) -> np.ndarray:
-    rtol, atol = 1e-6 + slack, 1e-8 + slack
-    close: np.ndarray = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+def _close(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    close: np.ndarray = np.isclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True)
     return close
 
 

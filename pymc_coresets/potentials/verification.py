@@ -181,7 +181,7 @@ def _compare(
         return
     expected, finite = reference[np.ix_(rows, used)], finite[np.ix_(rows, used)]
     values = loglik.matrix(draws.take(used), loglik.in_memory.take(rows), finite=False)
-    near = np.isclose(values, expected, rtol=rtol + loglik.slack, atol=atol + loglik.slack)
+    near = np.isclose(values, expected, rtol=rtol, atol=atol)
     vanished = np.isneginf(values) & (expected < _CANCELLED)
     wrong = finite & ~near & ~vanished
     with np.errstate(invalid="ignore"):  # infinite values
@@ -202,8 +202,6 @@ def _compare(
         boxes = sorted({type(node.op).__name__ for node in nodes if is_black_box(node.op)})
         if boxes:
             remedy = f"{boxes!r} does not work row by row, as a coreset's likelihood has to."
-        if loglik.slack:
-            remedy = "float32 has too few digits for it. Use Jax(dtype='float64')."
         raise UnsupportedModelError(
             f"The log-likelihood of observation {rows[n]} comes out as {values[n, s]}, but PyMC "
             f"gives {expected[n, s]}: {remedy}"

@@ -103,7 +103,7 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
         names = [term.name for term in base.terms]
         of_full = pymc_densities.log_densities_of_all_rows(filled, points, names)
         [of_own] = pymc_densities.log_densities_at([result.model], points)
-    return pymc_densities.second_opinion(of_full, of_own, ratios, slack=own.parts[0].slack)
+    return pymc_densities.second_opinion(of_full, of_own, ratios)
 
 
 def loo(

@@ -16,8 +16,8 @@ from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth
 from pymc_coresets.diagnostics.judging import MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
-from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
@@ -270,7 +270,7 @@ def _surrogate(logliks: Sequence[LogLikelihood], draws: Draws, found: EvaluatedD
     parts = []
     for loglik in logliks:
         evaluator, given = loglik.evaluator, loglik.given(points)
-        work = _SurrogatePass(evaluator, given, evaluator.matrix_rows(points.n_draws))
+        work = _SurrogatePass(evaluator, given, evaluator.block_rows(points.n_draws))
         parts.append(loglik.source.reduce(work))
     return _Elpds(*np.concatenate(parts, axis=1))
 

@@ -42,7 +42,6 @@ def second_opinion(
     of_approximate: Floats,
     log_ratios: Floats,
     *,
-    slack: float = 0.0,
     node_error: float | None = None,
 ) -> SecondOpinion:
     """Compare log-ratios with the difference of the log-densities that PyMC gives.
@@ -53,8 +52,6 @@ def second_opinion(
         PyMC's log-densities of the two models, in nats, up to a constant each.
     log_ratios : ndarray of shape (n_draws,)
         Likewise.
-    slack : float
-        By how much single log-likelihoods may be off beyond rounding, relative to their size.
     node_error : float, optional
         Divergence that the nodes of units make where the posterior is, in nats.  Where an
         approximation is far from it they are less exact, but not by as much.
@@ -89,7 +86,7 @@ def second_opinion(
         if np.isfinite(node_error):
             harmless += _DEVIATIONS * node_error**0.5
         reasons = f"nodes do not integrate the variables of all units out, or {reasons}"
-    if largest > harmless + (_DIGITS + slack) * size:
+    if largest > harmless + _DIGITS * size:
         raise UnsupportedModelError(
             f"The log-ratio of the full over the approximate posterior density differs by "
             f"{largest:.3g} nats from what PyMC's own log-densities of the two models give: "

@@ -21,7 +21,6 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, full_model, likelihood_of_model
 from pymc_coresets.reading.draws import Draws
@@ -39,7 +38,7 @@ _IMPOSSIBLE = (
 )
 
 
-def check_approximation(  # noqa: PLR0913
+def check_approximation(
     model: pm.Model | None,
     idata: xr.DataTree | xr.Dataset,
     log_density: ArrayLike | xr.DataArray | DensityOfPoints | pm.MeanField | pm.FullRank,
@@ -49,7 +48,6 @@ def check_approximation(  # noqa: PLR0913
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: str | Jax = "numba",
 ) -> Check:
     """Say how far draws of an approximation of the posterior can be trusted.
 
@@ -74,7 +72,7 @@ def check_approximation(  # noqa: PLR0913
         order.  What `pymc.fit` returned serves as it is.
     draws : int, optional
         Evaluate that many draws, evenly spread, whatever they show.
-    observed, dim, rows, executor, backend
+    observed, dim, rows, executor
         As in `build_coreset`.
 
     Returns
@@ -128,7 +126,6 @@ def check_approximation(  # noqa: PLR0913
         allow_local=rows is None,  # all draws are there
         rows=rows,
         executor=executor,
-        backend=backend,
     )
     posterior = posterior_dataset(idata, "idata")
     require_own(posterior, "check_approximation()")

@@ -7,7 +7,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.draws import DrawsLike
@@ -79,64 +78,42 @@ class PosteriorDensity:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelSlopes:
-    """The gradients of blocks of rows by a compiled graph.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        See `gradient_kernel`.
-    size : int
-        See `SlopesOfRows`.
-    """
-
-    kernel: Kernel
-    size: int
-
-    @classmethod
-    def of(cls, loglik: LogLikelihood) -> Self:
-        """Compile the gradients of the rows of a model."""
-        observations = loglik.observations
-        row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
-        row_bytes *= observations.n_nodes
-        most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-        return cls(loglik.gradients, max(most, 1))
-
-    def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
-        """See `SlopesOfRows`."""
-        densities = [self.kernel.program.given(x) for x in points]
-
-        def slopes(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-            arrays = self.kernel.arrays(rows)
-            found = [density(rows.base_weights, *arrays) for density in densities]
-            return np.array([float(value) for value, _ in found]), np.stack([g for _, g in found])
-
-        return slopes
-
-
-@dataclass(frozen=True, eq=False)
 class GradientPass:
     """The log-likelihood of all rows, times their base weights, and its gradient at some points.
 
     Parameters
     ----------
-    of_rows : SlopesOfRows
-        Those of a block.
+    kernel : Kernel
+        See `gradient_kernel`.
     points : ndarray of shape (n_points, n_dims)
+    size : int
+        Number of rows of a block.
     """
 
-    of_rows: SlopesOfRows
+    kernel: Kernel
     points: np.ndarray
+    size: int
 
-    @property
-    def size(self) -> int:
-        """See `Pass`."""
-        return self.of_rows.size
+    @classmethod
+    def of(cls, loglik: LogLikelihood, points: np.ndarray) -> Self:
+        """Return the pass over rows of a model, whose gradients are compiled once."""
+        observations = loglik.observations
+        row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
+        row_bytes *= observations.n_nodes
+        most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
+        return cls(loglik.gradients, points, max(most, 1))
 
     def begin(self) -> Callable[[Rows], Slopes]:
         """See `Pass`."""
-        slopes = self.of_rows.at(self.points)
-        return lambda rows: Slopes(*slopes(rows))
+        densities = [self.kernel.program.given(x) for x in self.points]
+
+        def slopes(rows: Rows) -> Slopes:
+            arrays = self.kernel.arrays(rows)
+            found = [density(rows.base_weights, *arrays) for density in densities]
+            values = np.array([float(value) for value, _ in found])
+            return Slopes(values, np.stack([gradient for _, gradient in found]))
+
+        return slopes
 
     def joined(self, parts: Iterable[Slopes]) -> Slopes:
         """See `Pass`."""

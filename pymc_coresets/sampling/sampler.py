@@ -12,7 +12,6 @@ import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal, possible
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.potentials.verification import refuse_impossible_rows
@@ -26,7 +25,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import (
     GradientPass,
-    KernelSlopes,
     PosteriorDensity,
     Slopes,
     WeightedPosterior,
@@ -146,7 +144,7 @@ class CoresetSampler:
             Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
             sparse: that of Laplace's approximation, in place of differences of gradients.
         """
-        _ = self.remainder, self._slopes
+        _ = self.remainder, self.loglikelihood.gradients
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
@@ -453,7 +451,7 @@ class CoresetSampler:
     def full_density(self) -> PosteriorDensity:
         """The log-density of the model with all rows."""
         source = self.loglikelihood.source
-        return PosteriorDensity(partial(self._added_up, source, self._slopes_of_source))
+        return PosteriorDensity(partial(self._added_up, source))
 
     def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
         """Return the posterior of weighted rows, and of the quadratic if there is one."""
@@ -485,19 +483,11 @@ class CoresetSampler:
 
     def _posterior_density(self, rows: Rows) -> PosteriorDensity:
         source = InMemoryRows.of(rows)
-        return PosteriorDensity(partial(self._added_up, source, self._slopes))
+        return PosteriorDensity(partial(self._added_up, source))
 
-    def _added_up(self, source: RowBlocks, slopes: SlopesOfRows, points: np.ndarray) -> Slopes:
-        return source.reduce(GradientPass(slopes, points)).plus(self._unweighted(points))
-
-    @cached_property
-    def _slopes(self) -> KernelSlopes:
-        return KernelSlopes.of(self.loglikelihood)
-
-    @cached_property
-    def _slopes_of_source(self) -> SlopesOfRows:
-        # A device keeps the blocks of the source, and knows them by where they begin and end.
-        return self.loglikelihood.evaluator.slopes(self.space) or self._slopes
+    def _added_up(self, source: RowBlocks, points: np.ndarray) -> Slopes:
+        found = source.reduce(GradientPass.of(self.loglikelihood, points))
+        return found.plus(self._unweighted(points))
 
     def _unweighted(self, points: np.ndarray) -> Slopes:
         """Return the log-density without rows, and its gradients."""

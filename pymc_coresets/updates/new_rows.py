@@ -152,8 +152,7 @@ def extend[C: WeightedRows](
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = None if size is None else whole_number("size", size, least=1)
     part = CoresetPart.of(coreset)
-    backend = part.template.backend or "numba"
-    wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor, backend=backend)
+    wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     remedy = "Give the new rows to the same model; with_model() changes the priors of a coreset."
     part.require_same_model(new, rng.spawn(1)[0], remedy)

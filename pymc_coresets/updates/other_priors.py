@@ -82,7 +82,7 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
     False
     """
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
-    wanted, kept = RowsToRead(**coreset.settings, backend=old.backend or "numba"), coreset.data
+    wanted, kept = RowsToRead(**coreset.settings), coreset.data
     refuse_unweighted(old.observations)
     if kept is None:
         new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)

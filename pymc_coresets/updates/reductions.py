@@ -87,7 +87,7 @@ class CoresetPart:
         if kept is None:
             values = settable_data(held.model)
             columns = {n: v[0] for n, v in values.items() if v.shape[:1] == (held.n_obs,)}
-            wanted = RowsToRead(**coreset.settings, backend=loglik.backend or "numba")
+            wanted = RowsToRead(**coreset.settings)
             template, n_rows = template_of_rows(held.model, columns, wanted), held.n_obs
             rows = template.in_memory.at(coreset.indices)
             kept = kept_dataset(template, rows, coreset.weights)
@@ -324,7 +324,7 @@ def _by_control_variates(
     rows = InMemoryRows(
         arrays, every.base_weights, place=lambda n: source.place(int(every.positions[n]))
     )
-    loglik = LogLikelihood(held, backend=template.backend).reading(rows)
+    loglik = LogLikelihood(held).reading(rows)
     if quadratic is not None:
         points = points_of(template, rng.spawn(1)[0])
         own = interface_of(held)

@@ -15,7 +15,6 @@ from pymc_coresets import (
     IHT,
     Coreset,
     FrankWolfe,
-    Jax,
     Laplace,
     Prior,
     Pursuit,
@@ -110,7 +109,6 @@ OPTION_CLASSES: Mapping[type[Any], Mapping[str, Argument]] = {
     Uniform: {},
     Laplace: {},
     Prior: {},
-    Jax: {"dtype": one_of("float64", "float32")},
 }
 
 
@@ -147,11 +145,6 @@ _WEIGHTING = Argument(
     st.text(max_size=5),
 )
 
-_BACKEND = Argument(
-    st.just("numba"),
-    lambda value: isinstance(value, Jax) or (isinstance(value, str) and value in ("numba", "jax")),
-)
-
 _COMMON = {
     "model": _MODEL,
     "observed": _names(),
@@ -163,7 +156,6 @@ _BUILD = _COMMON | {
     "size": whole(1, stage.N_OBS, optional=True),
     "collapse": flag(),
     "allow_local": flag(),
-    "backend": _BACKEND,
 }
 _BUILD_BY: Mapping[str, Mapping[str, Argument]] = {
     "uniform": {"method": Argument(st.sampled_from(["uniform", Uniform()]), lambda _: False)},

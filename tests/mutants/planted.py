@@ -223,11 +223,6 @@ PLANTED = [
         ("total[np.ix_(other, one)] += part.T", "pass"),
     ),
     *plant(
-        "glm/polynomial/sums_on_device.py",
-        ("(values[a] * own[:, i : i + 1])", "values[a]"),
-        ("total + ", ""),
-    ),
-    *plant(
         "glm/predictor/cut.py",
         ("_reached(sparse.csr_array(left.T), sink)", "_reached(left, sink)"),
         ("found[v] += costs.repeated", "pass"),
@@ -605,26 +600,6 @@ PLANTED = [
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),
         ('return {"tune": _TUNE} | {', "return {"),
-    ),
-    *plant(
-        "potentials/backends/jax_kernel.py",
-        ("jnp.where(mass > 0, centred * mass, 0.0)", "centred * mass"),
-        ("jnp.where(mass > 0, values * mass, 0.0)", "values"),
-        ("jnp.square(centred).mean(axis=0)", "jnp.square(values).mean(axis=0)"),
-        ("means = values.mean(axis=0)", "means = values.mean(axis=1, keepdims=True)"),
-        ("if i == row.axis else n", "if i == 0 else n"),
-    ),
-    *plant(
-        "potentials/backends/jax_evaluator.py",
-        ("np.zeros(1) if number < 0 else array[-1:]", "array[-1:]"),
-        ("else array[-1:]", "else 0 * array[-1:] - 1"),
-        ("int(rows.positions[-1]), size", "size"),
-        ("self._room -= array.nbytes", "pass"),
-    ),
-    *plant(
-        "potentials/backends/jax_evaluator.py",
-        ("[: len(self.given[0]), : len(rows)]", ""),
-        ("arrays, _ = DeviceRows(keep=False)", "arrays, _ = self.evaluator.rows"),
     ),
     *plant(
         "reading/units/integral.py",

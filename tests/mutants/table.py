@@ -9,8 +9,6 @@ SEVERAL_PREDICTORS = "tests/models/test_several_predictors.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
 POTENTIALS = "tests/models/test_potentials.py"
-JAX_BUILD = "tests/statistical/test_jax_build.py"
-JAX_POTENTIALS = "tests/models/test_jax_potentials.py"
 MODELS = "tests/models/test_coreset_model.py"
 LINEAR = "tests/models/test_glm.py"
 BUILD = "tests/statistical/test_build.py"
@@ -75,7 +73,6 @@ TESTS = {
         "tests/rows/test_kinds_of_columns.py",
     ),
     "compat/dask_api": (ENGINES,),
-    "compat/jax_api": (JAX_POTENTIALS,),
     "compat/pyarrow_api": (ROW_SOURCES,),
     "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
@@ -94,8 +91,6 @@ TESTS = {
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
-    "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),
-    "potentials/backends/evaluator": (POTENTIALS, JAX_BUILD),
     "potentials/fused_loops": (*unit("fused_loops"), ENGINES, POTENTIALS),
     "potentials/direct_calls": unit("direct_calls", "fused_loops"),
     "potentials/plain_loops": unit("fused_loops"),
@@ -170,14 +165,13 @@ TESTS = {
     "glm/logistic/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
-    "glm/polynomial/sums_on_device": unit("sums_on_device"),
     "glm/control_variates/given_scales": unit("hierarchy"),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),
     "glm/predictor/coordinates": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
-    "glm/predictor/grams": unit("polynomial", "control_variates", "sums_on_device"),
+    "glm/predictor/grams": unit("polynomial", "control_variates"),
     "glm/predictor/kinds_of_rows": unit("polynomial", "own_entries"),
     "glm/predictor/seen_rows": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
     "glm/predictor/several": (SEVERAL_PREDICTORS,),

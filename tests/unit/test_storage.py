@@ -131,11 +131,6 @@ def test_what_is_no_path_is_named(coreset):
             use(None)
 
 
-def test_what_evaluates_the_rows_is_looked_at_before_the_file():
-    with pytest.raises(InvalidOptionError, match="backend='cuda'"):
-        Coreset.from_netcdf("missing.nc", backend="cuda")
-
-
 def test_without_h5netcdf_the_extra_is_named(coreset, path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5netcdf", None)
     for use in (coreset.to_netcdf, Coreset.from_netcdf):

@@ -24,8 +24,8 @@ from pymc_coresets.glm.control_variates.expansion import (
 )
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.coordinates import Coordinate
-from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
@@ -33,7 +33,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes, Slopes
+from pymc_coresets.sampling.density import GradientPass, Slopes
 
 __all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
 
@@ -209,12 +209,8 @@ class ByGradients:
 
     def _at(self, coefficients: np.ndarray, rows: RowBlocks | None = None) -> Slopes:
         source = self.loglik.source if rows is None else rows
-        found = source.reduce(GradientPass(self._slopes, self._coordinates(coefficients)))
+        found = source.reduce(GradientPass.of(self.loglik, self._coordinates(coefficients)))
         return Slopes(found.values, found.gradients[:, self.interface.columns])
-
-    @cached_property
-    def _slopes(self) -> KernelSlopes:
-        return KernelSlopes.of(self.loglik)
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
         """Return the curvature of some rows at a point, for all."""
@@ -245,7 +241,7 @@ class ByGradients:
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
         given = self.loglik.given(self._points(_along(center, directions)))
-        size = self.loglik.evaluator.look_rows(len(given[0]))
+        size = self.loglik.evaluator.block_rows(len(given[0]))
         work = _BeyondPass(self.loglik.evaluator, given, n_kept, key, size)
         [missed], sample = self.loglik.source.reduce(work)
         return missed, sample

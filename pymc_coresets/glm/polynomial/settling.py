@@ -32,7 +32,6 @@ _BULK, _SETTLED = 0.975, 0.05
 _NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
 _ROUNDS = 20
 _DRAWS = 50
-_SENT = 8  # numbers that are sent to a device instead of one that the processor computes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +149,7 @@ class PredictorSample:
         return float(np.quantile(eta.ravel(), probability, method="inverted_cdf", weights=weights))
 
 
-def polynomial_pass(
-    seen: SeenRows, degree: int, radius: float, *, on_device: bool = False
-) -> BlockSums[PolynomialStatistics]:
+def polynomial_pass(seen: SeenRows, degree: int, radius: float) -> BlockSums[PolynomialStatistics]:
     """Return what adds up the statistics of all rows.
 
     Parameters
@@ -161,28 +158,20 @@ def polynomial_pass(
         Of one predictor.
     degree : int
     radius : float
-    on_device : bool, default False
-        Whether JAX computes and multiplies the monomials, on its default device.
     """
-    p, width = len(seen.found.names), 1
-    if on_device:
-        width = p // _SENT
-    elif degree > 2:
-        width = n_monomials(p, -(-degree // 2))
-    size = seen.block_rows(max(width, MIN_NODES), cached=not on_device)
-    return BlockSums(size, partial(_statistics, seen, degree, radius, on_device=on_device))
+    width = n_monomials(len(seen.found.names), -(-degree // 2)) if degree > 2 else 1
+    size = seen.block_rows(max(width, MIN_NODES))
+    return BlockSums(size, partial(_statistics, seen, degree, radius))
 
 
-def _statistics(
-    seen: SeenRows, degree: int, radius: float, some: Rows, *, on_device: bool
-) -> PolynomialStatistics:
+def _statistics(seen: SeenRows, degree: int, radius: float, some: Rows) -> PolynomialStatistics:
     rows = seen.of(some)
     [line] = rows.lines
     coefficients = shifted(row_polynomials(rows, degree, radius), line.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
     n_obs = float(rows.base_weights.sum())
-    return polynomial_statistics(line.design, coefficients, radius, n_obs, on_device=on_device)
+    return polynomial_statistics(line.design, coefficients, radius, n_obs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,11 +228,7 @@ class PredictorRows:
     ) -> PolynomialStatistics:
         """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
         seen, loglik = self.seen, self.loglikelihood
-        # The processor adds up products of sparse rows.
-        on_device = loglik.backend is not None and isinstance(
-            seen.found.lines[0].design, np.ndarray
-        )
-        work = polynomial_pass(seen, degree, radius, on_device=on_device)
+        work = polynomial_pass(seen, degree, radius)
         found = loglik.source.reduce(work).finished()
         if show is not None:
             show(loglik.n_rows)

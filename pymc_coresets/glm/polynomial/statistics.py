@@ -200,8 +200,6 @@ def polynomial_statistics(
     coefficients: Matrix,
     radius: float,
     n_obs: float | None = None,
-    *,
-    on_device: bool = False,
 ) -> PolynomialStatistics:
     """Sum the statistics of some rows.
 
@@ -214,8 +212,6 @@ def polynomial_statistics(
     radius : float
     n_obs : float, optional
         How many rows these stand for; as many as they are by default.
-    on_device : bool, default False
-        Whether JAX adds up dense rows, in float64, on its default device.
 
     Returns
     -------
@@ -238,7 +234,7 @@ def polynomial_statistics(
     check_size(degree, design.shape[1])
     powers = radius ** np.arange(degree + 1.0)
     with np.errstate(over="ignore", invalid="ignore"):  # refused when they are finished
-        moments = list(_moments(design, coefficients, on_device=on_device))
+        moments = list(_moments(design, coefficients))
     return PolynomialStatistics(
         degree=degree,
         radius=float(radius),
@@ -249,18 +245,13 @@ def polynomial_statistics(
     )
 
 
-def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:  # noqa: ANN401
+def _moments(x: Any, coefficients: Matrix) -> Iterator[Any]:  # noqa: ANN401
     degree = coefficients.shape[1] - 1
     yield coefficients[:, :1].sum(axis=0, keepdims=True)
     yield (x.T @ coefficients[:, 1])[None]
     if degree < 2:
         return
-    if on_device:
-        # JAX is optional, and takes a second to load.
-        from pymc_coresets.glm.polynomial.sums_on_device import moments_on_device  # noqa: PLC0415
-
-        yield from moments_on_device(x, coefficients)
-    elif degree == 2:
+    if degree == 2:
         yield weighted_gram(x, coefficients[:, 2])
     else:
         dense = x.toarray() if sparse.issparse(x) else np.asarray(x, dtype=float)

@@ -189,16 +189,16 @@ class SeenRows:
     def __getstate__(self) -> dict[str, Any]:
         return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
 
-    def block_rows(self, width: int, *, cached: bool = True) -> int:
+    def block_rows(self, width: int) -> int:
         """Return how many rows a block has, for which so many numbers are computed for each row.
 
-        They stay in the cache where rows are cut from memory, which copies nothing, unless another
-        device computes most of them; where rows are read, their designs may take 32 MB.
+        They stay in the cache where rows are cut from memory, which copies nothing; where rows are
+        read, their designs may take 32 MB.
         """
         least, most = _BLOCK_ROWS
         if self.elsewhere:
             width = max(self.found.entries_a_row, width)
-        elif cached:
+        else:
             most = max(least, most // 4)
         return int(np.clip(2 ** max(0, (_BLOCK_ENTRIES // width).bit_length() - 1), least, most))
 

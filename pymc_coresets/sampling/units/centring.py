@@ -214,7 +214,7 @@ def integrated_out(
     named = wanted.named
     if wanted.integrate is False or wanted.rows is not None or wanted.allow_local:
         return None
-    if wanted.evaluated_by is not None or not (named or may_have_units(model)):
+    if not (named or may_have_units(model)):
         return None
     rows = wanted.rows_of(model)
     names = chosen_units(rows, named)

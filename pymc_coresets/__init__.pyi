@@ -1,0 +1,49 @@
+"""Public names, and the modules that hold them: `__init__` loads each when it is first used."""
+
+from .build import build_coreset as build_coreset
+from .coreset import Coreset as Coreset
+from .diagnostics.comparison import Comparison as Comparison
+from .diagnostics.comparison import compare as compare
+from .diagnostics.judging import Certificate as Certificate
+from .diagnostics.judging import Check as Check
+from .diagnostics.known_posterior import Modes as Modes
+from .diagnostics.known_posterior import SeenModes as SeenModes
+from .diagnostics.opinion import SecondOpinion as SecondOpinion
+from .diagnostics.plots import plot_comparison as plot_comparison
+from .exceptions import CoresetError as CoresetError
+from .exceptions import CoresetWarning as CoresetWarning
+from .exceptions import InvalidDataError as InvalidDataError
+from .exceptions import InvalidOptionError as InvalidOptionError
+from .exceptions import SamplingError as SamplingError
+from .exceptions import UnsupportedModelError as UnsupportedModelError
+from .glm.control_variates.method import ControlVariates as ControlVariates
+from .glm.logistic.sensitivity import Sensitivity as Sensitivity
+from .glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
+from .glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+from .methods.frank_wolfe import FrankWolfe as FrankWolfe
+from .methods.giga import GIGA as GIGA
+from .methods.iht import IHT as IHT
+from .methods.plain import Exact as Exact
+from .methods.plain import Uniform as Uniform
+from .methods.pursuit import Pursuit as Pursuit
+from .methods.quasi_newton import QuasiNewton as QuasiNewton
+from .methods.riemannian import RiemannianPursuit as RiemannianPursuit
+from .methods.sparse_vi import SparseVI as SparseVI
+from .one_call import coreset_of as coreset_of
+from .one_call import sample as sample
+from .pass_glm import build_pass_glm as build_pass_glm
+from .results.plots import plot_history as plot_history
+from .results.plots import plot_weights as plot_weights
+from .rows.sources.opening import open_rows as open_rows
+from .rows.sources.row_source import RowSource as RowSource
+from .sampling.approximations import GaussianApproximation as GaussianApproximation
+from .sampling.approximations import check_approximation as check_approximation
+from .sampling.weighting import Laplace as Laplace
+from .sampling.weighting import Prior as Prior
+from .sampling.weighting import Subsample as Subsample
+from .streams import CoresetStream as CoresetStream
+from .updates.coverage import Coverage as Coverage
+from .updates.new_rows import Ancestry as Ancestry
+from .updates.new_rows import merge as merge
+
+__version__: str

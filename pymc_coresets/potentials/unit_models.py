@@ -12,7 +12,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of, find_factors
-from pymc_coresets.reading.units.nodes import fewest_nodes
+from pymc_coresets.reading.units.nodes import first_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 #: Up to which choosing rows alone takes no longer than a quadratic.
@@ -27,7 +27,7 @@ class UnitSettings(TypedDict):
     """What was integrated out, and how: enough to do it again."""
 
     names: list[str]
-    n_each: int
+    degree: int
     at: list[float]
     node_error: float
 
@@ -86,7 +86,7 @@ def chosen_units(
         return None
     n_levels, names = factors[0]
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
-    if fewest_nodes(sum(sizes[name] for name in names) // n_levels) is None:
+    if first_degree(sum(sizes[name] for name in names) // n_levels) is None:
         return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     needed = n_shared * (n_shared + 3) // 2 + 1
@@ -150,5 +150,5 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     first, x = units.observations_at_zero, np.array(settings["at"])
     modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
     places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
-    nodes, error = units.nodes(settings["n_each"]), settings["node_error"]
+    nodes, error = units.nodes(settings["degree"]), settings["node_error"]
     return units.observations(nodes, *places, at=x, node_error=error)

@@ -71,8 +71,8 @@ class Units:
         By which all units are integrated: arrays without an axis of units.
     source : UnitModel
         The rows and the levels that they are made of.
-    n_each : int
-        How many nodes there are along each axis of a unit's variables.
+    degree : int
+        Of the polynomials that the nodes integrate exactly, see `Nodes`.
     at : ndarray of shape (D,)
         Where the shared variables are, unconstrained, for which nodes begin at modes.
     node_error : float
@@ -86,7 +86,7 @@ class Units:
     members: tuple[RowArray, ...]
     nodes: tuple[RowArray, ...]
     source: Any
-    n_each: int
+    degree: int
     at: np.ndarray
     node_error: float = math.nan
 

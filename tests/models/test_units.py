@@ -5,7 +5,7 @@ The sums are of PyMC's own densities of rows and levels, which know nothing of u
 
 from collections.abc import Callable
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
 from scipy.optimize import brentq
-from scipy.special import gammaln
+from scipy.special import factorial2, gammaln
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.designs import row_graph_of
@@ -25,7 +25,7 @@ from pymc_coresets.predictive.pymc_densities import log_densities_of_units, seco
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
+from pymc_coresets.reading.units.nodes import Nodes, first_degree, higher_degree
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -68,7 +68,7 @@ def closed_form(shared: dict[str, float]) -> np.ndarray:
 
 @cache
 def few_nodes(*, centred: bool) -> Callable[..., np.ndarray]:
-    return potentials(nodes_at(read(normal_rows(centred=centred), "z"), 3))
+    return potentials(nodes_at(read(normal_rows(centred=centred), "z"), 5))
 
 
 #: Where nodes begin, in the middle of a posterior, at its ends, and where it has lost its way.
@@ -92,13 +92,13 @@ def test_few_nodes_are_exact_for_normal_levels_wherever_the_shared_variables_are
 
 
 def test_a_level_without_rows_is_no_unit():
-    units = nodes_at(read(normal_rows(centred=True), "z"), 3)
+    units = nodes_at(read(normal_rows(centred=True), "z"), 5)
     assert units.n_obs == 6
     np.testing.assert_array_equal(units.positions, [0, 1, 2, 4, 5, 6])
 
 
 def test_gradients_are_those_of_the_closed_form():
-    units = nodes_at(read(normal_rows(centred=True), "z"), 5)
+    units = nodes_at(read(normal_rows(centred=True), "z"), 9)
     slopes = gradient_of(units)
     # Curvatures at the mode are exact here, so that nodes are, and their second moments.
     for shared in PLACES[:3]:
@@ -130,7 +130,7 @@ def test_permuting_rows_changes_nothing_and_permuting_levels_permutes_units():
     level, y, order = LEVEL[kept], REAL[kept], rng.permutation(kept.sum())
     others = np.array([6, 5, 4, 3, 2, 1, 0])
     found, shuffled, renamed = (
-        potentials(nodes_at(read(normal_rows(centred=True, level=g, y=x), "z"), 3))(PLACES[1])
+        potentials(nodes_at(read(normal_rows(centred=True, level=g, y=x), "z"), 5))(PLACES[1])
         for g, x in [(level, y), (level[order], y[order]), (others[level], y)]
     )
     np.testing.assert_allclose(shuffled, found, rtol=1e-13)
@@ -199,7 +199,7 @@ def test_integrals_are_those_of_a_fine_grid(family, prior):
     with pm.Model() as model:
         z = PRIORS[prior]()
         FAMILIES[family](pm.Normal("b") * X + z[UNITS])
-    units = nodes_at(read(model, "z"), 31)
+    units = nodes_at(read(model, "z"), 61)
     found = potentials(units)
     for x in unconstrained_places(units):
         np.testing.assert_allclose(found(x), by_grid(units, x), rtol=0, atol=ERRORS[prior])
@@ -232,12 +232,12 @@ def test_one_node_is_the_method_of_laplace():
 @pytest.mark.parametrize("width", [0.1, 0.4, 1.0])
 def test_both_ways_to_write_a_scale_have_the_same_integral(width):
     shared = {"mean": 0.4, "w": width}
-    one, other = (potentials(nodes_at(counts(centred=c), 41))(shared) for c in (True, False))
+    one, other = (potentials(nodes_at(counts(centred=c), 81))(shared) for c in (True, False))
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
 
 
 def test_no_scale_is_so_small_that_rounding_makes_a_mode_there():
-    one, other = (potentials(nodes_at(counts(centred=c), 9)) for c in (True, False))
+    one, other = (potentials(nodes_at(counts(centred=c), 17)) for c in (True, False))
     for power in range(3, 30):
         shared = {"mean": 0.4, "w": 10.0**-power}
         found, exact = one(shared), other(shared)  # whose variables are of size one
@@ -251,14 +251,14 @@ def test_the_error_of_nodes_falls_geometrically():
     units = counts(centred=True)
     x = np.array([0.3, -0.2])
     exact = by_grid(nodes_at(units, 1), x)
-    errors = [np.abs(potentials(nodes_at(units, k))(x) - exact).max() for k in (1, 3, 9, 25)]
+    errors = [np.abs(potentials(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
     assert errors[0] > 1e-3
     np.testing.assert_array_less(errors[1:], 0.5 * np.array(errors[:-1]))
     assert errors[-1] < 1e-7
 
 
 def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():
-    units = nodes_at(counts(centred=True), 21)
+    units = nodes_at(counts(centred=True), 41)
     found, slopes, h = potentials(units), gradient_of(units), 1e-5
     shared = {"mean": 0.4, "w": 0.6}
     for name, slope in zip(shared, slopes(shared), strict=True):
@@ -275,7 +275,7 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=40)
         pm.StudentT("y", nu=2, mu=z[level], sigma=pm.HalfNormal("s"), observed=y)
     units = centred(read(model, "z"), enough=1.0, key=1).observations
-    assert units.units.n_each == 7
+    assert units.units.degree == 13
     found, scales = potentials(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
     x = np.array(units.units.at) + scales * rng.normal(size=(40, 3))
     errors = [(found(at) - by_grid(units, at)).sum() for at in x]
@@ -286,24 +286,47 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_dims", [1, 2, 3])
-def test_nodes_are_exact_for_polynomials(n_dims):
-    nodes = Nodes.of_axes(5, n_dims)
+@pytest.mark.parametrize(
+    ("degree", "n_dims"), [(9, 1), (121, 1), (13, 2), (13, 3), (11, 4), (7, 5), (5, 6)]
+)
+def test_nodes_are_exact_for_polynomials(degree, n_dims):
+    nodes = Nodes.of_degree(degree, n_dims)
     weights = np.exp(nodes.log_weights - np.square(nodes.points).sum(axis=1) / 2)
     weights /= (2 * np.pi) ** (n_dims / 2)
-    assert weights.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(weights @ nodes.points, 0.0, atol=1e-12)
-    # Nodes with less than 1e-7 of the largest weight are left out, where there are several axes.
+    for powers in combinations_with_replacement(range(min(degree, 13) + 1), n_dims):
+        if sum(powers) <= degree:
+            found = weights @ np.prod(nodes.points ** np.array(powers), axis=1)
+            exact, scale = (np.prod([_moment(k * p) for p in powers]) for k in (1, 2))
+            assert abs(found - exact) < 1e-12 * scale**0.5
+
+
+def _moment(power):
+    """Of a standard normal distribution."""
+    return 0.0 if power % 2 else float(factorial2(power - 1)) if power else 1.0
+
+
+def test_products_leave_out_nodes_that_count_for_nothing():
+    nodes = Nodes.of_degree(21, 2)
+    assert 11**2 - 30 < len(nodes) < 11**2
+    weights = np.exp(nodes.log_weights - np.square(nodes.points).sum(axis=1) / 2) / (2 * np.pi)
     np.testing.assert_allclose(weights @ nodes.points**4, 3.0, rtol=1e-5)
 
 
-def test_more_nodes_are_found_up_to_a_limit():
-    n_each, numbers = fewest_nodes(2), []
-    while n_each is not None:
-        numbers.append(n_each)
-        n_each = more_nodes(n_each, 2)
-    assert numbers == [5, 7, 11, 17, 25]
-    assert fewest_nodes(7) is None
+def test_symmetric_nodes_are_fewer_than_products():
+    numbers = {(d, q): len(Nodes.of_degree(d, q)) for d, q in [(5, 6), (9, 3), (9, 4), (13, 3)]}
+    assert numbers[5, 6] < 3**6 / 5
+    assert numbers[9, 3] < 5**3 / 1.5
+    assert numbers[9, 4] < 5**4 / 2
+    assert numbers[13, 3] < 7**3 / 1.3
+
+
+def test_degrees_rise_up_to_a_limit():
+    degree, degrees = first_degree(2), []
+    while degree is not None:
+        degrees.append(degree)
+        degree = higher_degree(degree, 2)
+    assert degrees == [9, 11, 13, 17, 21, 33, 49]
+    assert first_degree(7) is None
 
 
 # -- how users write them --------------------------------------------------------------------------
@@ -312,7 +335,7 @@ STRUCTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {}
 
 
 def structure(
-    *names: str, nodes: int = 31, error: float = 1e-6, slow: bool = False, **grid: float
+    *names: str, degree: int = 61, error: float = 1e-6, slow: bool = False, **grid: float
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Enter a builder into the table, whose variables `names` are integrated out."""
 
@@ -320,7 +343,7 @@ def structure(
         name = build.__name__.strip("_").replace("_", " ")
         STRUCTURES[name] = (
             build,
-            {"names": names, "nodes": nodes, "error": error, "slow": slow, "grid": grid},
+            {"names": names, "degree": degree, "error": error, "slow": slow, "grid": grid},
         )
         return build
 
@@ -334,46 +357,46 @@ def normal(mean: Any, **arguments: Any) -> Any:
 PLANE = {"half": 8.0, "step": 0.2}
 
 
-@structure("a", "b", nodes=5, error=1e-12, **PLANE)
+@structure("a", "b", degree=9, error=1e-12, **PLANE)
 def _intercepts_and_slopes():
     a = pm.Normal("a", pm.Normal("ma"), scale("wa"), shape=G)
     b = pm.Normal("b", 0.3, scale("wb"), shape=G)
     normal(a[UNITS] + b[UNITS] * X)
 
 
-@structure("ab", nodes=5, error=1e-12, slow=True, **PLANE)
+@structure("ab", degree=9, error=1e-12, slow=True, **PLANE)
 def _correlated_centred():
     chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
     ab = pm.MvNormal("ab", pm.Normal("m", shape=2), chol=chol, shape=(G, 2))
     normal(ab[UNITS, 0] + ab[UNITS, 1] * X)
 
 
-@structure("z", nodes=5, error=1e-12, **PLANE)
+@structure("z", degree=9, error=1e-12, **PLANE)
 def _correlated_not_centred():
     chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
     ab = pm.Deterministic("ab", pm.Normal("z", shape=(G, 2)) @ chol.T)
     normal(ab[UNITS, 0] + ab[UNITS, 1] * X)
 
 
-@structure("z", nodes=15, error=5e-4, slow=True, **PLANE)
+@structure("z", degree=29, error=5e-4, slow=True, **PLANE)
 def _levels_along_the_last_axis():
     z = pm.Normal("z", 0, scale("w"), shape=(2, G))
     pm.Poisson("y", pt.exp(z[0, UNITS] + 0.5 * z[1, UNITS] * X), observed=COUNT)
 
 
-@structure("z", nodes=15, error=5e-4, slow=True, **PLANE)
+@structure("z", degree=29, error=5e-4, slow=True, **PLANE)
 def _levels_along_the_last_axis_of_a_product():
     z = pm.Normal("z", 0, scale("w"), shape=(2, G))
     pm.Poisson("y", pt.exp((z[:, UNITS] * np.stack([np.ones(N), X])).sum(0)), observed=COUNT)
 
 
-@structure("a", "b", "c", nodes=3, error=1e-5, slow=True, half=5.0, step=0.25)
+@structure("a", "b", "c", degree=5, error=1e-5, slow=True, half=5.0, step=0.25)
 def _three_variables():
     a, b, c = (pm.Normal(name, 0, scale(f"w{name}"), shape=G) for name in "abc")
     normal(a[UNITS] + b[UNITS] * X + c[UNITS] * X**2)
 
 
-@structure("z", nodes=23, error=1e-3, slow=True, **PLANE)
+@structure("z", degree=45, error=1e-3, slow=True, **PLANE)
 def _probabilities_of_each():
     pm.Normal("m")
     pm.Categorical("y", pm.Dirichlet("z", 2 * np.ones(3), shape=(G, 3))[UNITS], observed=COUNT % 3)
@@ -435,7 +458,7 @@ def _seen_twice():
     pm.Normal("y", z[UNITS], pt.exp(0.3 * z[UNITS]), observed=NOISE)
 
 
-@structure("a", "b", nodes=5, error=1e-12, slow=True, **PLANE)
+@structure("a", "b", degree=9, error=1e-12, slow=True, **PLANE)
 def _negative_indices():
     a, b = (pm.Normal(name, 0, scale(f"w{name}"), shape=G) for name in "ab")
     normal(a[UNITS] + b[np.where(UNITS > 2, UNITS - G, UNITS)] * X)
@@ -485,7 +508,7 @@ def test_units_are_found_however_they_are_written(name):
     build, options = STRUCTURES[name]
     with pm.Model() as model:
         build()
-    units = nodes_at(read(model, *options["names"]), options["nodes"])
+    units = nodes_at(read(model, *options["names"]), options["degree"])
     assert units.integrated == options["names"]
     assert not set(options["names"]) & set(units.parameters)
     found = potentials(units)
@@ -501,7 +524,7 @@ def test_models_of_named_dimensions_are_the_same():
         pmd.Normal("y", mu=z.isel(user=level), sigma=1.0, observed=y)
     with pm.Model() as plain:
         normal(pm.Normal("z", 0, scale("w"), shape=G)[UNITS])
-    units, others = (nodes_at(read(m, "z"), 7) for m in (model, plain))
+    units, others = (nodes_at(read(m, "z"), 13) for m in (model, plain))
     assert units.dim == "user"
     found, expected = (potentials(u)(np.array([-0.4])) for u in (units, others))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -514,7 +537,7 @@ def test_the_model_of_a_coreset_is_the_weighted_sum_without_the_data_of_other_ro
     build, _ = STRUCTURES["data containers"]
     with pm.Model() as model:
         build()
-    units = nodes_at(read(model, "z"), 15)
+    units = nodes_at(read(model, "z"), 29)
     chosen, weights = np.array([1, 3]), np.array([2.0, 3.5])
     rows = LogLikelihood(units).in_memory.take(chosen)
     small = coreset_model(units, rows, weights)
@@ -557,8 +580,8 @@ def of_pymc() -> tuple[list[np.ndarray], np.ndarray]:
     )
 
 
-def log_densities(x: list[np.ndarray], n_each: int) -> np.ndarray:
-    units = nodes_at(counts(centred=True), n_each)
+def log_densities(x: list[np.ndarray], degree: int) -> np.ndarray:
+    units = nodes_at(counts(centred=True), degree)
     prior, found = logp_without(units.model, ["y", "z"]), potentials(units)
     others = {"z": np.zeros(G)} if "z" in {v.name for v in units.model.value_vars} else {}
     return np.array([prior(units.space.point(at) | others) + found(at).sum() for at in x])
@@ -566,12 +589,12 @@ def log_densities(x: list[np.ndarray], n_each: int) -> np.ndarray:
 
 def test_densities_of_pymc_are_those_of_units(of_pymc):
     x, expected = of_pymc
-    np.testing.assert_allclose(log_densities(x, 31), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(log_densities(x, 61), expected, rtol=0, atol=1e-6)
 
 
 def test_wrong_potentials_are_found_out(of_pymc):
     x, expected = of_pymc
-    right, wrong = (log_densities(x, k) for k in (31, 1))
+    right, wrong = (log_densities(x, k) for k in (61, 1))
     assert second_opinion(expected, 0 * expected, right).difference < 1e-6
     ratios = right - 0.99 * expected
     for unknown in (None, 0.0, np.nan, np.inf):

@@ -27,11 +27,11 @@ def read(model: pm.Model, *names: str) -> UnitModel:
     return unit_model(model, names, {})
 
 
-def nodes_at(units: UnitModel, n_each: int, at: Sequence[float] | None = None) -> Observations:
+def nodes_at(units: UnitModel, degree: int, at: Sequence[float] | None = None) -> Observations:
     """Place nodes for shared variables at a vector of unconstrained values, by default zeros."""
     n_shared = units.observations_at_zero.space.n_dims
     start = [0.0] * n_shared if at is None else list(at)
-    settings = {"names": list(units.factor.names), "n_each": n_each, "at": start, "node_error": 0.0}
+    settings = {"names": list(units.factor.names), "degree": degree, "at": start, "node_error": 0.0}
     return units_at(units, settings)
 
 

@@ -619,7 +619,8 @@ PLANTED = [
     ),
     *plant(
         "reading/units/nodes.py",
-        ("np.log(weights) + np.square(points).sum(axis=1) / 2", "np.log(weights)"),
+        ("np.log(weights) - _log_normal(points)", "np.log(weights)"),
+        ("if sum(p) <= degree // 2", "if sum(p) < degree // 2"),
     ),
     *plant(
         "reading/units/ragged.py",

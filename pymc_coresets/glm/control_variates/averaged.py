@@ -21,6 +21,7 @@ from pymc_coresets.glm.predictor.kinds_of_rows import MOST_TOGETHER, effects, ki
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
@@ -29,8 +30,7 @@ __all__ = ["MOST_DENSE", "ByPredictors", "RowQuadratics", "average", "row_quadra
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
-_NODES = {0: 1, 1: 7, 2: 5, 3: 5, 4: 4, 5: 3}  # of each number that a row sees
-_MOST_NODES = max(n**k for k, n in _NODES.items())
+_DEGREES = (1, 13, 9, 9, 7, 7)  # of nodes, by how many numbers the row sees: 203 at most
 _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
@@ -152,8 +152,8 @@ def average(
 
     As a function of the k numbers that the row sees, which are normal around ``X_n center`` with
     the covariance that the draws have: the projection on Hermite polynomials of degree 2, by
-    Gauss-Hermite quadrature with 7, 25, 125 or 256 nodes.  By Stein's identity its coefficients are
-    the averages of the gradient and of the Hessian.  One pass: O(N p (S + p)) for a dense design,
+    quadrature.  By Stein's identity its coefficients are the averages of the gradient and of the
+    Hessian.  One pass: O(N p (S + p)) for a dense design,
     memory O(p^2) and the rows that are kept.
 
     Parameters
@@ -170,7 +170,7 @@ def average(
         Of their random numbers.
     """
     k, p = seen.found.n_seen, len(center)
-    n_nodes = _NODES[k] ** k if k <= MOST_TOGETHER else _MOST_NODES
+    n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = max(_BLOCK_ENTRIES // entries, 256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
@@ -223,7 +223,8 @@ def _quadratics(
     """Approximate rows as functions of some of the numbers that they see."""
     cov = _covariances(moved)
     factor = _factors(middle[own], cov[np.ix_(own, own)])
-    nodes, masses = _quadrature(len(own))
+    quadrature = _nodes(len(own))
+    nodes, masses = quadrature.points, quadrature.weights
     seen = np.repeat(middle[:, None], len(nodes), axis=1)
     steps = nodes @ np.ascontiguousarray(np.moveaxis(factor, 0, -1))
     seen[own] += steps
@@ -333,11 +334,6 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _quadrature(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes (J, k) and masses (J,) for a standard normal distribution."""
-    if not k:
-        return np.zeros((1, 0)), np.ones(1)
-    nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES[k])
-    grid = np.stack(np.meshgrid(*[nodes] * k, indexing="ij"), axis=-1).reshape(-1, k)
-    weights = np.stack(np.meshgrid(*[masses / masses.sum()] * k, indexing="ij"), axis=-1)
-    return grid, weights.reshape(-1, k).prod(axis=1)
+def _nodes(k: int) -> Nodes:
+    """Return nodes for k numbers."""
+    return Nodes.of_degree(_DEGREES[k], k)

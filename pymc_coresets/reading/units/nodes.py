@@ -2,16 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import cache
+from itertools import combinations_with_replacement, permutations, product
+from math import factorial
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss, hermeval
+from scipy.optimize import linprog, nnls
 
-_FIRST = {1: 7, 2: 5}  # nodes along each axis, by the number of axes
-_LEAST_EACH, _MANY_MEMBERS = 3, 50.0
-_NUMBERS = (3, 5, 7, 11, 17, 25, 41, 61)  # along an axis
-_MOST = 1_000  # nodes
-_TO_JUDGE_BY = {1: 101, 2: 31, 3: 12, 4: 8, 5: 5}  # along an axis, by the number of axes
-_LEAST = 1e-7  # of a weight, beside the largest: such nodes add nothing
+_DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49, 81, 121)
+_FIRST = {1: 13, 2: 9}  # by the number of axes; the least for more
+_MANY_MEMBERS = 50.0
+# By the number of axes: of rules without an error, beside those of fewer nodes.
+_TO_JUDGE_BY = {1: 201, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
+# Of rules with few nodes, whose weights are found in float64: those of more are products.
+_MOST_SYMMETRIC = 13
+_LEAST = 1e-7  # of a weight, beside the largest: such nodes of products add nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +30,13 @@ class Nodes:
     log_weights : ndarray of shape (n_nodes,)
         Of ``log(w_k) + |x_k|^2 / 2 + (q / 2) log(2 pi)``: what a node's log-density gets for an
         integral without the weight.
-    n_each : int
-        Number of nodes K along each axis; 0 where they are all values of discrete variables.
+    degree : int
+        Of the polynomials that are integrated exactly; 0 where nodes are all values of discrete
+        variables.
 
     Examples
     --------
-    >>> nodes = Nodes.of_axes(3, 2)
+    >>> nodes = Nodes.of_degree(5, 2)
     >>> nodes.points.shape
     (9, 2)
     >>> h = -0.5 * np.square(nodes.points).sum(axis=1)  # its integral is 2 pi
@@ -39,22 +46,25 @@ class Nodes:
 
     points: np.ndarray
     log_weights: np.ndarray
-    n_each: int
+    degree: int
 
     @classmethod
-    def of_axes(cls, n_each: int, n_dims: int) -> "Nodes":
-        """Take all combinations of Gauss-Hermite nodes along q axes that count for anything.
+    def of_degree(cls, degree: int, n_dims: int) -> "Nodes":
+        """Take few nodes with positive weights, exact for polynomials of an odd degree.
 
-        Exact for polynomials of degree ``2 K - 1`` along each axis; ``K = 1`` is Laplace's method.
+        Along one axis these are Gauss's, and degree 1 is Laplace's method.  Along several, they are
+        sets of nodes that any permutation of the axes, and any change of signs, leaves as it is.
         """
-        x, w = np.polynomial.hermite_e.hermegauss(n_each)
-        w = w / w.sum()
-        points = np.array(list(product(x, repeat=n_dims)))
-        weights = np.array([np.prod(ws) for ws in product(w, repeat=n_dims)])
-        kept = weights > _LEAST * weights.max() if n_dims > 1 else weights > 0
-        points, weights = points[kept], weights[kept] / weights[kept].sum()
-        logs = np.log(weights) + np.square(points).sum(axis=1) / 2
-        return cls(points, logs + n_dims / 2 * np.log(2 * np.pi), n_each)
+        is_product = n_dims < 2 or degree == 1 or degree > _MOST_SYMMETRIC
+        found = _product_rule if is_product else _symmetric_rule
+        points, weights = found(degree, n_dims)
+        return cls(points, np.log(weights) - _log_normal(points), degree)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weights w_k, which add up to one."""
+        found: np.ndarray = np.exp(self.log_weights + _log_normal(self.points))
+        return found
 
     @classmethod
     def of_values(cls, values: Sequence[Sequence[int]]) -> "Nodes":
@@ -72,8 +82,68 @@ class Nodes:
         return len(self.points)
 
 
-def fewest_nodes(n_dims: int, n_members: float = 1.0) -> int | None:
-    """Return with how many nodes along each axis to begin; None where there are too many axes.
+def _log_normal(points: np.ndarray) -> np.ndarray:
+    """Return the log-density of a standard normal distribution."""
+    found: np.ndarray = -(np.square(points).sum(axis=1) + points.shape[1] * np.log(2 * np.pi)) / 2
+    return found
+
+
+def _product_rule(degree: int, n_dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return all combinations of Gauss-Hermite nodes along the axes that count for anything."""
+    x, w = hermegauss((degree + 1) // 2)
+    points = np.array(list(product(x, repeat=n_dims)))
+    weights = np.prod(list(product(w, repeat=n_dims)), axis=1)
+    kept = weights > _LEAST * weights.max() if n_dims > 1 else weights > 0
+    return points[kept], weights[kept] / weights[kept].sum()
+
+
+@cache
+def _symmetric_rule(degree: int, n_dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the symmetric sets of nodes of a product rule that are fewest, by linear programming.
+
+    A set is exact for odd powers by itself.  For even ones, weights of the sets have to make the
+    means of products of Hermite polynomials vanish: as many equations as there are partitions.
+    """
+    x, _ = hermegauss(degree // 2 + 1 | 1)  # an odd number, with a node at zero
+    axis = np.abs(x[len(x) // 2 :])
+    sets = list(combinations_with_replacement(range(len(axis)), n_dims))
+    powers = [
+        p
+        for p in combinations_with_replacement(range(degree // 2 + 1), n_dims)
+        if sum(p) <= degree // 2
+    ]
+    norms = [factorial(2 * i) ** -0.5 for i in range(degree // 2 + 1)]
+    of_axis = np.array([hermeval(axis, [0] * 2 * i + [norm]) for i, norm in enumerate(norms)])
+    means = np.array(
+        [
+            [
+                np.mean([np.prod(of_axis[list(p), list(some)]) for some in set(permutations(s))])
+                for s in sets
+            ]
+            for p in powers
+        ]
+    )
+    sizes = np.array([len(_signed(axis[list(s)])) for s in sets], dtype=float)
+    exact = np.zeros(len(powers))
+    exact[0] = 1.0
+    chosen = np.flatnonzero(linprog(sizes, A_eq=means, b_eq=exact, method="highs-ds").x)
+    total, _ = nnls(means[:, chosen], exact)
+    points = [_signed(axis[list(sets[i])]) for i in chosen]
+    weights = [np.full(len(p), w / len(p)) for p, w in zip(points, total, strict=True)]
+    return np.concatenate(points), np.concatenate(weights)
+
+
+def _signed(point: np.ndarray) -> np.ndarray:
+    """Return all different permutations of a point's entries, with all signs."""
+    signs = [np.array(s) for s in product((-1.0, 1.0), repeat=len(point))]
+    found: np.ndarray = np.unique(
+        [np.array(p) * s for s in signs for p in set(permutations(point))], axis=0
+    )
+    return found
+
+
+def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
+    """Return with nodes of which degree to begin; None where there are too many axes.
 
     Parameters
     ----------
@@ -84,39 +154,39 @@ def fewest_nodes(n_dims: int, n_members: float = 1.0) -> int | None:
 
     Examples
     --------
-    >>> fewest_nodes(1), fewest_nodes(2, 100.0), fewest_nodes(9)
-    (7, 3, None)
+    >>> first_degree(1), first_degree(2, 100.0), first_degree(9)
+    (13, 5, None)
     """
-    n_each = _FIRST.get(n_dims, _LEAST_EACH)
-    if n_members >= _MANY_MEMBERS:
-        n_each = max(n_each - 2, _LEAST_EACH)
-    return n_each if n_each**n_dims <= _MOST else None
+    if n_dims not in _TO_JUDGE_BY:
+        return None
+    first = _FIRST.get(n_dims, _DEGREES[0])
+    return max(first - 4, _DEGREES[0]) if n_members >= _MANY_MEMBERS else first
 
 
-def more_nodes(n_each: int, n_dims: int, steps: int = 1) -> int | None:
-    """Return a larger number of nodes along each axis; None where there is none to judge it by.
+def higher_degree(degree: int, n_dims: int, steps: int = 1) -> int | None:
+    """Return a higher degree of nodes; None where there is none to judge it by.
 
     Parameters
     ----------
-    n_each, n_dims : int
+    degree, n_dims : int
     steps : int
-        Each has about a hundredth of the error, where units have a single mode.
+        Each has about a tenth of the error, where units have a single mode.
 
     Examples
     --------
-    >>> more_nodes(7, 1), more_nodes(7, 1, 3), more_nodes(7, 4)
-    (11, 25, None)
+    >>> higher_degree(13, 1), higher_degree(13, 1, 3), higher_degree(13, 4)
+    (17, 33, None)
     """
-    more = [n for n in _NUMBERS if n_each < n < nodes_to_judge_by(n_dims)]
+    more = [d for d in _DEGREES if degree < d < degree_to_judge_by(n_dims)]
     return more[min(steps, len(more)) - 1] if more else None
 
 
-def nodes_to_judge_by(n_dims: int) -> int:
-    """Return how many nodes along each axis have no error, beside that of fewer.
+def degree_to_judge_by(n_dims: int) -> int:
+    """Return the degree of nodes that have no error, beside that of fewer.
 
     Examples
     --------
-    >>> nodes_to_judge_by(1), nodes_to_judge_by(2), nodes_to_judge_by(6)
-    (101, 31, 4)
+    >>> degree_to_judge_by(1), degree_to_judge_by(2), degree_to_judge_by(6)
+    (201, 61, 9)
     """
-    return _TO_JUDGE_BY.get(n_dims, _LEAST_EACH + 1)
+    return _TO_JUDGE_BY[n_dims]

@@ -87,7 +87,7 @@ class UnitModel:
             form.units,
             n_nodes=len(nodes),
             nodes=filled(form.units.nodes),
-            n_each=nodes.n_each,
+            degree=nodes.degree,
             at=at,
             node_error=node_error,
         )
@@ -145,11 +145,11 @@ class UnitModel:
         width = np.broadcast_to(np.eye(n_dims), (n_units, n_dims, n_dims))
         return self.initial_values[self.levels], width
 
-    def nodes(self, n_each: int) -> Nodes:
-        """Return nodes along each axis; for discrete variables, all their values."""
+    def nodes(self, degree: int) -> Nodes:
+        """Return nodes of a degree; for discrete variables, all their values."""
         if self.factor.values:
             return Nodes.of_values(self.factor.values)
-        return Nodes.of_axes(n_each, self.factor.n_dims)
+        return Nodes.of_degree(degree, self.factor.n_dims)
 
     def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
         """Return levels with their rows, also those that have none.
@@ -208,7 +208,7 @@ class UnitModel:
             members=members,
             nodes=tuple(of_nodes),
             source=self,
-            n_each=nodes.n_each,
+            degree=nodes.degree,
             at=np.zeros(0),
         )
 

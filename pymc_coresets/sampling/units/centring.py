@@ -19,7 +19,7 @@ from pymc_coresets.potentials.unit_models import (
 )
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes, nodes_to_judge_by
+from pymc_coresets.reading.units.nodes import degree_to_judge_by, first_degree, higher_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbing import descend, negative_of
@@ -36,7 +36,7 @@ _STEPS = 100  # of a climb, after which nodes move
 _GAINED = 0.5  # nats of the sample: less is no other place
 _SHARE = 0.1  # of the tolerance, that the error of nodes may be
 _DRAWS, _WIDER = 50, 1.5  # that say what nodes are off by, and how much wider than the posterior
-_PER_STEP = 100.0  # by which the error falls with the next number of nodes, at best
+_PER_STEP = 10.0  # by which the error falls with the next degree, at best
 
 
 def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
@@ -68,38 +68,38 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     that they need to be in the middle of the posterior of all only roughly.
     """
     n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
-    n_each = fewest_nodes(n_dims, n_members)
+    degree = first_degree(n_dims, n_members)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(units.nodes(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
-    if n_each is None:
+    if degree is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
-            "integrated out by nodes. Keep them as parameters (integrate=False)."
+            "integrated out, for nodes serve up to six. Keep them as parameters (integrate=False)."
         )
     sample = _Sample.of(units, key)
-    judge, x = sample.by_nodes(nodes_to_judge_by(n_dims)), sample.start
+    judge, x = sample.by_nodes(degree_to_judge_by(n_dims)), sample.start
     while True:
-        loglik = sample.by_nodes(n_each)
+        loglik = sample.by_nodes(degree)
         try:
             middle = sample.middle(loglik, x)
         except SamplingError:  # values and gradients by few nodes may have other modes
-            more = more_nodes(n_each, n_dims)
+            more = higher_degree(degree, n_dims)
             if more is None:
                 raise
         else:
             x, error = middle.around.location, middle.error(loglik, judge)
             if error <= enough:
                 return sample.all_around(x, loglik, error)
-            more = more_nodes(n_each, n_dims, math.ceil(math.log(error / enough, _PER_STEP)))
+            more = higher_degree(degree, n_dims, math.ceil(math.log(error / enough, _PER_STEP)))
             if more is None:
                 raise UnsupportedModelError(
-                    f"The error of {n_each} nodes along each axis for {list(units.factor.names)!r} "
-                    f"is {error:.2g} nats, more than {enough:.2g}: keep them as parameters "
+                    f"The error of nodes of degree {degree} for {list(units.factor.names)!r} is "
+                    f"{error:.2g} nats, more than {enough:.2g}: keep them as parameters "
                     "(integrate=False)."
                 )
-        n_each = more
+        degree = more
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +146,9 @@ class _Sample:
         x: np.ndarray = self.units.observations_at_zero.space.start
         return x
 
-    def by_nodes(self, n_each: int) -> LogLikelihood:
-        """Return the potentials by some number of nodes."""
-        nodes = self.units.nodes(n_each)
+    def by_nodes(self, degree: int) -> LogLikelihood:
+        """Return the potentials by nodes of a degree."""
+        nodes = self.units.nodes(degree)
         return self.form.of_same_form(self.units.observations(nodes, *self.units.start))
 
     def middle(self, loglik: LogLikelihood, x: np.ndarray) -> _Middle:
@@ -175,7 +175,7 @@ class _Sample:
         assert units is not None
         point = loglik.observations.space.constrain(x[None]).at(0)
         places = self.modes.places(self.modes.at(point, loglik.in_memory.all))
-        nodes = self.units.nodes(units.n_each)
+        nodes = self.units.nodes(units.degree)
         found = self.units.observations(nodes, *places, at=x, node_error=error)
         return loglik.of_same_form(found)
 
@@ -234,7 +234,7 @@ def integrated_out(
     assert made is not None
     known = UnitSettings(
         names=list(names),
-        n_each=made.n_each,
+        degree=made.degree,
         at=made.at.tolist(),
         node_error=made.node_error,
     )

@@ -20,7 +20,7 @@ import cloudpickle
 
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
 from pymc_coresets.rows.memory import n_cores, one_blas_thread
-from pymc_coresets.rows.sources.readers import Chunk
+from pymc_coresets.rows.sources.chunks import Chunk
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
@@ -102,7 +102,9 @@ class Pool:
                 with _named_errors(task, notes):
                     if work is None:
                         return self.executor.submit(_here, function, rows, task)
-                    sent = packed((rows.portion(task.chunks)[0], task))
+                    portion, found = rows.portion(task.chunks)
+                    whole = portion if found is None else portion.with_tables(found)
+                    sent = packed((whole, task))
                     n_bytes = len(work) + len(sent)
                     return self.executor.submit(perform, versions(), work, sent, None, notes)
 

@@ -18,7 +18,7 @@ from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, keep_earliest
 from pymc_coresets.rows.memory import reduced_by_threads
 from pymc_coresets.rows.passes import Pass
-from pymc_coresets.rows.sources.readers import Chunk
+from pymc_coresets.rows.sources.chunks import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
@@ -105,7 +105,6 @@ class StreamedRows:
         if not isinstance(self.engine, Threads):
             add_up = partial(StreamedRows._reduced, work=work)
             return work.joined(self._of_tasks(add_up))
-        self.source.notice_new_files()
         with closing(self._in_advance()) as found:
             parts = self._watched(found, [chunk.n_rows for chunk in self.source.chunks])
             runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
@@ -213,7 +212,6 @@ class StreamedRows:
 
     def _of_tasks[T](self, function: Callable[..., T]) -> Iterator[T]:
         """Yield what the function makes of the rows and of each task, in their order."""
-        self.source.notice_new_files()
         parts = self.engine.map(function, self, list(map(Task, self._runs)))
         return self._watched(parts, self._run_sizes)
 

@@ -67,7 +67,7 @@ TESTS = {
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/fingerprints": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
-    "rows/sources/slices": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
+    "rows/sources/finders": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/readers": (
         ROW_SOURCES,
         SOURCE_ERRORS,

@@ -47,7 +47,7 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.clusters import Cluster
 from pymc_coresets.rows.executors import Task, Threads
-from pymc_coresets.rows.sources.readers import Chunk
+from pymc_coresets.rows.sources.chunks import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetError, InvalidOptionError, open_rows
-from pymc_coresets.rows.sources.tables import TEXT, Field
+from pymc_coresets.rows.sources.columns import TEXT, Field
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
 KINDS = [*NUMBERS, "text", "numeric text", "category", "category of numbers", "object", "dates"]

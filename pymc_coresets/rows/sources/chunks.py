@@ -1,202 +1,162 @@
-"""Chunks that are made by number: items of an iterable, partitions of Dask, what was sent."""
+"""Pieces, which a source stores together, and chunks, which are read together."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any, Self
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.cursors import Cursor, Recent
-from pymc_coresets.rows.sources.readers import (
-    BLOCK_ROWS,
-    Chunk,
-    Location,
-    Opened,
-    Piece,
-    Reader,
-    reading_errors,
-)
-from pymc_coresets.rows.sources.slices import computed
-from pymc_coresets.rows.sources.tables import (
-    Table,
-    fields_of,
-    library_of,
-    n_rows_of,
-    required_pyarrow,
-    table_of,
-)
 
-_N_KEPT = 16  # chunks that were read last
-_COMPUTING = "Try to compute it without open_rows."
+BLOCK_ROWS = 2**17  #: Most rows of a chunk: some megabytes, which a core works on for milliseconds.
+_JOINED_BYTES = 2**27  # of small pieces that are read together
 
 
-class PartitionReader(Reader):
-    """A Dask frame, whose partitions are computed by the scheduler that is set up, or right here.
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows that the source stores together (a row group, a partition, an array), or some of them.
 
     Parameters
     ----------
-    frame : dask.dataframe.DataFrame
+    where : str
+        What is stored, for messages; empty for a whole table in memory.
+    file : str
+        What is counted in messages: the file, partition or chunk; empty for a table in memory.
+    n_rows : int
+    origin : int
+        Number of the first row in messages: rows are counted from the start of what `where` names.
+    held : object
+        What the reader needs to find the rows.
+    n_stored : int, optional
+        Number of rows that are stored together; by default these.
+
+    Examples
+    --------
+    >>> [(part.n_rows, part.origin) for part in Piece("a", "a", 9).divided(most=4)]
+    [(3, 0), (3, 3), (3, 6)]
     """
 
-    kind, noun, divisible, location = "Dask", "partition", False, Location.WITH_DASK
+    where: str
+    file: str
+    n_rows: int
+    origin: int = 0
+    held: Any = None
+    n_stored: int | None = None
 
-    def __init__(self, frame: Any) -> None:  # noqa: ANN401
-        self._names = {str(name): name for name in frame.columns}
-        if len(self._names) < len(frame.columns):
-            raise InvalidOptionError("Two columns of the frame have the same name: rename one.")
-        self._frame = frame
-        self.fields = fields_of(required_table(frame._meta_nonempty))  # noqa: SLF001
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all rows that are stored together."""
+        return self.n_stored in {None, self.n_rows}
 
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Compute some columns of partitions, see `Reader.tables`."""
-        for piece, partition in zip(chunk.pieces, self.collections(chunk, names), strict=True):
-            with reading_errors(piece.where, _COMPUTING):
-                frame = computed(partition)
-            yield required_table(frame)
-
-    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
-        """Return partitions, see `Reader.collections`."""
-        frame = self._frame[[self._names[name] for name in names]]
-        return [frame.partitions[piece.held] for piece in chunk.pieces]
+    def divided(self, most: int) -> list[Self]:
+        """Cut into parts of at most `most` rows."""
+        return [
+            replace(self, n_rows=b - a, origin=self.origin + a, n_stored=self.n_rows)
+            for a, b in pairwise(cuts_of(self.n_rows, most))
+        ]
 
 
-def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
-    """Return the reader of a Dask frame, whose partitions are computed once to count their rows."""
-    reader = PartitionReader(frame)
-    with reading_errors("A partition of the Dask frame", _COMPUTING):
-        sizes = map(int, computed(frame.map_partitions(len)))
-    return reader, [_piece("partition", *each) for each in enumerate(sizes)]
-
-
-class IterableReader(Reader):
-    """Chunks that are iterated over as often as needed.
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Consecutive rows that are read together; depends on the layout of the source only.
 
     Parameters
     ----------
-    source : iterable or callable
-        A callable returns an iterable of chunks, the same ones every time.
+    start : int
+        Position of the first row among all rows of the source.
+    n_rows : int
+        At least 1.
+    where : str
+        For messages: ``"flights/part-0057.parquet, row group 3"``.
+    pieces : tuple of Piece
+        Where the source finds the rows.
     """
 
-    noun, divisible = "chunk", False
-
-    def __init__(self, source: Any, kind: str) -> None:  # noqa: ANN401
-        self._source, self.kind = source, kind
-        self._cursor: Recent[str, Cursor[Table]] = Recent(1)
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Return chunks by number, see `Reader.tables`."""
-        del names  # a chunk comes with all of its columns
-        for piece in chunk.pieces:
-            cursor = self._cursor.get("all", lambda: Cursor(self.start, n_kept=_N_KEPT, once=False))
-            table = cursor.item(piece.held)
-            if table is None or n_rows_of(table) != piece.n_rows:
-                found = "is missing" if table is None else f"has {spaced(n_rows_of(table))} rows"
-                raise InvalidDataError(
-                    f"{piece.where} {found} now, but had {spaced(piece.n_rows)} rows when it was "
-                    "read first: the source must yield the same chunks every time."
-                )
-            yield table
-
-    def start(self) -> Iterator[Table]:
-        """Begin with the first chunk.
-
-        Raises
-        ------
-        InvalidOptionError
-            If the chunks are of an unknown kind.
-        """
-        chunks = self._source() if callable(self._source) else self._source
-        refused = InvalidOptionError(
-            f"The function returned a {type(chunks).__name__}: it must return an iterable of "
-            "chunks, each a mapping from names to arrays or a frame."
-        )
-        if library_of(chunks) == "pytensor":  # its variables seem iterable until they are read
-            raise refused
-        try:
-            stream = iter(chunks)
-        except TypeError:
-            raise refused from None
-        return map(required_table, stream)
+    start: int
+    n_rows: int
+    where: str
+    pieces: tuple[Piece, ...] = field(repr=False)
 
 
-def open_iterable(source: Any, kind: str = "iterable") -> Opened:  # noqa: ANN401
-    """Return the reader of chunks, which are read once to count their rows.
+def cuts_of(n_rows: int, most: int) -> list[int]:
+    """Divide rows into as few parts as possible: all of one size, and the last of the rest.
 
-    Raises
-    ------
-    InvalidOptionError
-        If the chunks can be read only once, or are of an unknown kind.
-    InvalidDataError
-        If there are none.
+    Examples
+    --------
+    >>> cuts_of(9, most=4)
+    [0, 3, 6, 9]
+    >>> cuts_of(5, most=2)
+    [0, 2, 4, 5]
     """
-    reader, pieces = IterableReader(source, kind), []
-    reader.fields = {}
-    for number, table in enumerate(reader.start()):
-        pieces.append(_piece("chunk", number, n_rows_of(table)))
-        if pieces[-1].n_rows and not reader.fields:
-            reader.fields = fields_of(table)
-    if not reader.fields:
-        raise InvalidDataError("The source has no rows: it yields no chunks, or only empty ones.")
-    if next(reader.start(), None) is None:
-        raise InvalidOptionError(
-            "The source yields no chunk when it is read again, and the rows are read at least "
-            "twice: pass a function that makes a new iterator each time."
-        )
-    return reader, pieces
+    size = -(-n_rows // -(-n_rows // most))
+    return [*range(0, n_rows, size), n_rows]
 
 
-def open_stream(source: Any) -> Opened:  # noqa: ANN401
-    """Return the reader of a table that comes in batches, through Arrow's C interface.
-
-    Each reading asks for a new stream of them, from the start: a query is run again.
-    """
-    return open_iterable(partial(_batches, source), type(source).__name__)
-
-
-def _batches(source: Any) -> Iterator[Any]:  # noqa: ANN401
-    arrow = required_pyarrow(f"A table of {library_of(source)}")
-    for batch in arrow.RecordBatchReader.from_stream(source):
-        for start in range(0, batch.num_rows, BLOCK_ROWS):
-            yield batch.slice(start, BLOCK_ROWS)
-
-
-class SentRows(Reader):
-    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
+def chunks_of(
+    pieces: Iterable[Piece], *, most: int = BLOCK_ROWS, divide: bool = True, row_bytes: int = 0
+) -> tuple[Chunk, ...]:
+    """Join and divide pieces into chunks of at most `most` rows.
 
     Parameters
     ----------
-    noun : str
-        See `Reader`.
-    found : mapping from int to sequence of Table
-        The rows of each chunk, by the position of the first one.
+    pieces : iterable of Piece
+        All of them, in order; empty ones are left out.
+    most : int
+        Number of rows.
+    divide : bool
+        Whether a piece that is larger than `most` may be divided.
+    row_bytes : int
+        Size of a row: no more than 128 MB of small pieces are joined.
+
+    Examples
+    --------
+    >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
+    >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
+    [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
+    >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
+    ['a', 'c', 'd']
     """
+    parts = [
+        part for piece in pieces if piece.n_rows
+        for part in (piece.divided(most) if divide else [piece])
+    ]  # fmt: skip
+    most = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    groups: list[list[Piece]] = []
+    size = 0
+    for piece in parts:
+        size += piece.n_rows
+        if not groups or size > most:
+            groups.append([])
+            size = piece.n_rows
+        groups[-1].append(piece)
+    sizes = [sum(piece.n_rows for piece in group) for group in groups]
+    return tuple(
+        Chunk(start=stop - size, n_rows=size, where=_name(group), pieces=tuple(group))
+        for stop, size, group in zip(accumulate(sizes), sizes, groups, strict=True)
+    )
 
-    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
-        self.noun, self.fields, self._found = noun, {}, found
 
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
-        """Return what was read, see `Reader.tables`."""
-        del names
-        return self._found[chunk.start]
+def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
+    """Return the piece of a row of a chunk, and the row's number in messages.
 
-
-def required_table(chunk: Any) -> Table:  # noqa: ANN401
-    """Return a chunk as a table.
-
-    Raises
-    ------
-    InvalidOptionError
-        If it holds no columns.
+    Examples
+    --------
+    >>> pieces = (Piece("a", "a", 3), Piece("b", "b", 5, origin=4))
+    >>> piece, number = piece_at(Chunk(start=0, n_rows=8, where="", pieces=pieces), 5)
+    >>> piece.where, number
+    ('b', 6)
     """
-    table = table_of(chunk)
-    if table is None:
-        raise InvalidOptionError(
-            f"The source yields a {type(chunk).__name__}: each chunk must be a mapping from names "
-            "to arrays, a frame, or a matrix with one row for each row of the data."
-        )
-    return table
+    for piece in chunk.pieces:
+        if row < piece.n_rows:
+            break
+        row -= piece.n_rows
+    return piece, piece.origin + row
 
 
-def _piece(noun: str, number: int, n_rows: int) -> Piece:
-    name = f"{noun} {number}"
-    return Piece(name, name, n_rows, held=number)
+def _name(pieces: Sequence[Piece]) -> str:
+    first, last = pieces[0], pieces[-1]
+    if first.where and first is not last:
+        return f"{first.where} to {last.where}"
+    if first.where and first.is_whole:
+        return first.where
+    rows = f"rows {spaced(first.origin)} to {spaced(last.origin + last.n_rows - 1)}"
+    return f"{first.where}, {rows}" if first.where else rows

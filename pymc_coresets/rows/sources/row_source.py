@@ -1,14 +1,15 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.rows.fingerprints import (
     BadValues,
@@ -20,10 +21,9 @@ from pymc_coresets.rows.fingerprints import (
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.chunks import SentRows, required_table
-from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, piece_at
+from pymc_coresets.rows.sources.chunks import Chunk, piece_at
+from pymc_coresets.rows.sources.readers import Reader
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.tables import read_columns
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
@@ -64,12 +64,11 @@ class RowSource:
         recipes: Mapping[str, Recipe],
         weight: Recipe | None,
         chunks: Sequence[Chunk],
-        new_files: Callable[[], list[str]] = list,
     ) -> None:
-        """Read some columns by a reader; `new_files` returns those that were added since."""
+        """Read some columns by a reader."""
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns = {name: recipe.column for name, recipe in recipes.items()}
-        self.chunks, self._new_files = chunks, new_files
+        self.chunks = chunks
         self.n_rows = chunks[-1].start + chunks[-1].n_rows
         self._starts = [chunk.start for chunk in chunks]
 
@@ -184,59 +183,45 @@ class RowSource:
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
         join the last values by `FirstReading.joined`.
         """
-        self.notice_new_files()
         return FirstReading.joined([self.examine(chunk)[-1] for chunk in self.chunks])
-
-    def notice_new_files(self) -> None:
-        """Warn, once, of files that lie beside those of the source now, but are not among them."""
-        added = self._new_files()
-        if added:
-            more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
-            warn_user(
-                f"{added[0]}{more} came after the files had been opened: what came later is not "
-                "among the rows. Open them again with open_rows, or by a list of those you mean."
-            )
 
     # -- what is sent to other processes -------------------------------------------------------
 
     @property
     def task_rows(self) -> int:
         """Number of rows that are worth a task: those that are not in files are sent by chunks."""
-        return TASK_ROWS if self._reader.location is Location.IN_FILES else 1
+        return TASK_ROWS if self._reader.in_files else 1
 
     def may_begin(self, chunk: Chunk) -> bool:
         """Whether a task may begin with a chunk: a row group is decoded from its start."""
-        return self._reader.location is not Location.IN_FILES or chunk.pieces[0].part == 0
+        first = chunk.pieces[0]
+        return not self._reader.in_files or first.is_whole or not first.origin
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
     ) -> tuple[Self, list[list[Any]] | None]:
         """Return a source of some chunks and arrays, and of the base weights.
 
-        Its pickle holds the paths and the layout that these need; the rows themselves where they
-        lie in this process.  Rows that lie with Dask are left out if they go `to_dask`: then the
-        collections come with the portion of which each chunk is made, see `with_tables`.
+        Its pickle holds the paths and the layout that these need.  What does not lie in files comes
+        with it, for each chunk, see `with_tables`: values, or collections of Dask if they go
+        `to_dask`.
         """
         recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
         parts = _parts_of([*recipes.values(), *([self._weight] if self._weight else [])])
-        reader, read = self._reader, chunks if parts else []  # nothing, where nothing is needed
-        waiting = None
-        if to_dask and reader.location is Location.WITH_DASK:
-            waiting = [reader.collections(chunk, parts) for chunk in read]
-            reader = SentRows(reader.noun, {})
-        elif reader.location is not Location.IN_FILES:
-            found = {
-                c.start: [read_columns(t, parts) for t in reader.tables(c, parts)] for c in read
-            }
-            reader = SentRows(reader.noun, found)
-        return type(self)(reader, recipes, self._weight, chunks), waiting
+        portion = type(self)(self._reader, recipes, self._weight, chunks)
+        if self._reader.in_files:
+            return portion, None
+        read = chunks if parts else []  # nothing, where nothing is needed
+        sent = [self._reader.sent(chunk, parts, to_dask=to_dask) for chunk in read]
+        return portion.with_tables([]), sent
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
-        """Add the rows that a portion lacks: what the collections have become."""
-        pairs = zip(self.chunks, found, strict=False)
-        tables = {c.start: list(map(required_table, some)) for c, some in pairs}
-        reader = SentRows(self._reader.noun, tables)
-        return type(self)(reader, self._recipes, self._weight, self.chunks)
+        """Add the rows that a portion lacks: what was sent with it, computed."""
+        starts = (chunk.start for chunk in self.chunks)
+        find = partial(_sent, dict(zip(starts, found, strict=False)))
+        return type(self)(
+            replace(self._reader, find=find), self._recipes, self._weight, self.chunks
+        )
 
     def __repr__(self) -> str:
         size = self._reader.n_bytes
@@ -276,7 +261,7 @@ class RowSource:
     ) -> tuple[dict[str, tuple[NDArray[Any], list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
         every = [*recipes, *([] if weight is None else [weight])]
-        tables = list(self._reader.tables(chunk, _parts_of(every))) if every else []
+        tables = self._reader.tables(chunk, _parts_of(every)) if every else []
         where = partial(_piece, chunk)
         decoded = {recipe.name: decode(recipe, tables, where) for recipe in every}
         for array, _ in decoded.values():
@@ -309,6 +294,11 @@ class RowSource:
         raise InvalidOptionError(
             f"There is no row {spaced(int(position))}: the source has {spaced(self.n_rows)} rows."
         )
+
+
+def _sent(found: Mapping[int, Sequence[Any]], chunk: Chunk, names: Sequence[str]) -> Sequence[Any]:
+    del names
+    return found[chunk.start]
 
 
 def _parts_of(recipes: Sequence[Recipe]) -> list[str]:

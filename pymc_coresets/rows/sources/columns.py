@@ -1,8 +1,9 @@
-"""Tables: columns of NumPy, pandas, Arrow and arrays read by slices, and what they hold."""
+"""Columns of any library: what they hold, and their values as arrays of NumPy."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class Column:
     ----------
     field : Field
     data : ndarray
-        Numbers with the rows along the first axis, or positions in `categories`.
+        Numbers with the rows along the first axis, or positions in `categories`; -1 where a
+        category is missing.
     missing : ndarray of bool, optional
         Which rows have no value; None where all have one.
     categories : sequence, optional
@@ -72,23 +74,6 @@ class Column:
 type Table = Mapping[str, Any]
 
 
-def array_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
-    """Say what an array holds, of which each row has the given shape.
-
-    Examples
-    --------
-    >>> str(array_field(np.dtype("U2"), ())), str(array_field(np.dtype(float), (2,)))
-    ('text', 'float64[2]')
-    """
-    if dtype.kind in "OUST":
-        return Field(TEXT, shape, "text of several columns" if shape else "")
-    if dtype.kind in "Mm":
-        return Field(TEXT, shape, "dates or times")
-    if dtype.kind not in "biuf":
-        return Field(TEXT, shape, f"{dtype} values")
-    return Field(dtype.newbyteorder("="), shape)
-
-
 def library_of(value: Any) -> str:  # noqa: ANN401
     """Return the package that a value's class comes from, without importing it.
 
@@ -100,16 +85,7 @@ def library_of(value: Any) -> str:  # noqa: ANN401
     return type(value).__module__.partition(".")[0]
 
 
-def is_lazy(value: Any) -> bool:  # noqa: ANN401
-    """Whether a value is an array that is read by slices.
-
-    Examples
-    --------
-    >>> is_lazy(np.zeros(3))
-    False
-    """
-    sliced = {"dask", "zarr", "h5py", "xarray", "netCDF4"}
-    return isinstance(value, RowsFirst) or library_of(value) in sliced
+# -- arrays that are read by slices ----------------------------------------------------------------
 
 
 class RowsFirst:
@@ -124,11 +100,50 @@ class RowsFirst:
         self.shape, self.dtype = (variable.sizes[dim], *others), variable.dtype
         stored = variable.encoding.get("preferred_chunks", {}).get(dim)
         self.chunks = (stored,) if stored else None
-        self.in_memory = lies_in_memory(variable)
+        self.in_files = not lies_in_memory(variable)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         where = (slice(None),) * self._axis + (rows,)
         return np.moveaxis(self._variable[where].values, self._axis, 0)
+
+
+class Mapped:
+    """A memory-mapped array, of which a pickle holds the path.
+
+    Parameters
+    ----------
+    array : numpy.memmap
+        Not a view of another one.
+    """
+
+    in_files = True
+
+    def __init__(self, array: np.memmap[Any, Any]) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return self._array[rows]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        array = self._array
+        order = "C" if array.flags.c_contiguous else "F"
+        return _mapped, (array.filename, array.dtype, "r", array.offset, array.shape, order)
+
+
+def _mapped(*how: Any) -> Mapped:  # noqa: ANN401
+    return Mapped(np.memmap(*how))
+
+
+def is_lazy(value: Any) -> bool:  # noqa: ANN401
+    """Whether a value is an array that is read by slices.
+
+    Examples
+    --------
+    >>> is_lazy(np.zeros(3))
+    False
+    """
+    sliced = {"dask", "zarr", "h5py", "xarray", "netCDF4"}
+    return isinstance(value, RowsFirst | Mapped) or library_of(value) in sliced
 
 
 def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
@@ -136,6 +151,26 @@ def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
     if array.chunks is not None:
         return array.variable.transpose(dim, ...).data
     return RowsFirst(array.variable, dim)
+
+
+# -- what columns hold -----------------------------------------------------------------------------
+
+
+def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
+    """Say what an array holds, of which each row has the given shape.
+
+    Examples
+    --------
+    >>> str(array_field(np.dtype("U2"))), str(array_field(np.dtype(float), (2,)))
+    ('text', 'float64[2]')
+    """
+    if dtype.kind in "OUST":
+        return Field(TEXT, shape, "text of several columns" if shape else "")
+    if dtype.kind in "Mm":
+        return Field(TEXT, shape, "dates or times")
+    if dtype.kind not in "biuf":
+        return Field(TEXT, shape, f"{dtype} values")
+    return Field(dtype.newbyteorder("="), shape)
 
 
 def column_field(column: Any) -> Field:  # noqa: ANN401
@@ -158,9 +193,7 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return Field(TEXT, (), "dates or times")
     plain = getattr(dtype, "numpy_dtype", dtype)
-    if isinstance(plain, np.dtype):
-        return array_field(plain, ())
-    return Field(TEXT, (), f"values of type {dtype}")
+    return array_field(plain) if isinstance(plain, np.dtype) else _refused(f"type {dtype}")
 
 
 def arrow_field(type_: Any) -> Field:  # noqa: ANN401
@@ -174,25 +207,32 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     >>> arrow_field(pa.date32()).refused
     'dates or times'
     """
-    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import types  # noqa: PLC0415
 
     text = (
-        pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
-        pa.types.is_binary, pa.types.is_large_binary, pa.types.is_dictionary,
+        types.is_string, types.is_large_string, types.is_string_view,
+        types.is_binary, types.is_large_binary, types.is_dictionary,
     )  # fmt: skip
     if any(is_text(type_) for is_text in text):
         return Field(TEXT)
-    if pa.types.is_temporal(type_):
+    if types.is_temporal(type_):
         return Field(TEXT, (), "dates or times")
-    if pa.types.is_decimal(type_):
+    if types.is_decimal(type_):
         return Field(np.dtype(np.float64))
-    if pa.types.is_fixed_size_list(type_) and not arrow_field(type_.value_type).shape:
-        inner = arrow_field(type_.value_type)
-        refused = inner.refused or ("lists of text" if inner.is_text else "")
-        return Field(inner.dtype, (type_.list_size,), refused)
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_):
         return Field(np.dtype(type_.to_pandas_dtype()))
-    return Field(TEXT, (), f"values of Arrow's type {type_}")
+    if types.is_fixed_size_list(type_):
+        inner = arrow_field(type_.value_type)
+        if not (inner.is_text or inner.shape):
+            return Field(inner.dtype, (type_.list_size,))
+    return _refused(f"Arrow's type {type_}")
+
+
+def _refused(what: str) -> Field:
+    return Field(TEXT, (), f"values of {what}")
+
+
+# -- their values ----------------------------------------------------------------------------------
 
 
 def read_column(column: Any) -> Column:  # noqa: ANN401
@@ -209,64 +249,53 @@ def read_column(column: Any) -> Column:  # noqa: ANN401
     if is_lazy(column):
         column = np.asanyarray(column[:])
     field = column_field(column)
-    if isinstance(column, np.ndarray):
-        return _of_array(column, field)
     if library_of(column) == "pyarrow":
         return _of_arrow(column, field)
-    absent = np.asarray(column.isna())
-    missing = absent if absent.any() else None
-    if isinstance(column, pd.Categorical):
-        return Column(field, column.codes.astype(np.int64), missing, list(column.categories))
     if field.is_text:
-        return _of_array(column.to_numpy(object), field)
-    filled = {} if missing is None else {"na_value": field.dtype.type(0)}
-    return Column(field, column.to_numpy(field.dtype, **filled), missing)
+        return _of_text(column, field)
+    if isinstance(column, np.ndarray):
+        mask = np.ma.getmask(column)
+        missing = None if mask is np.ma.nomask else mask.reshape(len(column), -1).any(axis=1)
+        filled = np.ma.filled(column, column.dtype.type(0)) if mask is not np.ma.nomask else column
+        return Column(field, np.asarray(filled), missing)
+    absent = np.asarray(column.isna())
+    if not absent.any():
+        return Column(field, column.to_numpy(field.dtype))
+    return Column(field, column.to_numpy(field.dtype, na_value=field.dtype.type(0)), absent)
 
 
-def _of_array(array: NDArray[Any], field: Field) -> Column:
-    """Return the values of an array, with text as positions among its distinct values."""
-    mask = np.ma.getmask(array)
-    missing = None if mask is np.ma.nomask else mask.reshape(len(array), -1).any(axis=1)
-    if isinstance(array, np.ma.MaskedArray):
-        array = array.filled(array.dtype.type(0)) if array.dtype.kind in "biuf" else array.data
-    if array.dtype.kind not in "OUST":
-        return Column(field, np.asarray(array), missing)
-    codes, found = pd.factorize(array.astype(object))
-    absent = (codes < 0) if missing is None else (codes < 0) | missing
+def _of_text(values: Any, field: Field) -> Column:  # noqa: ANN401
+    """Return text or categories as positions among their distinct values."""
+    if isinstance(values, np.ndarray):
+        mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
+        values[mask] = None
+    codes, found = pd.factorize(values)
+    absent = codes < 0
     return Column(field, codes, absent if absent.any() else None, list(found))
 
 
-def _of_arrow(column: Any, field: Field) -> Column:  # noqa: ANN401
-    import pyarrow as pa  # noqa: PLC0415
-
-    if not isinstance(column, pa.ChunkedArray):
-        column = pa.chunked_array([column])
-    missing = np.asarray(column.is_null()) if column.null_count else None
-    if field.is_text:
-        return _text_of(column, field, missing)
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # no chunk at all
-        array = pa.array([], column.type)
-    return Column(field, _numbers_of(array, field), missing)
-
-
-def _text_of(column: Any, field: Field, missing: NDArray[np.bool_] | None) -> Column:  # noqa: ANN401
-    """Return text as positions in one dictionary; each chunk of a file may have its own."""
+def _of_arrow(values: Any, field: Field) -> Column:  # noqa: ANN401
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    column = column.unify_dictionaries().combine_chunks()
-    array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-    codes = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    categories = array.dictionary.to_pylist()
-    if None in categories:  # a null may be a category as well
-        null = np.array([category is None for category in [*categories, None]])[codes]
-        missing = null if missing is None else missing | null
-    return Column(field, codes, missing, categories)
+    if not isinstance(values, pa.ChunkedArray):
+        values = pa.chunked_array([values])
+    missing = np.asarray(values.is_null()) if values.null_count else None
+    if field.is_text:  # each chunk of a file may have its own dictionary
+        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        array = _in_one(encoded.unify_dictionaries())
+        codes = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        return Column(field, codes, missing, array.dictionary.to_pylist())
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    return Column(field, _numbers_of(_in_one(values), field), missing)
+
+
+def _in_one(values: Any) -> Any:  # noqa: ANN401
+    import pyarrow as pa  # noqa: PLC0415
+
+    chunks = values.chunks or [pa.array([], values.type)]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
 def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
@@ -276,73 +305,19 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
 
     if field.shape:
         if array.null_count:  # the values under a null may be absent
+            zeros = pa.scalar([0] * field.shape[0], array.type)
             array = pa.array(array.to_pylist(), array.type)
-            array = pc.if_else(
-                array.is_valid(), array, pa.scalar([0] * array.type.list_size, array.type)
-            )
+            array = pc.if_else(array.is_valid(), array, zeros)
         return _numbers_of(array.flatten(), Field(field.dtype)).reshape(-1, *field.shape)
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
-    if pa.types.is_boolean(array.type):
-        return np.asarray(array.to_numpy(zero_copy_only=False))
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return np.empty(0, field.dtype)
-    numbers: NDArray[Any] = np.frombuffer(buffer, field.dtype)
+    if pa.types.is_boolean(array.type) or not len(array):
+        return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
+    numbers: NDArray[Any] = np.frombuffer(array.buffers()[1], field.dtype)
     return numbers[array.offset : array.offset + len(array)]
 
 
-def named_columns(pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Return columns, each with its name, as a table.
-
-    Raises
-    ------
-    InvalidDataError
-        If two have the same name, one has no rows axis, or the lengths differ.
-    InvalidOptionError
-        If Dask does not know the length of one.
-    """
-    pairs = list(pairs)
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise InvalidDataError(
-                f"There are two columns {name!r}: rename one of them. Names are compared as text."
-            )
-    columns = dict(pairs)
-    lengths = {name: _length(column) for name, column in columns.items()}
-    if any(n is not None and np.isnan(n) for n in lengths.values()):
-        raise InvalidOptionError(
-            f"The numbers of rows of the arrays are {lengths}: call compute_chunk_sizes() of Dask "
-            "arrays of unknown length."
-        )
-    if len(set(lengths.values())) > 1 or None in lengths.values():
-        raise InvalidDataError(
-            "Each array needs the rows along its first axis, and the arrays must not differ in "
-            f"their numbers of rows, but the numbers of rows are {lengths}."
-        )
-    return columns
-
-
-def n_rows_of(table: Table) -> int:
-    """Return the number of rows; 0 if there are no columns."""
-    return next((_length(column) or 0 for column in table.values()), 0)
-
-
-def fields_of(table: Table) -> dict[str, Field]:
-    """Say what each column of a table holds."""
-    return {name: column_field(column) for name, column in table.items()}
-
-
-def read_columns(table: Table, names: Iterable[str]) -> dict[str, Column]:
-    """Return some columns of a table, as far as it has them, as values."""
-    return {name: read_column(table[name]) for name in names if name in table}
-
-
-def _length(column: Any) -> int | None:  # noqa: ANN401
-    shape = getattr(column, "shape", None)
-    if shape is None:
-        return len(column)
-    return shape[0] if shape else None
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def table_of(value: Any) -> Table | None:  # noqa: ANN401
@@ -356,7 +331,7 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     InvalidDataError
         If two columns have the same name, or their lengths differ.
     InvalidOptionError
-        If it needs pyarrow, and there is none.
+        If it needs pyarrow, and there is none; or Dask does not know the length of a column.
 
     Examples
     --------
@@ -366,15 +341,42 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     True
     """
     if isinstance(value, pd.DataFrame | Mapping):
-        return named_columns((str(name), _plain(column)) for name, column in value.items())
+        return _named((str(name), _plain(column)) for name, column in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 2:
-        return named_columns((str(j), column) for j, column in enumerate(value.T))
+        return _named((str(j), column) for j, column in enumerate(value.T))
     if is_arrow(value):
         pa = required_pyarrow(f"A table of {library_of(value)}")
         # The interface of polars passes views of text, which older pyarrow cannot encode.
         arrow = value.to_arrow() if library_of(value) == "polars" else pa.table(value)
-        return named_columns(zip(arrow.schema.names, arrow.columns, strict=True))
+        return _named(zip(arrow.schema.names, arrow.columns, strict=True))
     return None
+
+
+def required_table(value: Any) -> Table:  # noqa: ANN401
+    """Return a chunk as a table.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it holds no columns.
+    """
+    table = table_of(value)
+    if table is None:
+        raise InvalidOptionError(
+            f"The source yields a {type(value).__name__}: each chunk must be a mapping from names "
+            "to arrays, a frame, or a matrix with one row for each row of the data."
+        )
+    return table
+
+
+def n_rows_of(table: Table) -> int:
+    """Return the number of rows; 0 if there are no columns."""
+    return next((_length(column) or 0 for column in table.values()), 0)
+
+
+def fields_of(table: Table) -> dict[str, Field]:
+    """Say what each column of a table holds."""
+    return {name: column_field(column) for name, column in table.items()}
 
 
 def is_arrow(value: Any) -> bool:  # noqa: ANN401
@@ -386,18 +388,6 @@ def is_arrow(value: Any) -> bool:  # noqa: ANN401
     (True, False)
     """
     return hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
-
-
-def is_streamed(value: Any) -> bool:  # noqa: ANN401
-    """Whether a value passes on columns that it need not hold in memory itself.
-
-    Examples
-    --------
-    >>> is_streamed(pd.DataFrame())
-    False
-    """
-    held = isinstance(value, pd.DataFrame) or library_of(value) in {"polars", "pyarrow"}
-    return is_arrow(value) and not held
 
 
 def required_pyarrow(what: str) -> Any:  # noqa: ANN401
@@ -423,15 +413,45 @@ def required_pyarrow(what: str) -> Any:  # noqa: ANN401
     return pa
 
 
+def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Return columns, each with its name, as a table."""
+    pairs = list(pairs)
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise InvalidDataError(
+                f"There are two columns {name!r}: rename one of them. Names are compared as text."
+            )
+    columns = dict(pairs)
+    lengths = {name: _length(column) for name, column in columns.items()}
+    if any(n is not None and np.isnan(n) for n in lengths.values()):
+        raise InvalidOptionError(
+            f"The numbers of rows of the arrays are {lengths}: call compute_chunk_sizes() of Dask "
+            "arrays of unknown length."
+        )
+    if len(set(lengths.values())) > 1 or None in lengths.values():
+        raise InvalidDataError(
+            "Each array needs the rows along its first axis, and the arrays must not differ in "
+            f"their numbers of rows, but the numbers of rows are {lengths}."
+        )
+    return columns
+
+
+def _length(column: Any) -> int | None:  # noqa: ANN401
+    shape = getattr(column, "shape", None)
+    if shape is None:
+        return len(column)
+    return shape[0] if shape else None
+
+
 def _plain(column: Any) -> Any:  # noqa: ANN401
     """Return a column of a mapping as a table holds it."""
-    if isinstance(column, pd.Series | pd.Index):
-        column = column.array
     if library_of(column) == "xarray":
         return rows_first(column, column.dims[0])
-    if is_lazy(column) or isinstance(column, Column | pd.Categorical):
-        return column
-    if library_of(column) == "pyarrow":
+    if isinstance(column, pd.Series | pd.Index):
+        column = column.array
+    if isinstance(column, np.memmap) and isinstance(column.base, mmap):
+        return Mapped(column)
+    if is_lazy(column) or isinstance(column, Column) or library_of(column) == "pyarrow":
         return column
     if isinstance(column, pd.api.extensions.ExtensionArray):
         return column.to_numpy() if isinstance(column.dtype, np.dtype) else column

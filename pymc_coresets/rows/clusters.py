@@ -1,25 +1,23 @@
 """The workers of a Dask cluster as an engine."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
 from pymc_coresets.compat.dask_api import (
-    LOST,
+    KILLED,
     UNMANNED,
-    KilledWorker,
-    is_client,
     keep_freed_memory,
     n_threads,
     no_workers_timeout,
     submitted,
 )
-from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import CoresetError, warn_user
 from pymc_coresets.rows.executors import (
     LOOK_SECONDS,
+    Failure,
     Task,
     in_order,
     packed,
@@ -30,23 +28,14 @@ from pymc_coresets.rows.executors import (
 _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 
 
-class _Killed(Exception):  # noqa: N818 - nobody sees it
-    """A task, or another one beside it, kills workers."""
-
-    def __init__(self, task: Task, error: CoresetError) -> None:
-        super().__init__()
-        self.task, self.error = task, error
-
-
 @dataclass(frozen=True)
 class Cluster:
     """The workers that a client of `dask.distributed` reaches.
 
     A worker that dies is replaced, and its tasks are done again, because they are pure functions.
     There are no more tasks at a time than the workers have threads: Dask counts a death against
-    all tasks that a worker has been given, and gives up those that saw four.  The chunks of such a
-    task are then worked on one by one, with nothing beside them, to name the one that kills; then
-    the task itself is, too.
+    all tasks that a worker has been given, and gives up those that saw four.  Such a task is then
+    worked on once more, with nothing beside it, to name the one that kills.
 
     Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
     half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
@@ -66,32 +55,13 @@ class Cluster:
             tables = None if found is None else [list(map(self._computed, some)) for some in found]
             return submitted(self.client, name, _performed, versions(), work, sent, tables)
 
-        def results(some: Sequence[Task]) -> Generator[T]:
-            return in_order(
-                some,
-                submit,
-                self._finished,
-                lambda: 1 if suspects else max(self._n_threads(), 1),
-                lambda task: self.await_workers(task.where),
-            )
-
-        left, suspects = deque(tasks), set[int]()
-        while left:
-            try:
-                with closing(results(list(left))) as found:
-                    for result in found:
-                        suspects.discard(id(left.popleft()))
-                        yield result
-            except _Killed as killed:
-                task = killed.task
-                if id(task) in suspects or len(left) == len(task.chunks) == 1:
-                    raise killed.error from None
-                suspects.add(id(task))  # with which nothing works beside what comes next
-                try:
-                    for part in task.parts:
-                        list(results([part]))
-                except _Killed as again:
-                    raise again.error from None
+        yield from in_order(
+            tasks,
+            submit,
+            self._finished,
+            lambda: max(self._n_threads(), 1),
+            lambda task: self.await_workers(task.where),
+        )
 
     def await_workers(self, where: str) -> None:
         """Wait until there are workers.
@@ -112,18 +82,20 @@ class Cluster:
             If none come for some seconds.
         """
         start, told = time.monotonic(), False
+        limit = no_workers_timeout() or _PATIENCE
         while not self._n_threads():
             waited = time.monotonic() - start
-            if waited > (no_workers_timeout() or _PATIENCE):
-                raise _unmanned(where, f"for {waited:.0f} seconds")
+            said = (
+                f"The Dask cluster has had no workers for {waited:.0f} seconds, and {where} is "
+                "waiting for some: start them, as by cluster.scale(4), or look into the logs of "
+                f"those that died, for want of memory perhaps. After {limit:.0f} seconds, Dask's "
+                "distributed.scheduler.no-workers-timeout, work is given up."
+            )
+            if waited > limit:
+                raise CoresetError(said)
             if waited > _SILENCE and not told:
                 told = True
-                warn_user(
-                    f"The Dask cluster has no workers: {where} is waiting for some, and work goes "
-                    "on when they come. Start them, as by cluster.scale(4), or look into their "
-                    f"logs if they died; after {no_workers_timeout() or _PATIENCE:.0f} seconds "
-                    "there is an error."
-                )
+                warn_user(said)
             time.sleep(LOOK_SECONDS)
 
     def _n_threads(self) -> int:
@@ -143,28 +115,22 @@ class Cluster:
     def _finished(self, future: Any, task: Task) -> Any:  # noqa: ANN401
         try:
             return future.result()
-        except KilledWorker as error:
+        except KILLED as error:
             killed = CoresetError(
                 f"{error.allowed_failures + 1} workers died, one after the other, while they read "
                 f"or evaluated {task.where}: probably for want of memory. Give each worker more "
                 "memory, or fewer threads; their logs say more."
             )
-            raise _Killed(task, killed) from error
-        except UNMANNED as error:
-            raise _unmanned(task.where, "for as long as the scheduler waits") from error
-        except LOST as error:
-            self._require_open()
-            raise CoresetError(
-                f"The cluster gave up its work on {task.where}: {_sentence(error)} Data that were "
-                "scattered, or persisted from what is gone, are lost with the worker that held "
-                "them. Open the files themselves with open_rows."
-            ) from error
-        except (ModuleNotFoundError, RuntimeError) as error:
+            return Failure(killed, tries=2, deadly=True)
+        except (CancelledError, UNMANNED, ModuleNotFoundError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "deserialization" not in str(error):
                 raise
+            self._require_open()
             raise CoresetError(
-                f"The workers, or the scheduler, cannot load the package ({_sentence(error)}) "
-                "Install pymc-coresets there, in the same version as here."
+                f"The cluster gave up its work on {task.where}: {_sentence(error)} Workers, and "
+                "the scheduler, need pymc-coresets in the same version as here. Data that were "
+                "scattered, or persisted from what is gone, are lost with the worker that held "
+                "them: open the files themselves with open_rows."
             ) from error
 
     def _require_open(self) -> None:
@@ -174,32 +140,6 @@ class Cluster:
                 "as the coreset is checked, or read the coreset from a file with another "
                 "(from_netcdf)."
             )
-
-
-def cluster_of(client: Any) -> Cluster | None:  # noqa: ANN401
-    """Return the engine of a client; None if it is none.
-
-    Raises
-    ------
-    InvalidOptionError
-        If the client is asynchronous.
-    """
-    if not is_client(client):
-        return None
-    if client.asynchronous:
-        raise InvalidOptionError(
-            "executor is an asynchronous Client: make it without asynchronous=True."
-        )
-    return Cluster(client)
-
-
-def _unmanned(where: str, how_long: str) -> CoresetError:
-    return CoresetError(
-        f"The Dask cluster had no workers {how_long}, while {where} was waiting: start some, as by "
-        "cluster.scale(4), look into the logs of those that died (for want of memory, perhaps), or "
-        "leave executor=... out. To wait longer, set distributed.scheduler.no-workers-timeout by "
-        "dask.config."
-    )
 
 
 def _performed(*args: Any) -> Any:  # noqa: ANN401

@@ -1,20 +1,16 @@
 """Tasks: who works on them, threads or other processes, and their results in order."""
 
-import os
 import pickle
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from platform import python_version_tuple
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryDirectory
-from threading import get_ident
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import cloudpickle
 
@@ -42,14 +38,6 @@ class Task:
 
     chunks: Sequence[Chunk]
     given: Sequence[Any] = ()
-
-    @property
-    def parts(self) -> list[Self]:
-        """A task for each chunk."""
-        return [
-            replace(self, chunks=self.chunks[i : i + 1], given=self.given[i : i + 1])
-            for i in range(len(self.chunks))
-        ]
 
     @property
     def where(self) -> str:
@@ -93,54 +81,44 @@ class Pool:
 
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
-        with TemporaryDirectory(prefix="pymc_coresets_") as notes:
-            work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
-            n_bytes = _BYTES_AHEAD
+        work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
+        n_bytes = _BYTES_AHEAD
 
-            def submit(task: Task) -> Any:  # noqa: ANN401
-                nonlocal n_bytes
-                with _named_errors(task, notes):
-                    if work is None:
-                        return self.executor.submit(_here, function, rows, task)
-                    portion, found = rows.portion(task.chunks)
-                    whole = portion if found is None else portion.with_tables(found)
-                    sent = packed((whole, task))
-                    n_bytes = len(work) + len(sent)
-                    return self.executor.submit(perform, versions(), work, sent, None, notes)
+        def submit(task: Task) -> Any:  # noqa: ANN401
+            nonlocal n_bytes
+            with _named_errors(task):
+                if work is None:
+                    return self.executor.submit(_here, function, rows, task)
+                portion, found = rows.portion(task.chunks)
+                sent = packed((portion if found is None else portion.with_tables(found), task))
+                n_bytes = len(work) + len(sent)
+                return self.executor.submit(perform, versions(), work, sent)
 
-            def finished(future: Any, task: Task) -> Any:  # noqa: ANN401
-                with _named_errors(task, notes):
-                    return future.result()
+        def finished(future: Any, task: Task) -> Any:  # noqa: ANN401
+            with _named_errors(task):
+                return future.result()
 
-            def n_ahead() -> int:
-                return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
+        def n_ahead() -> int:
+            return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
 
-            yield from in_order(tasks, submit, finished, n_ahead)
+        yield from in_order(tasks, submit, finished, n_ahead)
 
 
 @contextmanager
-def _named_errors(task: Task, notes: str) -> Iterator[None]:
+def _named_errors(task: Task) -> Iterator[None]:
     """Say where an executor broke, or that it was shut down."""
     try:
         yield
-    except BrokenExecutor as error:
-        where = " or ".join(noted_places(notes)) or f"{task.where}, or before it began"
-        raise CoresetError(
-            f"A process of the executor ended at once, at {where}. It was probably killed for want "
-            "of memory: make a new executor with fewer processes. Or a script lacks "
-            '`if __name__ == "__main__":`, which processes need that are spawned.'
-        ) from error
-    except CancelledError as error:
-        raise CoresetError(
-            f"The executor gave up its work on {task.where}: it was shut down, or has lost what "
-            "that needs."
-        ) from error
-    except RuntimeError as error:
-        if "shutdown" not in str(error):
+    except (BrokenExecutor, CancelledError, RuntimeError) as error:
+        broken = isinstance(error, BrokenExecutor | CancelledError)
+        if not broken and "shutdown" not in str(error):
             raise
         raise CoresetError(
-            "The executor was shut down: keep it open for as long as the coreset is checked, or "
-            "read the coreset from a file with another (from_netcdf)."
+            f"The executor gave up its work on {task.where}, or on rows beside these: "
+            f"{str(error) or type(error).__name__}. If it was shut down, keep it open for as long "
+            "as the coreset is checked. If a process ended at once, it was probably killed for "
+            "want of memory: make a new executor with fewer processes. Or a script lacks "
+            '`if __name__ == "__main__":`, which processes need that are spawned.'
         ) from error
 
 
@@ -159,16 +137,18 @@ def in_order[T](
     """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end.
 
     `idle` is called with a task that is waited for, every second in which none has ended.  A task
-    that failed for a passing reason is done again, twice.
+    that failed for a passing reason is done again, twice; one that killed whoever worked on it
+    once, with nothing beside it.
     """
     done: SimpleQueue[int] = SimpleQueue()
     waiting, tries = deque(range(len(tasks))), Counter[int]()
+    alone: set[int] = set()
     futures: dict[int, Any] = {}
     results: dict[int, T] = {}
     try:
         for wanted in range(len(tasks)):
             while wanted not in results:
-                while waiting and len(futures) < n_ahead():
+                while waiting and len(futures) < (1 if alone else n_ahead()):
                     number = waiting.popleft()
                     futures[number] = submit(tasks[number])
                     futures[number].add_done_callback(lambda _, number=number: done.put(number))
@@ -179,10 +159,12 @@ def in_order[T](
                     continue
                 outcome = finished(futures.pop(number), tasks[number])
                 tries[number] += 1
+                alone.discard(number)
                 if not isinstance(outcome, Failure):
                     results[number] = outcome
-                elif outcome.passing and tries[number] < _N_TRIES:
+                elif tries[number] < outcome.tries:
                     waiting.appendleft(number)
+                    alone |= {number} if outcome.deadly else set()
                 else:
                     raise outcome.error
             yield results.pop(wanted)
@@ -199,15 +181,12 @@ class Failure:
     """An error that a task found on purpose, as its result: no traceback of another process."""
 
     error: CoresetError
-    passing: bool = False  # of the operating system or the network
+    tries: int = 1  # until it is raised: more where the operating system or a network failed
+    deadly: bool = False
 
 
 def perform(
-    expected: Mapping[str, str],
-    work: bytes,
-    sent: bytes,
-    tables: Sequence[Any] | None = None,
-    notes: str = "",
+    expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[Any] | None = None
 ) -> Any:  # noqa: ANN401
     """Work on a task, in another process.
 
@@ -221,8 +200,6 @@ def perform(
         The rows and the task.
     tables : sequence, optional
         Rows that a cluster holds.
-    notes : str, optional
-        A folder for notes, see `noted_places`.
 
     Returns
     -------
@@ -241,14 +218,13 @@ def perform(
     if tables is not None:
         rows = rows.with_tables(tables)
     try:
-        with one_blas_thread(), _noting(task, notes) as noted:
-            return _unpacked(work)(rows, noted)
+        return _here(_unpacked(work), rows, task)
     except CoresetError as error:
         cause = error.__cause__
         if isinstance(cause, FileNotFoundError | PermissionError):
             said = f"{error.message} All workers need to see it under this path."
             return Failure(type(error)(said, topic=error.topic))
-        return Failure(error, passing=isinstance(cause, OSError))
+        return Failure(error, tries=_N_TRIES if isinstance(cause, OSError) else 1)
     except MemoryError:
         return Failure(
             CoresetError(
@@ -256,35 +232,6 @@ def perform(
                 "fewer."
             )
         )
-
-
-@contextmanager
-def _noting(task: Task, folder: str) -> Iterator[Task]:
-    """Yield the task; whoever iterates over its chunks notes the one that is worked on."""
-    if not Path(folder).is_absolute() or not Path(folder).is_dir():  # on another machine, perhaps
-        yield task
-        return
-    note = Path(folder, f"{os.getpid()}-{get_ident()}")
-    try:
-        yield replace(task, chunks=_Noted(task.chunks, note))
-    finally:
-        note.unlink(missing_ok=True)
-
-
-class _Noted(list[Chunk]):
-    def __init__(self, chunks: Sequence[Chunk], note: Path) -> None:
-        super().__init__(chunks)
-        self._note = note
-
-    def __iter__(self) -> Iterator[Chunk]:
-        for chunk in super().__iter__():
-            self._note.write_text(chunk.where, encoding="utf-8")
-            yield chunk
-
-
-def noted_places(folder: str) -> list[str]:
-    """Return the places of the chunks that processes worked on when they ended."""
-    return sorted(note.read_text(encoding="utf-8") for note in Path(folder).iterdir())
 
 
 @cache

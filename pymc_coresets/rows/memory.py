@@ -1,6 +1,5 @@
 """Rows in the memory of this process: samples, passes by its threads, merging of equal ones."""
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan, waiting_times
+from pymc_coresets.rows.keyed import FirstRows, Scan
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.values import Members, Rows
 
@@ -150,9 +149,7 @@ class InMemoryRows:
         """
         weights = self.all.base_weights
         if distinct:
-            times = waiting_times(self.all.positions, weights, key)
-            first = FirstRows(self.all, times, math.inf, key)
-            found = first.sample(size, total=self.total_weight)
+            found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
             assert found is not None  # for all rows are here
             return found
         chosen, masses = multinomial_sample(weights, size, key=key)
@@ -193,13 +190,34 @@ def multinomial_sample(
     >>> float(weights.sum())
     10.0
     """
-    heights = np.cumsum(masses)
-    points = np.random.default_rng(key).random(size) * heights[-1]
-    drawn = np.searchsorted(heights, points, side="right")
+    total = float(np.cumsum(masses)[-1])
+    points = np.random.default_rng(key).random(size) * total
+    which, counts = rows_of_points(masses, points)
+    return which, counts.astype(float) * (total / size)
+
+
+def rows_of_points(
+    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return in whose share of the sum of all masses points lie, and how many in each.
+
+    Parameters
+    ----------
+    masses : ndarray of shape (n,)
+        Not all 0.
+    points : ndarray
+    before : float
+        Sum of the masses before these: they are added up one by one, in whatever parts they come.
+
+    Examples
+    --------
+    >>> rows_of_points(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
+    (array([0, 1]), array([1, 2]))
+    """
+    heights = np.cumsum(np.append(before, masses))[1:]
     # Rounding may lift a point onto the total, where no mass lies.
-    drawn = np.minimum(drawn, np.flatnonzero(masses)[-1])
-    which, counts = np.unique(drawn, return_counts=True)
-    return which, counts * (heights[-1] / size)
+    which = np.searchsorted(heights, points, side="right")
+    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)
 
 
 def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
@@ -305,12 +323,9 @@ def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
     if not arrays:
         return np.zeros(1, dtype=np.int64), np.array([float(n_rows)])
     columns = _columns(arrays, n_rows)
-    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
-    first = np.empty(len(found), dtype=np.int64)
-    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
-    same = first[kinds]
+    first, same, counts = _kinds(columns, n_rows)
     if all(np.array_equal(c, c[same]) for c in columns):
-        return first, np.bincount(kinds).astype(float)
+        return first, counts
     return _sorted_apart(columns)
 
 
@@ -349,18 +364,25 @@ def collapse_units(
     of_rows = np.zeros(n_units, dtype=np.uint64)
     np.add.at(of_rows, units, (hashes ^ (hashes >> _SHIFT)) * _MULTIPLIER)
     own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
-    kinds, found = pd.factorize(_hashes(own, n_units))
-    first = np.empty(len(found), dtype=np.int64)
-    first[kinds[::-1]] = np.arange(n_units)[::-1]
-    same = first[kinds]
+    first, same, counts = _kinds(own, n_units)
     ends = np.cumsum(members.sizes)
-    if not all(np.array_equal(c, c[same]) for c in own[:-1]):
-        return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
     within = np.arange(len(units)) - (ends - members.sizes)[units]
     others = (ends - members.sizes)[same][units] + within
-    if not all(np.array_equal(c[order], c[order][others]) for c in columns):
-        return np.arange(n_units), np.ones(n_units)
-    return first, np.bincount(kinds).astype(float)
+    if all(np.array_equal(c, c[same]) for c in own[:-1]) and all(
+        np.array_equal(c[order], c[order][others]) for c in columns
+    ):
+        return first, counts
+    return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
+
+
+def _kinds(
+    columns: Sequence[NDArray[np.uint64]], n_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the first row of each hash, that of the hash of each row, and how many there are."""
+    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
+    first = np.empty(len(found), dtype=np.int64)
+    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
+    return first, first[kinds], np.bincount(kinds).astype(float)
 
 
 def may_collapse(arrays: Columns, n_rows: int) -> bool:
@@ -373,13 +395,9 @@ def may_collapse(arrays: Columns, n_rows: int) -> bool:
     >>> may_collapse([np.arange(100)], 100), may_collapse([np.arange(100) // 2], 100)
     (False, True)
     """
-    if n_rows <= _PROBED:
-        probed, n_probed = list(arrays), n_rows
-    else:
-        rng = np.random.default_rng(n_rows)
-        rows = np.sort(rng.choice(n_rows, _PROBED, replace=False))
-        probed, n_probed = [array[rows] for array in arrays], _PROBED
-    which, _ = collapse_rows(probed, n_probed)
+    n_probed = min(n_rows, _PROBED)
+    rows = np.sort(np.random.default_rng(n_rows).choice(n_rows, n_probed, replace=False))
+    which, _ = collapse_rows([array[rows] for array in arrays], n_probed)
     return len(which) < _DISTINCT * n_probed
 
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, keep_earliest
-from pymc_coresets.rows.memory import reduced_by_threads
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
+from pymc_coresets.rows.memory import reduced_by_threads, rows_of_points
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.sources.chunks import Chunk
+from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
@@ -148,7 +149,8 @@ class StreamedRows:
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
-        return scan, FirstRows.joined([some for _, some in parts], size) if size else None
+        some = (found for _, found in parts)
+        return scan, FirstRows.joined(some, size + 1) if size else None
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -174,7 +176,7 @@ class StreamedRows:
                 return known
         find = partial(StreamedRows._earliest_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
-        first = FirstRows.joined(list(parts), size)
+        first = FirstRows.joined(parts, size + 1)
         chosen = None if first is None else first.sample(size, total=self.total_weight)
         assert chosen is not None  # each task returns more rows than are wanted of all
         return replace(chosen, rows=self.at(chosen.rows.positions))
@@ -267,21 +269,16 @@ class StreamedRows:
         parts, counts = [], []
         for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
             whole = self.read(chunk)
-            # One by one, as the sums of all rows in memory.
-            heights = np.cumsum(np.append(height, whole.base_weights))[1:]
-            which = np.searchsorted(heights, points, side="right")
-            which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
-            which, n_points = np.unique(which, return_counts=True)
+            which, n_points = rows_of_points(whole.base_weights, points, before=height)
             parts.append(whole.take(which))
             counts.append(n_points)
         return Rows.joined(parts), np.concatenate(counts)
 
     def _earliest_rows(self, task: Task, size: int, key: int) -> FirstRows:
         """Return the rows with the smallest waiting times."""
-        kept = Smallest(size)
-        for chunk in task.chunks:
-            keep_earliest(kept, self.read(chunk), key)
-        return FirstRows(*kept.cut(), kept.limit, key)
+        found = FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
+        assert found is not None
+        return found
 
     def _examined(
         self, task: Task, key: int, share: float
@@ -297,10 +294,11 @@ class StreamedRows:
         for chunk in task.chunks:
             arrays, weights, found = self.source.examine(chunk)
             notes.append(found)
-            if found.problems:
+            if kept is None or found.problems:
                 kept = None
-            if kept is not None:
-                keep_earliest(kept, self.rows_of(chunk, arrays, weights), key)
+                continue
+            rows = self.rows_of(chunk, arrays, weights)
+            kept.add(rows, waiting_times(rows.positions, rows.base_weights, key))
         return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
 
     # -- reading -------------------------------------------------------------------------------
@@ -364,12 +362,12 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
     """
     if executor is None:
         return Threads()
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        from pymc_coresets.rows.clusters import cluster_of  # noqa: PLC0415
+    if library_of(executor) == "distributed":
+        from pymc_coresets.compat.dask_api import is_client  # noqa: PLC0415
+        from pymc_coresets.rows.clusters import Cluster  # noqa: PLC0415
 
-        cluster = cluster_of(executor)
-        if cluster is not None:
-            return cluster
+        if is_client(executor):
+            return Cluster(executor)
     if isinstance(executor, type) or not isinstance(executor, Executor):
         raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
     return Pool(executor)

@@ -93,8 +93,8 @@ PLANTED = [
     ),
     *plant(
         "rows/memory.py",
-        ("counts * (heights[-1] / size)", "counts * (heights[-1] / len(which))"),
-        ("counts * (heights[-1] / size)", "counts * (len(masses) / size)"),
+        ("* (total / size)", "* (total / len(which))"),
+        ("* (total / size)", "* (len(masses) / size)"),
         ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
         ('side="right"', 'side="left"'),
     ),
@@ -463,7 +463,7 @@ PLANTED = [
     *plant(
         "rows/memory.py",
         ("np.arange(n_rows)[::-1]", "np.arange(n_rows)"),
-        ("if all(np.array_equal", "if True or all(np.array_equal"),
+        ("if all(np.array_equal(c, c[same]) for c in columns)", "if True"),
         ("(c + 0.0)", "c"),
         ("len(which) < _DISTINCT * n_probed", "True"),
     ),

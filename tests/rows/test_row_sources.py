@@ -356,7 +356,7 @@ def test_places_of_rows(tmp_path):
 def test_what_is_printed(tmp_path):
     shown = repr(opened(in_parquet(frame(), tmp_path), weight="n"))
     assert "Parquet, 3 files, 57 rows" in shown
-    assert "kB, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
+    assert "rows, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
     assert "DataFrame, 57 rows" in repr(opened(frame()))
 
 

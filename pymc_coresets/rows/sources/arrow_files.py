@@ -256,7 +256,6 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
         kind="Parquet",
         noun="file",
         in_files=True,
-        n_bytes=sum(info.size for info in infos),
     )
     return reader, pieces
 

@@ -49,8 +49,6 @@ class Reader:
         Whether a large piece may be divided into several chunks.
     in_files : bool
         Whether every process can find the rows by what is pickled.
-    n_bytes : int or None
-        Size of the source, compressed where it is; None if it is not known.
     """
 
     find: Callable[[Chunk, Sequence[str]], Iterable[Any]]
@@ -59,7 +57,6 @@ class Reader:
     noun: str = ""
     divisible: bool = True
     in_files: bool = False
-    n_bytes: int | None = None
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> list[Table]:
         """Read some columns of a chunk: tables that hold its rows, one after the other."""

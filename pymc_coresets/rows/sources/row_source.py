@@ -29,8 +29,6 @@ type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
 
 class RowSource:
     """A table of rows that is read in chunks, as often as needed; see :func:`open_rows`.
@@ -224,14 +222,9 @@ class RowSource:
         )
 
     def __repr__(self) -> str:
-        size = self._reader.n_bytes
-        bytes_ = "" if size is None else f", {_size(size)}"
         columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
         weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
-        return (
-            f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{bytes_}{weight}; "
-            f"{columns}>"
-        )
+        return f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{weight}; {columns}>"
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -277,7 +270,6 @@ class RowSource:
         return decoded, weights, faults or _wrong_weights(weight, weights)
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
-        pieces = {piece_at(chunk, row)[0] for row in _edges(chunk, fault.rows)}
         row = int(fault.rows[0])
         return BadValues(
             column=fault.column,
@@ -286,8 +278,6 @@ class RowSource:
             first=_place(chunk, row),
             value=fault.value,
             n_rows=len(fault.rows),
-            files=frozenset(piece.file for piece in pieces) - {""},
-            noun=self._reader.noun,
         )
 
     def _refuse_position(self, position: int) -> Never:
@@ -315,13 +305,6 @@ def _place(chunk: Chunk, row: int) -> str:
     return f"{piece.where}, {where}" if piece.where else where
 
 
-def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> list[int]:
-    """Return one of the rows for each piece that holds any of them."""
-    stops = np.cumsum([piece.n_rows for piece in chunk.pieces])
-    _, first = np.unique(np.searchsorted(stops, rows, side="right"), return_index=True)
-    return [int(row) for row in rows[first]]
-
-
 def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
     faults = [] if np.isfinite(weights).all() else not_finite(recipe, weights)
     negative = np.flatnonzero(weights < 0)
@@ -329,11 +312,3 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
         value = f"{weights[negative[0]]:g}"
         faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
-
-
-def _size(n_bytes: float) -> str:
-    for unit in _UNITS[:-1]:
-        if n_bytes < 999.5:  # what is above would be rounded to 1e+03
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} {_UNITS[-1]}"

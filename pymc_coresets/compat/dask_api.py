@@ -22,7 +22,6 @@ _NEVER = "1000 PiB"
 _TRIM, _MAP = (-1, 2**26), (-3, 2**25)  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt, bytes
 _OF_NANNIES = "65536"
 
-
 #: Errors of a future whose task was given up for want of workers, or because it killed some.
 UNMANNED: type[BaseException] = NoValidWorkerError
 KILLED: type[KilledWorker] = KilledWorker

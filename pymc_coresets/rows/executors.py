@@ -1,6 +1,7 @@
 """Tasks: who works on them, threads or other processes, and their results in order."""
 
 import pickle
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
@@ -14,12 +15,12 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.memory import n_cores, one_blas_thread
-from pymc_coresets.rows.sources.chunks import Chunk
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
+_SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 _N_TRIES = 3  # where an operating system or a network failed
 _MOST_AHEAD = 1024  # tasks that an executor is given; it does not say how many it can work on
 _BYTES_AHEAD = 2**29  # that these hold together
@@ -36,7 +37,7 @@ class Task:
         Something for each chunk.
     """
 
-    chunks: Sequence[Chunk]
+    chunks: Sequence[Any]
     given: Sequence[Any] = ()
 
     @property
@@ -173,6 +174,135 @@ def in_order[T](
             future.cancel()
 
 
+# -- a cluster -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers that a client of `dask.distributed` reaches.
+
+    A worker that dies is replaced, and its tasks are done again, because they are pure functions.
+    There are no more tasks at a time than the workers have threads: Dask counts a death against
+    all tasks that a worker has been given, and gives up those that saw four.  Such a task is then
+    worked on once more, with nothing beside it, to name the one that kills.
+
+    Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
+    half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
+    """
+
+    client: Any
+
+    @property
+    def _dask(self) -> Any:  # noqa: ANN401 - optional, and loaded when it is needed
+        from pymc_coresets.compat import dask_api  # noqa: PLC0415
+
+        return dask_api
+
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
+        """See `Engine.map`."""
+        self._require_open()
+        work = packed(function)
+        name = getattr(function, "func", function).__name__.strip("_")
+
+        def submit(task: Task) -> Any:  # noqa: ANN401
+            portion, found = rows.portion(task.chunks, to_dask=True)
+            sent = packed((portion, task))
+            tables = None if found is None else [list(map(self._computed, some)) for some in found]
+            return self._dask.submitted(
+                self.client, name, _in_a_worker, versions(), work, sent, tables
+            )
+
+        yield from in_order(
+            tasks,
+            submit,
+            self._finished,
+            lambda: max(self._n_threads(), 1),
+            lambda task: self.await_workers(task.where),
+        )
+
+    def await_workers(self, where: str) -> None:
+        """Wait until there are workers.
+
+        Parameters
+        ----------
+        where : str
+            Which rows wait for them, for messages.
+
+        Raises
+        ------
+        CoresetError
+            If none come.
+
+        Warns
+        -----
+        CoresetWarning
+            If none come for some seconds.
+        """
+        start, told = time.monotonic(), False
+        limit = self._dask.no_workers_timeout() or _PATIENCE
+        while not self._n_threads():
+            waited = time.monotonic() - start
+            said = (
+                f"The Dask cluster has had no workers for {waited:.0f} seconds, and {where} is "
+                "waiting for some: start them, as by cluster.scale(4), or look into the logs of "
+                f"those that died, for want of memory perhaps. After {limit:.0f} seconds, Dask's "
+                "distributed.scheduler.no-workers-timeout, work is given up."
+            )
+            if waited > limit:
+                raise CoresetError(said)
+            if waited > _SILENCE and not told:
+                told = True
+                warn_user(said)
+            time.sleep(LOOK_SECONDS)
+
+    def _n_threads(self) -> int:
+        try:
+            return int(self._dask.n_threads(self.client))
+        except (OSError, TimeoutError) as error:
+            raise CoresetError(
+                f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}"
+            ) from error
+
+    def _computed(self, value: Any) -> Any:  # noqa: ANN401
+        """Put futures in the place of collections: these are computed where their data lie."""
+        if isinstance(value, Mapping):
+            return dict(zip(value, self.client.compute(list(value.values())), strict=True))
+        return self.client.compute(value)
+
+    def _finished(self, future: Any, task: Task) -> Any:  # noqa: ANN401
+        try:
+            return future.result()
+        except self._dask.KILLED as error:
+            killed = CoresetError(
+                f"{error.allowed_failures + 1} workers died, one after the other, while they read "
+                f"or evaluated {task.where}: probably for want of memory. Give each worker more "
+                "memory, or fewer threads; their logs say more."
+            )
+            return Failure(killed, tries=2, deadly=True)
+        except (CancelledError, self._dask.UNMANNED, ModuleNotFoundError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                raise
+            self._require_open()
+            raise CoresetError(
+                f"The cluster gave up its work on {task.where}: {_sentence(error)} Workers, and "
+                "the scheduler, need pymc-coresets in the same version as here. Data that were "
+                "scattered, or persisted from what is gone, are lost with the worker that held "
+                "them: open the files themselves with open_rows."
+            ) from error
+
+    def _require_open(self) -> None:
+        if self.client.status != "running":
+            raise CoresetError(
+                f"The Client of the Dask cluster is {self.client.status}: keep it open for as long "
+                "as the coreset is checked, or read the coreset from a file with another "
+                "(from_netcdf)."
+            )
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") + "."
+
+
 # -- in other processes ----------------------------------------------------------------------------
 
 
@@ -262,6 +392,13 @@ def packed(value: Any) -> bytes:  # noqa: ANN401
             "files with open_rows."
         ) from error
     return data
+
+
+def _in_a_worker(*args: Any) -> Any:  # noqa: ANN401
+    from pymc_coresets.compat.dask_api import keep_freed_memory  # noqa: PLC0415
+
+    keep_freed_memory()
+    return perform(*args)
 
 
 @lru_cache(maxsize=8)

@@ -18,8 +18,8 @@ from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
 from pymc_coresets.rows.memory import reduced_by_threads, rows_of_points
 from pymc_coresets.rows.passes import Pass
-from pymc_coresets.rows.sources.chunks import Chunk
 from pymc_coresets.rows.sources.columns import library_of
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
@@ -364,7 +364,7 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
         return Threads()
     if library_of(executor) == "distributed":
         from pymc_coresets.compat.dask_api import is_client  # noqa: PLC0415
-        from pymc_coresets.rows.clusters import Cluster  # noqa: PLC0415
+        from pymc_coresets.rows.executors import Cluster  # noqa: PLC0415
 
         if is_client(executor):
             return Cluster(executor)

@@ -60,7 +60,6 @@ TESTS = {
     "rows/": unit("looks", "memory", "candidates"),
     "rows/values": unit("members", "looks", "memory", "candidates"),
     "rows/keyed": (*unit("looks", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
-    "rows/clusters": (ENGINES,),
     "rows/executors": (ENGINES,),
     "rows/extended": (UPDATES,),
     "rows/memory": (*unit("looks", "memory", "candidates"), ROWS_ELSEWHERE, ENGINES),

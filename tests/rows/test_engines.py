@@ -45,9 +45,8 @@ from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.clusters import Cluster
-from pymc_coresets.rows.executors import Task, Threads
-from pymc_coresets.rows.sources.chunks import Chunk
+from pymc_coresets.rows.executors import Cluster, Task, Threads
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes
@@ -439,8 +438,8 @@ class Sent:
 
 def mapped(deadly, tasks, monkeypatch):
     workers = Workers(deadly)
-    monkeypatch.setattr("pymc_coresets.rows.clusters.submitted", workers.submitted)
-    monkeypatch.setattr("pymc_coresets.rows.clusters.n_threads", lambda _: 2)
+    monkeypatch.setattr("pymc_coresets.compat.dask_api.submitted", workers.submitted)
+    monkeypatch.setattr("pymc_coresets.compat.dask_api.n_threads", lambda _: 2)
     return list(Cluster(workers).map(len, Sent(), tasks))
 
 
@@ -469,9 +468,8 @@ def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkey
 @pytest.fixture
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
-    monkeypatch.setattr("pymc_coresets.rows.clusters._SILENCE", 0.2)
-    for name in ("executors", "clusters"):
-        monkeypatch.setattr(f"pymc_coresets.rows.{name}.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("pymc_coresets.rows.executors._SILENCE", 0.2)
+    monkeypatch.setattr("pymc_coresets.rows.executors.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,

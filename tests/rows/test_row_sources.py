@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import InvalidDataError, RowSource, open_rows
-from pymc_coresets.rows.sources.chunks import BLOCK_ROWS, Piece, chunks_of, piece_at
+from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of, piece_at
 
 N = 57
 CARRIERS = ["UA", "AA", "B6"]  # not in alphabetical order

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.sources.chunks import Chunk, Piece, chunks_of
+from pymc_coresets.rows.sources.readers import Chunk, Piece, chunks_of
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 

@@ -14,10 +14,17 @@ import pyarrow.parquet as pq
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.chunks import BLOCK_ROWS, Chunk, Piece, cuts_of
 from pymc_coresets.rows.sources.columns import Field, arrow_field, required_table
 from pymc_coresets.rows.sources.finders import Cursor, Recent, open_columns
-from pymc_coresets.rows.sources.readers import Opened, Reader, reading_errors
+from pymc_coresets.rows.sources.readers import (
+    BLOCK_ROWS,
+    Chunk,
+    Opened,
+    Piece,
+    Reader,
+    cuts_of,
+    reading_errors,
+)
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8

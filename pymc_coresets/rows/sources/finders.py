@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.chunks import BLOCK_ROWS, Chunk, Piece
 from pymc_coresets.rows.sources.columns import (
     Field,
     Table,
@@ -22,7 +21,15 @@ from pymc_coresets.rows.sources.columns import (
     required_table,
     rows_first,
 )
-from pymc_coresets.rows.sources.readers import Opened, Reader, computed, reading_errors
+from pymc_coresets.rows.sources.readers import (
+    BLOCK_ROWS,
+    Chunk,
+    Opened,
+    Piece,
+    Reader,
+    computed,
+    reading_errors,
+)
 
 _N_AHEAD = 8  # blocks that wait for their thread
 _NOTHING = object()

@@ -12,7 +12,6 @@ import pandas as pd
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.chunks import chunks_of
 from pymc_coresets.rows.sources.columns import (
     is_arrow,
     is_lazy,
@@ -27,7 +26,7 @@ from pymc_coresets.rows.sources.finders import (
     open_partitions,
     open_stream,
 )
-from pymc_coresets.rows.sources.readers import Opened, reading_errors
+from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
 

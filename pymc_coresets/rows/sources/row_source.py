@@ -21,8 +21,7 @@ from pymc_coresets.rows.fingerprints import (
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.chunks import Chunk, piece_at
-from pymc_coresets.rows.sources.readers import Reader
+from pymc_coresets.rows.sources.readers import Chunk, Reader, piece_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
 
 type Arrays = dict[str, NDArray[Any]]

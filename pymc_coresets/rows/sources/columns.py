@@ -14,6 +14,7 @@ from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 TEXT = np.dtype(object)
+_ARROW_TEXT = {"string", "large_string", "string_view", "binary", "large_binary"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Field:
     shape : tuple of int
         Shape of one row.
     refused : str
-        Why the column cannot be used: ``"dates or times"``; empty if it can.
+        Type of a column that cannot be used: ``"datetime64[ns]"``; empty if it can.
     """
 
     dtype: np.dtype[Any]
@@ -41,7 +42,8 @@ class Field:
 
     def __str__(self) -> str:
         sizes = "".join(f"[{size}]" for size in self.shape)
-        return self.refused or ("text" if self.is_text else f"{self.dtype}{sizes}")
+        refused = self.refused and f"values of type {self.refused}"
+        return refused or ("text" if self.is_text else f"{self.dtype}{sizes}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +166,9 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
     >>> str(array_field(np.dtype("U2"))), str(array_field(np.dtype(float), (2,)))
     ('text', 'float64[2]')
     """
-    if dtype.kind in "OUST":
-        return Field(TEXT, shape, "text of several columns" if shape else "")
-    if dtype.kind in "Mm":
-        return Field(TEXT, shape, "dates or times")
-    if dtype.kind not in "biuf":
-        return Field(TEXT, shape, f"{dtype} values")
-    return Field(dtype.newbyteorder("="), shape)
+    if dtype.kind in "biuf":
+        return Field(dtype.newbyteorder("="), shape)
+    return Field(TEXT, shape, "" if dtype.kind in "OUST" and not shape else str(dtype))
 
 
 def column_field(column: Any) -> Field:  # noqa: ANN401
@@ -190,10 +188,8 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
         return Field(TEXT)
-    if pd.api.types.is_datetime64_any_dtype(dtype):
-        return Field(TEXT, (), "dates or times")
     plain = getattr(dtype, "numpy_dtype", dtype)
-    return array_field(plain) if isinstance(plain, np.dtype) else _refused(f"type {dtype}")
+    return array_field(plain) if isinstance(plain, np.dtype) else Field(TEXT, (), str(dtype))
 
 
 def arrow_field(type_: Any) -> Field:  # noqa: ANN401
@@ -204,19 +200,13 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     >>> import pyarrow as pa
     >>> str(arrow_field(pa.int16())), str(arrow_field(pa.dictionary(pa.int8(), pa.string())))
     ('int16', 'text')
-    >>> arrow_field(pa.date32()).refused
-    'dates or times'
+    >>> str(arrow_field(pa.date32()))
+    'values of type date32[day]'
     """
     from pyarrow import types  # noqa: PLC0415
 
-    text = (
-        types.is_string, types.is_large_string, types.is_string_view,
-        types.is_binary, types.is_large_binary, types.is_dictionary,
-    )  # fmt: skip
-    if any(is_text(type_) for is_text in text):
+    if types.is_dictionary(type_) or str(type_) in _ARROW_TEXT:
         return Field(TEXT)
-    if types.is_temporal(type_):
-        return Field(TEXT, (), "dates or times")
     if types.is_decimal(type_):
         return Field(np.dtype(np.float64))
     if types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_):
@@ -225,11 +215,7 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
         inner = arrow_field(type_.value_type)
         if not (inner.is_text or inner.shape):
             return Field(inner.dtype, (type_.list_size,))
-    return _refused(f"Arrow's type {type_}")
-
-
-def _refused(what: str) -> Field:
-    return Field(TEXT, (), f"values of {what}")
+    return Field(TEXT, (), str(type_))
 
 
 # -- their values ----------------------------------------------------------------------------------
@@ -299,7 +285,6 @@ def _in_one(values: Any) -> Any:  # noqa: ANN401
 
 
 def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
-    """Return the numbers of an Arrow array, without a copy where they can be written to."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -311,10 +296,7 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
         return _numbers_of(array.flatten(), Field(field.dtype)).reshape(-1, *field.shape)
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
-    if pa.types.is_boolean(array.type) or not len(array):
-        return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
-    numbers: NDArray[Any] = np.frombuffer(array.buffers()[1], field.dtype)
-    return numbers[array.offset : array.offset + len(array)]
+    return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
 
 
 # -- tables ----------------------------------------------------------------------------------------

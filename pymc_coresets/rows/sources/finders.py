@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from threading import Lock
 from typing import Any, Self
 
@@ -32,7 +32,6 @@ from pymc_coresets.rows.sources.readers import (
 )
 
 _N_AHEAD = 8  # blocks that wait for their thread
-_NOTHING = object()
 
 
 # -- tables, wherever their columns lie ------------------------------------------------------------
@@ -249,37 +248,29 @@ class Cursor[T]:
     ) -> None:
         self._start, self._n_items = start, n_items
         self._lock = Lock()
-        self._kept: OrderedDict[int, T] = OrderedDict()
+        self._kept: dict[int, T] = {}
         self._stream: Iterator[T] | None = None
         self._next = 0
 
     def item(self, number: int) -> T | None:
         """Return an item; None where the stream has ended before it."""
         with self._lock:
-            if number not in self._kept and not self._run_to(number):
-                return None
-            return self._kept.pop(number)
+            if number not in self._kept:
+                self._run_to(number)
+            return self._kept.pop(number, None)
 
-    def _run_to(self, number: int) -> bool:
-        """Read up to the item, from the start if it has been passed; False if there is none."""
+    def _run_to(self, number: int) -> None:
+        """Read up to the item, from the start if it has been passed."""
         if self._stream is None or number < self._next:
             self._stream, self._next = self._start(), 0
-        try:
-            while self._next <= number:
-                item = next(self._stream, _NOTHING)
-                if item is _NOTHING:
-                    self._stream = None
-                    return False
-                self._kept[self._next] = item  # type: ignore[assignment]
-                self._next += 1
-                while len(self._kept) > _N_AHEAD:
-                    self._kept.popitem(last=False)
-        except BaseException:
-            self._stream = None  # a stream that failed has no next item
-            raise
-        if self._next == self._n_items:
-            self._stream = None  # which closes its file
-        return True
+        stream, self._stream = self._stream, None  # one that ends or fails has no next item
+        for item in islice(stream, number + 1 - self._next):
+            self._kept[self._next] = item
+            self._next += 1
+            if len(self._kept) > _N_AHEAD:
+                del self._kept[min(self._kept)]
+        if number < self._next != self._n_items:  # or it is let go, which closes its file
+            self._stream = stream
 
 
 class Recent[K: Hashable, V]:

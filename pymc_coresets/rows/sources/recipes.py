@@ -1,7 +1,7 @@
 """How columns of a source become arrays of the model: codes of labels, nulls, stacked columns."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import Column, Field, Table, column_field, read_column
 
-_STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
 _VALUES_SHOWN = 5
 _INDEX = "__index_level_"  # how pandas names an index without a name in a file
@@ -100,7 +99,8 @@ def decode(
             pieces.append(array)
         columns.append(pieces[1] if len(pieces) == 2 else np.concatenate(pieces))
     dtype = recipe.column.dtype
-    array = _stacked(columns, dtype) if recipe.stacked else columns[0].astype(dtype, copy=False)
+    array = np.stack(columns, axis=1) if recipe.stacked else columns[0]
+    array = array.astype(dtype, copy=False)
     if array.flags.c_contiguous and array.flags.writeable and type(array) is np.ndarray:
         return array, faults
     return np.array(array, order="C", subok=False), faults
@@ -163,17 +163,6 @@ def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int
     return coded, [fault for fault in faults if fault[1].size]
 
 
-def _stacked(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Put columns side by side, in blocks of rows that stay in the cache."""
-    n_rows = len(columns[0])
-    array = np.empty((n_rows, len(columns)), dtype)
-    for start in range(0, n_rows, _STACKED_ROWS):
-        block = array[start : start + _STACKED_ROWS]
-        for j, column in enumerate(columns):
-            block[:, j] = column[start : start + _STACKED_ROWS]
-    return array
-
-
 # -- what users ask for ----------------------------------------------------------------------------
 
 
@@ -225,12 +214,10 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
     """
     if weight is None:
         return None
-    ((part, field),) = _parts("weight", weight, [weight], fields).items()
-    if field.is_text or field.shape:
-        raise InvalidOptionError(
-            f"weight={weight!r} must name a column of numbers, but it holds {field}."
-        )
-    return Recipe(name="(weight)", fields={part: field}, column=Field(np.dtype(float)))
+    recipe = _recipe("weight", weight, fields, None)
+    if recipe.column.shape:
+        raise InvalidOptionError(f"weight={weight!r} must name a column of numbers.")
+    return replace(recipe, name="(weight)", column=Field(np.dtype(float)))
 
 
 def _require_mapping(option: str, value: Any, to: str, example: str) -> None:  # noqa: ANN401
@@ -299,8 +286,8 @@ def _require_usable(
 ) -> None:
     if field.refused:
         raise InvalidDataError(
-            f"Column {part!r} holds {field.refused}, which no array of a model can: leave it out "
-            "by columns=, or turn it into numbers, as dates into days since the first."
+            f"Column {part!r} holds {field}, which no array of a model can: leave it out by "
+            "columns=, or turn it into numbers, as dates into days since the first."
         )
     if labels is None and field.is_text:
         raise InvalidOptionError(

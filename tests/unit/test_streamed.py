@@ -38,7 +38,7 @@ def in_chunks(arrays, sizes, weights=None):
             start=stop - size,
             n_rows=size,
             where=f"chunk {i}",
-            pieces=(Piece("", "", size, stop - size),),
+            pieces=(Piece("", size, stop - size),),
         )
         for i, (stop, size) in enumerate(zip(stops, sizes, strict=True))
     ]

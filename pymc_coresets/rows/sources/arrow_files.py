@@ -30,6 +30,10 @@ _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
 
 
+def _place(piece: Piece) -> tuple[str, bool]:
+    return getattr(piece.held, "path", "a table in memory"), piece.is_whole
+
+
 class _Files(ABC):
     """Finds pieces of files: small ones together, and large ones block by block, in one stream."""
 
@@ -37,7 +41,7 @@ class _Files(ABC):
         self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
 
     def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
-        for (path, whole), group in groupby(chunk.pieces, key=lambda p: (p.file, p.is_whole)):
+        for (path, whole), group in groupby(chunk.pieces, key=_place):
             pieces = list(group)
             with reading_errors(path):
                 if whole:
@@ -74,12 +78,14 @@ class _Files(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetFile:
-    """A file as it was when it was opened.
+class RowGroup:
+    """A part of a Parquet file as it was when it was opened.
 
     Parameters
     ----------
     path : str
+    number : int
+        Of the row group in the file.
     keys : mapping from str to object
         Columns that the names of the folders hold.
     size : int
@@ -89,13 +95,14 @@ class ParquetFile:
     """
 
     path: str
+    number: int
     keys: Mapping[str, Any]
     size: int
     modified: int | None
 
 
 class ParquetFiles(_Files):
-    """Parquet files on a file system; a piece is a row group, and holds its file and number.
+    """Parquet files on a file system; a piece holds a `RowGroup`.
 
     Small row groups are read together, large ones block by block.  (Arrow's scanner would hold a
     whole row group.)
@@ -111,13 +118,13 @@ class ParquetFiles(_Files):
         super().__init__()
         self._filesystem, self._fields = filesystem, fields
         self._local = isinstance(filesystem, pyarrow.fs.LocalFileSystem)
-        self._footers: Recent[ParquetFile, Any] = Recent(_N_FOOTERS)
+        self._footers: Recent[str, Any] = Recent(_N_FOOTERS)
 
     def batches(
         self, held: Sequence[Any], names: Sequence[str], size: int, *, buffer: int = 0
     ) -> Iterator[Any]:
         """Read row groups of a file, if it is still the one whose footer was read."""
-        file, groups = held[0][0], [number for _, number in held]
+        file, groups = held[0], [group.number for group in held]
         stored = [name for name in names if name not in file.keys]
         keys = {name: file.keys[name] for name in names if name in file.keys}
         with self._filesystem.open_input_file(file.path) as handle:
@@ -129,7 +136,7 @@ class ParquetFiles(_Files):
                 )
             opened = pq.ParquetFile(
                 handle,
-                metadata=self._footers.get(file, lambda: pq.read_metadata(handle)),
+                metadata=self._footers.get(file.path, lambda: pq.read_metadata(handle)),
                 read_dictionary=[name for name in stored if self._fields[name].is_text],
                 buffer_size=buffer,
                 pre_buffer=not self._local and not buffer,
@@ -209,7 +216,7 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
     kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
     fields = _fields(dataset.schema)
     find = ScannedFiles(dataset.schema, chosen)
-    reader = Reader(find=find, fields=fields, kind=kind, noun="file", in_files=True)
+    reader = Reader(find=find, fields=fields, kind=kind, in_files=True)
     return reader, [p for f in fragments for p in _scanned(f, chosen, fields)]
 
 
@@ -228,7 +235,7 @@ def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Pi
         for part in fragment.split_by_row_group() if parquet else [fragment]:
             group = f", row group {part.row_groups[0].id}" if parquet else ""
             n_rows = part.count_rows(filter=chosen)
-            pieces.append(Piece(f"{path}{group}{end}", path, n_rows, held=part))
+            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=part))
     return pieces
 
 
@@ -244,13 +251,11 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
             keys = ds.get_partition_keys(fragment.partition_expression)
             of_keys = {name: arrow_field(pa.scalar(value).type) for name, value in keys.items()}
             found = _fields(fragment.physical_schema) | of_keys
-            file = ParquetFile(path=path, keys=keys, size=info.size, modified=info.mtime_ns)
-            groups = fragment.row_groups
-        pieces += [
-            Piece(f"{path}, row group {group.id}", path, group.num_rows, held=(file, group.id))
-            for group in groups
-        ]
-        if not any(group.num_rows for group in groups):
+            n_rows = {group.id: group.num_rows for group in fragment.row_groups}
+        for number, n in n_rows.items():
+            held = RowGroup(path, number, keys, info.size, info.mtime_ns)
+            pieces.append(Piece(f"{path}, row group {number}", n, held=held))
+        if not sum(n_rows.values()):
             continue  # an empty file may know no types
         if not fields:
             fields, first = found, path
@@ -261,7 +266,6 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
         find=ParquetFiles(filesystem, fields),
         fields=fields,
         kind="Parquet",
-        noun="file",
         in_files=True,
     )
     return reader, pieces

@@ -49,7 +49,7 @@ def open_columns(table: Table, kind: str) -> Opened:
         in_files=all(map(_is_in_files, columns)),
     )
     cuts = np.cumsum([0, *_blocks_of_rows(columns, n_rows)]) if lazy else [0, n_rows]
-    return reader, [Piece("", "", int(b - a), int(a)) for a, b in pairwise(cuts)]
+    return reader, [Piece("", int(b - a), int(a)) for a, b in pairwise(cuts)]
 
 
 def _slices(table: Table, chunk: Chunk, names: Sequence[str]) -> list[Table]:
@@ -120,7 +120,6 @@ def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
         find=partial(_partitions, frame, names),
         fields=fields_of(required_table(frame._meta_nonempty)),  # noqa: SLF001
         kind="Dask",
-        noun="partition",
         divisible=False,
     )
     return reader, [_piece("partition", k, int(size)) for k, size in enumerate(sizes)]
@@ -167,7 +166,7 @@ def open_iterable(source: Any, kind: str = "iterable") -> Opened:  # noqa: ANN40
             "twice: pass a function that makes a new iterator each time."
         )
     find = partial(_items, source, Recent(1))
-    return Reader(find=find, fields=fields, kind=kind, noun="chunk", divisible=False), pieces
+    return Reader(find=find, fields=fields, kind=kind, divisible=False), pieces
 
 
 def _items(
@@ -214,8 +213,7 @@ def _batches(source: Any) -> Iterator[Any]:  # noqa: ANN401
 
 
 def _piece(noun: str, number: int, n_rows: int) -> Piece:
-    name = f"{noun} {number}"
-    return Piece(name, name, n_rows, held=number)
+    return Piece(f"{noun} {number}", n_rows, held=number)
 
 
 # -- streams that can only be read from their start ------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.sources.columns import (
     is_arrow,
     is_lazy,
@@ -123,9 +122,6 @@ def open_rows(
     chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
     if not chunks:
         raise InvalidDataError("The source has no rows.")
-    n_files = len({piece.file for piece in pieces} - {""})
-    if n_files:
-        reader.kind += f", {spaced(n_files)} {reader.noun}{'s' * (n_files != 1)}"
     return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks)
 
 

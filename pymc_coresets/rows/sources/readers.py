@@ -39,8 +39,6 @@ class Piece:
     ----------
     where : str
         What is stored, for messages; empty for a whole table in memory.
-    file : str
-        What is counted in messages: the file, partition or chunk; empty for a table in memory.
     n_rows : int
     origin : int
         Number of the first row in messages: rows are counted from the start of what `where` names.
@@ -51,12 +49,11 @@ class Piece:
 
     Examples
     --------
-    >>> [(part.n_rows, part.origin) for part in Piece("a", "a", 9).divided(most=4)]
+    >>> [(part.n_rows, part.origin) for part in Piece("a", 9).divided(most=4)]
     [(3, 0), (3, 3), (3, 6)]
     """
 
     where: str
-    file: str
     n_rows: int
     origin: int = 0
     held: Any = None
@@ -129,7 +126,7 @@ def chunks_of(
 
     Examples
     --------
-    >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
+    >>> pieces = [Piece("a", 2), Piece("b", 0), Piece("c", 1), Piece("d", 5)]
     >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
     [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
     >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
@@ -160,7 +157,7 @@ def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
 
     Examples
     --------
-    >>> pieces = (Piece("a", "a", 3), Piece("b", "b", 5, origin=4))
+    >>> pieces = (Piece("a", 3), Piece("b", 5, origin=4))
     >>> piece, number = piece_at(Chunk(start=0, n_rows=8, where="", pieces=pieces), 5)
     >>> piece.where, number
     ('b', 6)
@@ -197,8 +194,6 @@ class Reader:
         What each column holds.
     kind : str
         For `repr`: ``"Parquet"``.
-    noun : str
-        What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
     divisible : bool
         Whether a large piece may be divided into several chunks.
     in_files : bool
@@ -208,7 +203,6 @@ class Reader:
     find: Callable[[Chunk, Sequence[str]], Iterable[Any]]
     fields: Mapping[str, Field]
     kind: str = ""
-    noun: str = ""
     divisible: bool = True
     in_files: bool = False
 

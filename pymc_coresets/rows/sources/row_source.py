@@ -223,7 +223,8 @@ class RowSource:
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
         weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
-        return f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{weight}; {columns}>"
+        size = f"{spaced(self.n_rows)} rows in {spaced(len(self.chunks))} chunks"
+        return f"<RowSource: {self._reader.kind}, {size}{weight}; {columns}>"
 
     # -- parts ---------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Samples of rows by random numbers that belong to them: the same wherever a row is read."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -295,3 +296,58 @@ class FirstRows:
             return None
         rows = self.rows.take(chosen)
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
+
+
+class Sampled(ABC):
+    """Rows in memory or elsewhere, of which samples are taken.
+
+    With replacement: ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``, so that
+    ``E[w_n] = u_n`` and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.  Distinct:
+    successive sampling, by the smallest `waiting_times`, with `weights_of_first`.
+    """
+
+    @property
+    @abstractmethod
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+
+    @abstractmethod
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, weighted."""
+
+    @abstractmethod
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight sorted points lie, and how many do."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows in proportion to their base weights, see `Potentials.scan`."""
+        if distinct:
+            return self.earliest(size, key)
+        total = self.total_weight
+        points = np.sort(np.random.default_rng(key).random(size) * total)
+        # Rounding may lift a point onto the total, where no mass lies.
+        rows, counts = self.hit(np.minimum(points, np.nextafter(total, 0.0)))
+        return Scan(rows=rows, weights=counts.astype(float) * (total / size))
+
+
+def hit_by(
+    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return in whose share of the sum of all masses points lie, and how many in each.
+
+    Parameters
+    ----------
+    masses : ndarray of shape (n,)
+        Not all 0.
+    points : ndarray
+    before : float
+        Sum of the masses before these: they are added up one by one, in whatever parts they come.
+
+    Examples
+    --------
+    >>> hit_by(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
+    (array([0, 1]), array([1, 2]))
+    """
+    heights = np.cumsum(np.append(before, masses))[1:]
+    which = np.searchsorted(heights, points, side="right")
+    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan
+from pymc_coresets.rows.keyed import FirstRows, Sampled, Scan, hit_by
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.values import Members, Rows
 
@@ -37,7 +37,7 @@ _limits: Any = None
 type Columns = Sequence[NDArray[Any]]
 
 
-class InMemoryRows:
+class InMemoryRows(Sampled):
     """All rows of some data, as arrays; the only place that holds arrays as long as the data.
 
     Parameters
@@ -63,6 +63,8 @@ class InMemoryRows:
     >>> rows = InMemoryRows([np.array([2.0, 3.0, 5.0])])
     >>> rows.n_rows, rows.total_weight, rows.take(np.array([1])).arrays
     (3, 3.0, (array([3.]),))
+    >>> float(rows.scan(4, key=1).weights.sum())
+    3.0
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class InMemoryRows:
             )
         numbers = np.arange(n_rows) if positions is None else positions
         self.all = Rows(numbers, weights, tuple(arrays), members)
-        self.total_weight = float(weights.sum())
+        self._total_weight = float(weights.sum())
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
@@ -95,6 +97,11 @@ class InMemoryRows:
     def n_rows(self) -> int:
         """Number of rows N."""
         return len(self.all)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+        return self._total_weight
 
     def take(self, which: NDArray[np.int64] | slice) -> Rows:
         """Return the rows with the numbers `which` among these."""
@@ -131,93 +138,16 @@ class InMemoryRows:
         """Say where the user finds a row, for messages."""
         return self._place(position)
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`.
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, see `Sampled`."""
+        found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
+        assert found is not None  # for all rows are here
+        return found
 
-        O(N) time and memory.
-
-        Notes
-        -----
-        With replacement: see `multinomial_sample`.  Distinct: successive sampling, by the smallest
-        `waiting_times`, with `weights_of_first`.
-
-        Examples
-        --------
-        >>> scan = InMemoryRows([np.arange(10.0)]).scan(4, key=1)
-        >>> float(scan.weights.sum())
-        10.0
-        """
-        weights = self.all.base_weights
-        if distinct:
-            found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
-            assert found is not None  # for all rows are here
-            return found
-        chosen, masses = multinomial_sample(weights, size, key=key)
-        return Scan(rows=self.take(chosen), weights=masses)
-
-
-def multinomial_sample(
-    masses: NDArray[np.float64], size: int, *, key: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Sample with replacement, in proportion to masses.
-
-    O(n) time and memory for n masses.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n,)
-        ``u_n >= 0``, not all 0.
-    size : int
-        Number of draws; fewer numbers result where some are drawn repeatedly.
-    key : int
-        Of the random numbers.
-
-    Returns
-    -------
-    which : ndarray of int64
-        Sorted and unique.
-    weights : ndarray of float64
-        Positive; they sum to ``sum(masses)``.
-
-    Notes
-    -----
-    ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``, so that ``E[w_n] = u_n``
-    and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.
-
-    Examples
-    --------
-    >>> which, weights = multinomial_sample(np.ones(10), 4, key=1)
-    >>> float(weights.sum())
-    10.0
-    """
-    total = float(np.cumsum(masses)[-1])
-    points = np.random.default_rng(key).random(size) * total
-    which, counts = rows_of_points(masses, points)
-    return which, counts.astype(float) * (total / size)
-
-
-def rows_of_points(
-    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return in whose share of the sum of all masses points lie, and how many in each.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n,)
-        Not all 0.
-    points : ndarray
-    before : float
-        Sum of the masses before these: they are added up one by one, in whatever parts they come.
-
-    Examples
-    --------
-    >>> rows_of_points(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
-    (array([0, 1]), array([1, 2]))
-    """
-    heights = np.cumsum(np.append(before, masses))[1:]
-    # Rounding may lift a point onto the total, where no mass lies.
-    which = np.searchsorted(heights, points, side="right")
-    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `Sampled`."""
+        which, counts = hit_by(self.all.base_weights, points)
+        return self.take(which), counts
 
 
 def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
-from pymc_coresets.rows.memory import reduced_by_threads, rows_of_points
+from pymc_coresets.rows.keyed import FirstRows, Sampled, Scan, Smallest, hit_by, waiting_times
+from pymc_coresets.rows.memory import reduced_by_threads
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.readers import Chunk
@@ -31,7 +31,7 @@ _ACCEPTED = (
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedRows:
+class StreamedRows(Sampled):
     """The columns that a model needs of rows that are read chunk by chunk.
 
     Memory: two chunks, and what a method returns.
@@ -129,13 +129,6 @@ class StreamedRows:
         parts = self.engine.map(StreamedRows._rows_at, self, tasks)
         return Rows.joined(list(parts)) if nothing is None else nothing
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`.
-
-        The same rows as those of `InMemoryRows.scan`.
-        """
-        return self._distinct(size, key) if distinct else self._with_replacement(size, key)
-
     def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows | None]:
         """Read all columns of the source, and note ranges, problems and fingerprints.
 
@@ -154,27 +147,22 @@ class StreamedRows:
 
     # -- sampling ------------------------------------------------------------------------------
 
-    def _with_replacement(self, size: int, key: int) -> Scan:
-        total = self.total_weight
-        points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may lift a point onto the total, where no mass lies.
-        points = np.minimum(points, np.nextafter(total, 0.0))
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `Sampled`."""
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
-        parts = list(self.engine.map(StreamedRows._sample_rows, self, tasks))
-        return Scan(
-            rows=Rows.joined([rows for rows, _ in parts]),
-            weights=np.concatenate([counts for _, counts in parts]) * (total / size),
-        )
+        parts = list(self.engine.map(StreamedRows._hit, self, tasks))
+        counts = np.concatenate([counts for _, counts in parts])
+        return Rows.joined([rows for rows, _ in parts]), counts
 
-    def _distinct(self, size: int, key: int) -> Scan:
-        """Take the rows with the smallest waiting times."""
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, see `Sampled`."""
         if self.initial_sample is not None and self.initial_sample.key == key:
             known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:
                 return known
-        find = partial(StreamedRows._earliest_rows, size=size + 1, key=key)
+        find = partial(StreamedRows._first_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(parts, size + 1)
         chosen = None if first is None else first.sample(size, total=self.total_weight)
@@ -261,7 +249,7 @@ class StreamedRows:
         pairs = zip(task.chunks, task.given, strict=True)
         return Rows.joined([self.read(chunk).take(some - chunk.start) for chunk, some in pairs])
 
-    def _sample_rows(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
+    def _hit(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, and how many do.
 
         Given for each chunk: the weight of the rows before it, and the points.
@@ -269,12 +257,12 @@ class StreamedRows:
         parts, counts = [], []
         for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
             whole = self.read(chunk)
-            which, n_points = rows_of_points(whole.base_weights, points, before=height)
+            which, n_points = hit_by(whole.base_weights, points, before=height)
             parts.append(whole.take(which))
             counts.append(n_points)
         return Rows.joined(parts), np.concatenate(counts)
 
-    def _earliest_rows(self, task: Task, size: int, key: int) -> FirstRows:
+    def _first_rows(self, task: Task, size: int, key: int) -> FirstRows:
         """Return the rows with the smallest waiting times."""
         found = FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
         assert found is not None

@@ -92,13 +92,6 @@ PLANTED = [
         ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
-        "rows/memory.py",
-        ("* (total / size)", "* (total / len(which))"),
-        ("* (total / size)", "* (len(masses) / size)"),
-        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
-        ('side="right"', 'side="left"'),
-    ),
-    *plant(
         "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
@@ -117,6 +110,10 @@ PLANTED = [
         ("weights *= total / weights.sum()", "pass"),
         ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
         ("[: self._size])", "[self._size :])"),
+        ("* (total / size)", "* (total / len(rows))"),
+        ("* (total / size)", "* (len(rows) / size)"),
+        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
+        ('side="right"', 'side="left"'),
     ),
     *plant(
         "methods/frank_wolfe.py",
@@ -343,7 +340,7 @@ PLANTED = [
     ),
     *plant(
         "rows/extended.py",
-        ("scan.weights * n / part", "scan.weights / part"),
+        ("self.new.hit(new - border)", "self.new.hit(new)"),
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
     *plant(

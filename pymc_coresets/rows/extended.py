@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.rows.keyed import Sampled, Scan
+from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows, in_blocks
 
 
 @dataclass(frozen=True, eq=False)
-class ExtendedRows(Sampled):
+class ExtendedRows(RowBlocks):
     """The rows of a coreset, which stand for data that are gone, and all new rows.
 
     They are a source of rows, see `RowBlocks`.
@@ -72,7 +72,7 @@ class ExtendedRows(Sampled):
         return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the rows in whose share of the total weight points lie, see `Sampled`."""
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
         border = self._held.total_weight
         old, new = np.split(points, [np.searchsorted(points, border)])
         parts = [self._held.hit(old)] if len(old) else []

@@ -1,7 +1,6 @@
 """Samples of rows by random numbers that belong to them: the same wherever a row is read."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -296,38 +295,6 @@ class FirstRows:
             return None
         rows = self.rows.take(chosen)
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
-
-
-class Sampled(ABC):
-    """Rows in memory or elsewhere, of which samples are taken.
-
-    With replacement: ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``, so that
-    ``E[w_n] = u_n`` and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.  Distinct:
-    successive sampling, by the smallest `waiting_times`, with `weights_of_first`.
-    """
-
-    @property
-    @abstractmethod
-    def total_weight(self) -> float:
-        """Sum of the base weights."""
-
-    @abstractmethod
-    def earliest(self, size: int, key: int) -> Scan:
-        """Return the first rows in the random order of a key, weighted."""
-
-    @abstractmethod
-    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the rows in whose share of the total weight sorted points lie, and how many do."""
-
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`."""
-        if distinct:
-            return self.earliest(size, key)
-        total = self.total_weight
-        points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may lift a point onto the total, where no mass lies.
-        rows, counts = self.hit(np.minimum(points, np.nextafter(total, 0.0)))
-        return Scan(rows=rows, weights=counts.astype(float) * (total / size))
 
 
 def hit_by(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Sampled, Scan, hit_by
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
+from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.values import Members, Rows
 
 #: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
@@ -37,7 +37,7 @@ _limits: Any = None
 type Columns = Sequence[NDArray[Any]]
 
 
-class InMemoryRows(Sampled):
+class InMemoryRows(RowBlocks):
     """All rows of some data, as arrays; the only place that holds arrays as long as the data.
 
     Parameters
@@ -139,13 +139,13 @@ class InMemoryRows(Sampled):
         return self._place(position)
 
     def earliest(self, size: int, key: int) -> Scan:
-        """Return the first rows in the random order of a key, see `Sampled`."""
+        """Return the first rows in the random order of a key, see `RowBlocks`."""
         found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
         assert found is not None  # for all rows are here
         return found
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the rows in whose share of the total weight points lie, see `Sampled`."""
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
         which, counts = hit_by(self.all.base_weights, points)
         return self.take(which), counts
 

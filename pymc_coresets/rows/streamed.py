@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Sampled, Scan, Smallest, hit_by, waiting_times
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
 from pymc_coresets.rows.memory import reduced_by_threads
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -31,7 +31,7 @@ _ACCEPTED = (
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedRows(Sampled):
+class StreamedRows(RowBlocks):
     """The columns that a model needs of rows that are read chunk by chunk.
 
     Memory: two chunks, and what a method returns.
@@ -148,7 +148,7 @@ class StreamedRows(Sampled):
     # -- sampling ------------------------------------------------------------------------------
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the rows in whose share of the total weight points lie, see `Sampled`."""
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
@@ -157,7 +157,7 @@ class StreamedRows(Sampled):
         return Rows.joined([rows for rows, _ in parts]), counts
 
     def earliest(self, size: int, key: int) -> Scan:
-        """Return the first rows in the random order of a key, see `Sampled`."""
+        """Return the first rows in the random order of a key, see `RowBlocks`."""
         if self.initial_sample is not None and self.initial_sample.key == key:
             known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:

@@ -101,6 +101,9 @@ PLANTED = [
         ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),
         ("if self.n_candidates >= self.n_rows:", "if False:"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
+        ("* (total / size)", "* (total / len(rows))"),
+        ("* (total / size)", "* (len(rows) / size)"),
+        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
     ),
     *plant(
         "rows/keyed.py",
@@ -110,9 +113,6 @@ PLANTED = [
         ("weights *= total / weights.sum()", "pass"),
         ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
         ("[: self._size])", "[self._size :])"),
-        ("* (total / size)", "* (total / len(rows))"),
-        ("* (total / size)", "* (len(rows) / size)"),
-        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
         ('side="right"', 'side="left"'),
     ),
     *plant(

@@ -1,8 +1,7 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
@@ -30,103 +29,112 @@ _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
 
 
-def _place(piece: Piece) -> tuple[str, bool]:
-    return getattr(piece.held, "path", "a table in memory"), piece.is_whole
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a file that is read from its start, as it was when it was opened.
+
+    Parameters
+    ----------
+    path : str
+    fragment : pyarrow.dataset.Fragment, optional
+        What Arrow's scanner reads: a file, or a row group of one.
+    number : int, optional
+        Of a row group that is read without the scanner.
+    keys : mapping from str to object
+        Columns that the names of the folders hold.
+    size : int
+        Of the file, in bytes.
+    modified : int, optional
+        When the file was last written, in nanoseconds.
+    """
+
+    path: str
+    fragment: Any = None
+    number: int = 0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 0
+    modified: int | None = None
 
 
-class _Files(ABC):
-    """Finds pieces of files: small ones together, and large ones block by block, in one stream."""
+class Files:
+    """Finds parts of files: small ones together, and large ones block by block, in one stream.
 
-    def __init__(self) -> None:
+    Row groups of Parquet files are read without Arrow's scanner, which would hold a whole one.
+
+    Parameters
+    ----------
+    fields : mapping from str to Field
+    schema : pyarrow.Schema
+        Of the dataset.
+    chosen : pyarrow.dataset.Expression, optional
+        Which rows to read.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Of Parquet files.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        schema: Any,  # noqa: ANN401
+        chosen: Any = None,  # noqa: ANN401
+        filesystem: Any = None,  # noqa: ANN401
+    ) -> None:
+        self._fields, self._schema, self._chosen = fields, schema, chosen
+        self._filesystem = filesystem
+        self._footers: Recent[str, Any] = Recent(_N_FOOTERS)
         self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
 
     def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
-        for (path, whole), group in groupby(chunk.pieces, key=_place):
+        """Yield tables that hold some columns of a chunk."""
+        for (path, whole), group in groupby(chunk.pieces, key=lambda p: (p.held.path, p.is_whole)):
             pieces = list(group)
             with reading_errors(path):
                 if whole:
                     n_rows = sum(piece.n_rows for piece in pieces)
-                    held = [piece.held for piece in pieces]
-                    yield from _tables_of_sizes(self.batches(held, names, n_rows), [n_rows])
+                    batches = self._batches([piece.held for piece in pieces], names, n_rows)
+                    yield from _tables_of_sizes(batches, [n_rows])
                 else:
-                    for piece in pieces:
-                        block = self._block(piece, names)
-                        yield from [] if block is None else [block]  # noticed by the number of rows
+                    blocks = [self._block(piece, names) for piece in pieces]
+                    yield from filter(None, blocks)  # those that are gone leave too few rows
 
     def _block(self, piece: Piece, names: Sequence[str]) -> Any:  # noqa: ANN401
-        """Return a part of what can only be read from its start, through cursors of all threads."""
+        """Return a block of what can only be read from its start, by cursors of all threads."""
         cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
-            batches = self.batches([piece.held], names, cuts[1], buffer=_BUFFER)
+            batches = self._batches([piece.held], names, cuts[1], _BUFFER)
             return _tables_of_sizes(batches, [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)
         return self._cursors.get((piece.held, *names), make).item(piece.origin // cuts[1])
 
-    @abstractmethod
-    def batches(
-        self, held: Sequence[Any], names: Sequence[str], size: int, *, buffer: int = 0
+    def _batches(
+        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int = 0
     ) -> Iterator[Any]:
-        """Yield record batches of at most `size` rows of some pieces of one file.
+        """Yield record batches of at most `size` rows of some parts of one file.
 
-        With a buffer of so many bytes for each column, only these are read ahead.
+        With a buffer, only so many bytes of each column of a Parquet file are read ahead.
         """
+        if self._filesystem is not None:
+            yield from self._row_groups(parts, names, size, buffer)
+            return
+        for part in parts:
+            yield from part.fragment.to_batches(
+                schema=self._schema,
+                columns=list(names),
+                filter=self._chosen,
+                batch_size=size,
+                use_threads=False,
+            )
 
-
-# -- Parquet ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class RowGroup:
-    """A part of a Parquet file as it was when it was opened.
-
-    Parameters
-    ----------
-    path : str
-    number : int
-        Of the row group in the file.
-    keys : mapping from str to object
-        Columns that the names of the folders hold.
-    size : int
-        In bytes.
-    modified : int or None
-        When the file was last written, in nanoseconds.
-    """
-
-    path: str
-    number: int
-    keys: Mapping[str, Any]
-    size: int
-    modified: int | None
-
-
-class ParquetFiles(_Files):
-    """Parquet files on a file system; a piece holds a `RowGroup`.
-
-    Small row groups are read together, large ones block by block.  (Arrow's scanner would hold a
-    whole row group.)
-
-    Parameters
-    ----------
-    filesystem : pyarrow.fs.FileSystem
-    fields : mapping from str to Field
-        Of the first file.
-    """
-
-    def __init__(self, filesystem: Any, fields: Mapping[str, Field]) -> None:  # noqa: ANN401
-        super().__init__()
-        self._filesystem, self._fields = filesystem, fields
-        self._local = isinstance(filesystem, pyarrow.fs.LocalFileSystem)
-        self._footers: Recent[str, Any] = Recent(_N_FOOTERS)
-
-    def batches(
-        self, held: Sequence[Any], names: Sequence[str], size: int, *, buffer: int = 0
+    def _row_groups(
+        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int
     ) -> Iterator[Any]:
         """Read row groups of a file, if it is still the one whose footer was read."""
-        file, groups = held[0], [group.number for group in held]
+        file, numbers = parts[0], [part.number for part in parts]
         stored = [name for name in names if name not in file.keys]
         keys = {name: file.keys[name] for name in names if name in file.keys}
+        local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
         with self._filesystem.open_input_file(file.path) as handle:
             info = self._filesystem.get_file_info(file.path)
             if (info.size, info.mtime_ns) != (file.size, file.modified):
@@ -139,47 +147,17 @@ class ParquetFiles(_Files):
                 metadata=self._footers.get(file.path, lambda: pq.read_metadata(handle)),
                 read_dictionary=[name for name in stored if self._fields[name].is_text],
                 buffer_size=buffer,
-                pre_buffer=not self._local and not buffer,
+                pre_buffer=not local and not buffer,
                 page_checksum_verification=True,
             )
-            options = {"row_groups": groups, "columns": stored, "use_threads": False}
+            options = {"row_groups": numbers, "columns": stored, "use_threads": False}
             for batch in opened.iter_batches(size, **options):
                 repeated = [pa.repeat(key, batch.num_rows) for key in keys.values()]
                 both = [*batch.schema.names, *keys]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *repeated], names=both)
 
 
-# -- other files, and filtered ones ----------------------------------------------------------------
-
-
-class ScannedFiles(_Files):
-    """The fragments of a dataset; a piece holds a file, or a row group of one.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the dataset.
-    chosen : pyarrow.dataset.Expression, optional
-        Which rows to read.
-    """
-
-    def __init__(self, schema: Any, chosen: Any) -> None:  # noqa: ANN401
-        super().__init__()
-        self._schema, self._chosen = schema, chosen
-
-    def batches(
-        self, held: Sequence[Any], names: Sequence[str], size: int, *, buffer: int = 0
-    ) -> Iterator[Any]:
-        """Scan fragments of a file; the scanner has its own buffers."""
-        del buffer
-        for fragment in held:
-            yield from fragment.to_batches(
-                schema=self._schema,
-                columns=list(names),
-                filter=self._chosen,
-                batch_size=size,
-                use_threads=False,
-            )
+# -- opening ---------------------------------------------------------------------------------------
 
 
 def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: ANN401
@@ -212,12 +190,14 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
     if not fragments:
         raise InvalidOptionError("The dataset has no files.")
     if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
-        return _open_parquet(fragments)
-    kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
+        fields, pieces = _row_groups_of(fragments)
+        find = Files(fields, dataset.schema, filesystem=fragments[0].filesystem)
+        return Reader(find=find, fields=fields, kind="Parquet", in_files=True), pieces
     fields = _fields(dataset.schema)
-    find = ScannedFiles(dataset.schema, chosen)
-    reader = Reader(find=find, fields=fields, kind=kind, in_files=True)
-    return reader, [p for f in fragments for p in _scanned(f, chosen, fields)]
+    pieces = [piece for fragment in fragments for piece in _scanned(fragment, chosen, fields)]
+    kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
+    find = Files(fields, dataset.schema, chosen)
+    return Reader(find=find, fields=fields, kind=kind, in_files=True), pieces
 
 
 def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Piece]:  # noqa: ANN401
@@ -235,13 +215,13 @@ def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Pi
         for part in fragment.split_by_row_group() if parquet else [fragment]:
             group = f", row group {part.row_groups[0].id}" if parquet else ""
             n_rows = part.count_rows(filter=chosen)
-            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=part))
+            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=Part(path, part)))
     return pieces
 
 
-def _open_parquet(fragments: Sequence[Any]) -> Opened:
-    filesystem = fragments[0].filesystem
-    infos = filesystem.get_file_info([fragment.path for fragment in fragments])
+def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Piece]]:
+    """Return what Parquet files hold, and their row groups."""
+    infos = fragments[0].filesystem.get_file_info([fragment.path for fragment in fragments])
     pieces: list[Piece] = []
     fields: dict[str, Field] = {}
     first = ""
@@ -253,22 +233,15 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
             found = _fields(fragment.physical_schema) | of_keys
             n_rows = {group.id: group.num_rows for group in fragment.row_groups}
         for number, n in n_rows.items():
-            held = RowGroup(path, number, keys, info.size, info.mtime_ns)
-            pieces.append(Piece(f"{path}, row group {number}", n, held=held))
+            part = Part(path, None, number, keys, info.size, info.mtime_ns)
+            pieces.append(Piece(f"{path}, row group {number}", n, held=part))
         if not sum(n_rows.values()):
             continue  # an empty file may know no types
         if not fields:
             fields, first = found, path
-        for name, field in fields.items():
-            _require_equal(path, name, found.get(name), first, field)
-    fields = fields or found
-    reader = Reader(
-        find=ParquetFiles(filesystem, fields),
-        fields=fields,
-        kind="Parquet",
-        in_files=True,
-    )
-    return reader, pieces
+        for name, field_ in fields.items():
+            _require_equal(path, name, found.get(name), first, field_)
+    return fields or found, pieces
 
 
 def _require_equal(path: str, name: str, found: Field | None, first: str, field: Field) -> None:
@@ -319,4 +292,4 @@ def _fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
     for name in schema.names:
         if len(schema.get_all_field_indices(name)) > 1:
             raise InvalidDataError(f"There are two columns {name!r}: rename one of them.")
-    return {field.name: arrow_field(field.type) for field in schema}
+    return {column.name: arrow_field(column.type) for column in schema}

@@ -311,9 +311,9 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     Raises
     ------
     InvalidDataError
-        If two columns have the same name, or their lengths differ.
+        If two columns have the same name, or their lengths differ or are not known.
     InvalidOptionError
-        If it needs pyarrow, and there is none; or Dask does not know the length of a column.
+        If it needs pyarrow, and there is none.
 
     Examples
     --------
@@ -405,15 +405,11 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
             )
     columns = dict(pairs)
     lengths = {name: _length(column) for name, column in columns.items()}
-    if any(n is not None and np.isnan(n) for n in lengths.values()):
-        raise InvalidOptionError(
-            f"The numbers of rows of the arrays are {lengths}: call compute_chunk_sizes() of Dask "
-            "arrays of unknown length."
-        )
-    if len(set(lengths.values())) > 1 or None in lengths.values():
+    if len(set(lengths.values())) > 1 or not all(isinstance(n, int) for n in lengths.values()):
         raise InvalidDataError(
             "Each array needs the rows along its first axis, and the arrays must not differ in "
-            f"their numbers of rows, but the numbers of rows are {lengths}."
+            f"their numbers of rows, but the numbers of rows are {lengths}. Where Dask knows none, "
+            "call compute_chunk_sizes()."
         )
     return columns
 

@@ -112,8 +112,6 @@ def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> Sequence[int]:
 def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
     """Return the reader of a Dask frame, whose partitions are computed once to count their rows."""
     names = {str(name): name for name in frame.columns}
-    if len(names) < len(frame.columns):
-        raise InvalidOptionError("Two columns of the frame have the same name: rename one.")
     with reading_errors("A partition of the Dask frame", "Try to compute it without open_rows."):
         (sizes,) = computed([frame.map_partitions(len)])
     reader = Reader(

@@ -296,7 +296,10 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
         return _numbers_of(array.flatten(), Field(field.dtype)).reshape(-1, *field.shape)
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
-    return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
+    if pa.types.is_boolean(array.type) or not len(array):
+        return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
+    numbers: NDArray[Any] = np.frombuffer(array.buffers()[1], field.dtype)  # may be writeable
+    return numbers[array.offset : array.offset + len(array)]
 
 
 # -- tables ----------------------------------------------------------------------------------------

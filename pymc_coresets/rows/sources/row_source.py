@@ -1,7 +1,7 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
@@ -96,7 +96,7 @@ class RowSource:
             If a label is unseen, a value that is no floating-point number is missing, or the data
             cannot be read; the message names file, row group, row and column.
         """
-        return self._read(chunk, self._recipes_of(names), None)[0]
+        return self.weighted(chunk, names)[0]
 
     def weighted(
         self, chunk: Chunk, names: Collection[str] | None = None
@@ -105,7 +105,15 @@ class RowSource:
 
         As `read`; the weights are finite and >= 0, or None if there are none.
         """
-        return self._read(chunk, self._recipes_of(names), self._weight)
+        recipes = self._recipes_of(names)
+        decoded, weights, wrong = self._decoded(chunk, recipes)
+        for recipe in recipes:
+            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
+            found = decoded[recipe.name][1]
+            wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
+        for fault in wrong:
+            raise InvalidDataError(self._problem(chunk, fault).refusal)
+        return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
         """Return the first `n` rows, or all where there are fewer: data for the template model."""
@@ -152,7 +160,7 @@ class RowSource:
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
         """
-        decoded, weights, faults = self._decoded(chunk, list(self._recipes.values()), self._weight)
+        decoded, weights, faults = self._decoded(chunk, self._recipes_of(None))
         with np.errstate(over="ignore", invalid="ignore"):
             total_weight = float(chunk.n_rows if weights is None else weights.sum())
         ranges, prints = {}, {}
@@ -204,7 +212,7 @@ class RowSource:
         `to_dask`.
         """
         recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
-        parts = _parts_of([*recipes.values(), *([self._weight] if self._weight else [])])
+        parts = self._parts_of(recipes.values())
         portion = type(self)(self._reader, recipes, self._weight, chunks)
         if self._reader.in_files:
             return portion, None
@@ -237,24 +245,18 @@ class RowSource:
                 )
         return [self._recipes[name] for name in wanted]
 
-    def _read(
-        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
-    ) -> tuple[Arrays, Weights]:
-        decoded, weights, wrong = self._decoded(chunk, recipes, weight)
-        for recipe in recipes:
-            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
-            found = decoded[recipe.name][1]
-            wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
-        for fault in wrong:
-            raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return {name: array for name, (array, _) in decoded.items()}, weights
+    def _parts_of(self, recipes: Iterable[Recipe]) -> list[str]:
+        """Return the columns that arrays and the base weights are made of."""
+        every = [*recipes, *([self._weight] if self._weight else [])]
+        return list(dict.fromkeys(part for recipe in every for part in recipe.fields))
 
     def _decoded(
-        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
+        self, chunk: Chunk, recipes: Sequence[Recipe]
     ) -> tuple[dict[str, tuple[NDArray[Any], list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
-        every = [*recipes, *([] if weight is None else [weight])]
-        tables = self._reader.tables(chunk, _parts_of(every)) if every else []
+        parts, weight = self._parts_of(recipes), self._weight
+        every = [*recipes, *([weight] if weight else [])]
+        tables = self._reader.tables(chunk, parts) if parts else []
         where = partial(_piece, chunk)
         decoded = {recipe.name: decode(recipe, tables, where) for recipe in every}
         for array, _ in decoded.values():
@@ -264,7 +266,7 @@ class RowSource:
                     f"{spaced(chunk.n_rows)} when it was opened. The data must stay as they are "
                     "while they are used: open them again with open_rows."
                 )
-        if weight is None:
+        if not weight:
             return decoded, None, []
         weights, faults = decoded.pop(weight.name)
         return decoded, weights, faults or _wrong_weights(weight, weights)
@@ -289,10 +291,6 @@ class RowSource:
 def _sent(found: Mapping[int, Sequence[Any]], chunk: Chunk, names: Sequence[str]) -> Sequence[Any]:
     del names
     return found[chunk.start]
-
-
-def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
-    return list(dict.fromkeys(part for recipe in recipes for part in recipe.fields))
 
 
 def _piece(chunk: Chunk, row: int) -> str:

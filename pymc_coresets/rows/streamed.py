@@ -23,7 +23,7 @@ from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
-_MOST_TASKS = 2048
+_MOST_TASKS = 2048  # of which the driver keeps what they return, until all are there
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
 _ACCEPTED = (
     "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"

@@ -26,7 +26,8 @@ from pymc_coresets.rows.sources.readers import (
 )
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
-_N_FOOTERS, _N_CURSORS = 64, 8
+_N_FOOTERS = 64  # files whose footers are kept: of wide ones, these take a megabyte each
+_N_CURSORS = 8  # streams that are read at a time: as many as threads, on a laptop
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from pymc_coresets.rows.sources.readers import (
     reading_errors,
 )
 
-_N_AHEAD = 8  # blocks that wait for their thread
+_N_AHEAD = 8  # blocks that wait for their thread: as many as there are cursors
 
 
 # -- tables, wherever their columns lie ------------------------------------------------------------

@@ -18,7 +18,7 @@ from pymc_coresets.rows.sources.columns import (
 )
 
 BLOCK_ROWS = 2**17  #: Most rows of a chunk: some megabytes, which a core works on for milliseconds.
-_JOINED_BYTES = 2**27  # of small pieces that are read together
+_JOINED_BYTES = 2**27  # of small pieces that are read together: a few chunks are in memory
 _OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 
 _DAMAGED = "It may be truncated or damaged: write it again."

@@ -24,7 +24,7 @@ from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import HilbertMethod, solve
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.rows.memory import multinomial_sample
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.solving.problem import Problem, TangentSpace
 
 type Array = NDArray[np.floating[Any]]
@@ -113,9 +113,9 @@ def measure_plain(problem: Problem, size: int) -> Measurement:
 
 
 def measure_uniform(problem: Problem, size: int) -> Measurement:
-    seconds, (chosen, weights) = seconds_of(
-        lambda: multinomial_sample(problem.base_weights, size, key=1)
-    )
+    rows = InMemoryRows([], problem.base_weights, np.arange(len(problem.base_weights)))
+    seconds, scan = seconds_of(lambda: rows.scan(size, key=1))
+    chosen, weights = scan.rows.positions, scan.weights
     residual = problem.target - weights @ problem.vectors[chosen]
     return Measurement(
         name=UNIFORM,

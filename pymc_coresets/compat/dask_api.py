@@ -8,7 +8,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -23,15 +22,14 @@ _NEVER = "1000 PiB"
 _TRIM, _MAP = (-1, 2**26), (-3, 2**25)  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt, bytes
 _OF_NANNIES = "65536"
 
-#: Errors of a future whose task lacks data that it needs, or whose client has closed.
-LOST: tuple[type[BaseException], ...] = (CancelledError,)
-#: Errors of a future whose task the scheduler gave up for want of workers.
-UNMANNED: tuple[type[BaseException], ...] = (NoValidWorkerError,)
+#: Errors of a future whose task was given up for want of workers, or because it killed some.
+UNMANNED: type[BaseException] = NoValidWorkerError
+KILLED: type[KilledWorker] = KilledWorker
 
 
 def is_client(value: object) -> bool:
-    """Whether a value is the client of a cluster."""
-    return isinstance(value, Client)
+    """Whether a value is the client of a cluster, and not an asynchronous one."""
+    return isinstance(value, Client) and not value.asynchronous
 
 
 def n_threads(client: Any) -> int:  # noqa: ANN401

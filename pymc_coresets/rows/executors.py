@@ -1,29 +1,26 @@
 """Tasks: who works on them, threads or other processes, and their results in order."""
 
-import os
 import pickle
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from platform import python_version_tuple
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryDirectory
-from threading import get_ident
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import cloudpickle
 
-from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.memory import n_cores, one_blas_thread
-from pymc_coresets.rows.sources.readers import Chunk
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
+_SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 _N_TRIES = 3  # where an operating system or a network failed
 _MOST_AHEAD = 1024  # tasks that an executor is given; it does not say how many it can work on
 _BYTES_AHEAD = 2**29  # that these hold together
@@ -40,16 +37,8 @@ class Task:
         Something for each chunk.
     """
 
-    chunks: Sequence[Chunk]
+    chunks: Sequence[Any]
     given: Sequence[Any] = ()
-
-    @property
-    def parts(self) -> list[Self]:
-        """A task for each chunk."""
-        return [
-            replace(self, chunks=self.chunks[i : i + 1], given=self.given[i : i + 1])
-            for i in range(len(self.chunks))
-        ]
 
     @property
     def where(self) -> str:
@@ -93,52 +82,44 @@ class Pool:
 
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
-        with TemporaryDirectory(prefix="pymc_coresets_") as notes:
-            work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
-            n_bytes = _BYTES_AHEAD
+        work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
+        n_bytes = _BYTES_AHEAD
 
-            def submit(task: Task) -> Any:  # noqa: ANN401
-                nonlocal n_bytes
-                with _named_errors(task, notes):
-                    if work is None:
-                        return self.executor.submit(_here, function, rows, task)
-                    sent = packed((rows.portion(task.chunks)[0], task))
-                    n_bytes = len(work) + len(sent)
-                    return self.executor.submit(perform, versions(), work, sent, None, notes)
+        def submit(task: Task) -> Any:  # noqa: ANN401
+            nonlocal n_bytes
+            with _named_errors(task):
+                if work is None:
+                    return self.executor.submit(_here, function, rows, task)
+                portion, found = rows.portion(task.chunks)
+                sent = packed((portion if found is None else portion.with_tables(found), task))
+                n_bytes = len(work) + len(sent)
+                return self.executor.submit(perform, versions(), work, sent)
 
-            def finished(future: Any, task: Task) -> Any:  # noqa: ANN401
-                with _named_errors(task, notes):
-                    return future.result()
+        def finished(future: Any, task: Task) -> Any:  # noqa: ANN401
+            with _named_errors(task):
+                return future.result()
 
-            def n_ahead() -> int:
-                return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
+        def n_ahead() -> int:
+            return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
 
-            yield from in_order(tasks, submit, finished, n_ahead)
+        yield from in_order(tasks, submit, finished, n_ahead)
 
 
 @contextmanager
-def _named_errors(task: Task, notes: str) -> Iterator[None]:
+def _named_errors(task: Task) -> Iterator[None]:
     """Say where an executor broke, or that it was shut down."""
     try:
         yield
-    except BrokenExecutor as error:
-        where = " or ".join(noted_places(notes)) or f"{task.where}, or before it began"
-        raise CoresetError(
-            f"A process of the executor ended at once, at {where}. It was probably killed for want "
-            "of memory: make a new executor with fewer processes. Or a script lacks "
-            '`if __name__ == "__main__":`, which processes need that are spawned.'
-        ) from error
-    except CancelledError as error:
-        raise CoresetError(
-            f"The executor gave up its work on {task.where}: it was shut down, or has lost what "
-            "that needs."
-        ) from error
-    except RuntimeError as error:
-        if "shutdown" not in str(error):
+    except (BrokenExecutor, CancelledError, RuntimeError) as error:
+        broken = isinstance(error, BrokenExecutor | CancelledError)
+        if not broken and "shutdown" not in str(error):
             raise
         raise CoresetError(
-            "The executor was shut down: keep it open for as long as the coreset is checked, or "
-            "read the coreset from a file with another (from_netcdf)."
+            f"The executor gave up its work on {task.where}, or on rows beside these: "
+            f"{str(error) or type(error).__name__}. If it was shut down, keep it open for as long "
+            "as the coreset is checked. If a process ended at once, it was probably killed for "
+            "want of memory: make a new executor with fewer processes. Or a script lacks "
+            '`if __name__ == "__main__":`, which processes need that are spawned.'
         ) from error
 
 
@@ -157,16 +138,18 @@ def in_order[T](
     """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end.
 
     `idle` is called with a task that is waited for, every second in which none has ended.  A task
-    that failed for a passing reason is done again, twice.
+    that failed for a passing reason is done again, twice; one that killed whoever worked on it
+    once, with nothing beside it.
     """
     done: SimpleQueue[int] = SimpleQueue()
     waiting, tries = deque(range(len(tasks))), Counter[int]()
+    alone: set[int] = set()
     futures: dict[int, Any] = {}
     results: dict[int, T] = {}
     try:
         for wanted in range(len(tasks)):
             while wanted not in results:
-                while waiting and len(futures) < n_ahead():
+                while waiting and len(futures) < (1 if alone else n_ahead()):
                     number = waiting.popleft()
                     futures[number] = submit(tasks[number])
                     futures[number].add_done_callback(lambda _, number=number: done.put(number))
@@ -177,16 +160,147 @@ def in_order[T](
                     continue
                 outcome = finished(futures.pop(number), tasks[number])
                 tries[number] += 1
+                alone.discard(number)
                 if not isinstance(outcome, Failure):
                     results[number] = outcome
-                elif outcome.passing and tries[number] < _N_TRIES:
+                elif tries[number] < outcome.tries:
                     waiting.appendleft(number)
+                    alone |= {number} if outcome.deadly else set()
                 else:
                     raise outcome.error
             yield results.pop(wanted)
     finally:
         for future in futures.values():
             future.cancel()
+
+
+# -- a cluster -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers that a client of `dask.distributed` reaches.
+
+    A worker that dies is replaced, and its tasks are done again, because they are pure functions.
+    There are no more tasks at a time than the workers have threads: Dask counts a death against
+    all tasks that a worker has been given, and gives up those that saw four.  Such a task is then
+    worked on once more, with nothing beside it, to name the one that kills.
+
+    Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
+    half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
+    """
+
+    client: Any
+
+    @property
+    def _dask(self) -> Any:  # noqa: ANN401 - optional, and loaded when it is needed
+        from pymc_coresets.compat import dask_api  # noqa: PLC0415
+
+        return dask_api
+
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
+        """See `Engine.map`."""
+        self._require_open()
+        work = packed(function)
+        name = getattr(function, "func", function).__name__.strip("_")
+
+        def submit(task: Task) -> Any:  # noqa: ANN401
+            portion, found = rows.portion(task.chunks, to_dask=True)
+            sent = packed((portion, task))
+            tables = None if found is None else [list(map(self._computed, some)) for some in found]
+            return self._dask.submitted(
+                self.client, name, _in_a_worker, versions(), work, sent, tables
+            )
+
+        yield from in_order(
+            tasks,
+            submit,
+            self._finished,
+            lambda: max(self._n_threads(), 1),
+            lambda task: self.await_workers(task.where),
+        )
+
+    def await_workers(self, where: str) -> None:
+        """Wait until there are workers.
+
+        Parameters
+        ----------
+        where : str
+            Which rows wait for them, for messages.
+
+        Raises
+        ------
+        CoresetError
+            If none come.
+
+        Warns
+        -----
+        CoresetWarning
+            If none come for some seconds.
+        """
+        start, told = time.monotonic(), False
+        limit = self._dask.no_workers_timeout() or _PATIENCE
+        while not self._n_threads():
+            waited = time.monotonic() - start
+            said = (
+                f"The Dask cluster has had no workers for {waited:.0f} seconds, and {where} is "
+                "waiting for some: start them, as by cluster.scale(4), or look into the logs of "
+                f"those that died, for want of memory perhaps. After {limit:.0f} seconds, Dask's "
+                "distributed.scheduler.no-workers-timeout, work is given up."
+            )
+            if waited > limit:
+                raise CoresetError(said)
+            if waited > _SILENCE and not told:
+                told = True
+                warn_user(said)
+            time.sleep(LOOK_SECONDS)
+
+    def _n_threads(self) -> int:
+        try:
+            return int(self._dask.n_threads(self.client))
+        except (OSError, TimeoutError) as error:
+            raise CoresetError(
+                f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}"
+            ) from error
+
+    def _computed(self, value: Any) -> Any:  # noqa: ANN401
+        """Put futures in the place of collections: these are computed where their data lie."""
+        if isinstance(value, Mapping):
+            return dict(zip(value, self.client.compute(list(value.values())), strict=True))
+        return self.client.compute(value)
+
+    def _finished(self, future: Any, task: Task) -> Any:  # noqa: ANN401
+        try:
+            return future.result()
+        except self._dask.KILLED as error:
+            killed = CoresetError(
+                f"{error.allowed_failures + 1} workers died, one after the other, while they read "
+                f"or evaluated {task.where}: probably for want of memory. Give each worker more "
+                "memory, or fewer threads; their logs say more."
+            )
+            return Failure(killed, tries=2, deadly=True)
+        except (CancelledError, self._dask.UNMANNED, ModuleNotFoundError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                raise
+            self._require_open()
+            raise CoresetError(
+                f"The cluster gave up its work on {task.where}: {_sentence(error)} Workers, and "
+                "the scheduler, need pymc-coresets in the same version as here. Data that were "
+                "scattered, or persisted from what is gone, are lost with the worker that held "
+                "them: open the files themselves with open_rows."
+            ) from error
+
+    def _require_open(self) -> None:
+        if self.client.status != "running":
+            raise CoresetError(
+                f"The Client of the Dask cluster is {self.client.status}: keep it open for as long "
+                "as the coreset is checked, or read the coreset from a file with another "
+                "(from_netcdf)."
+            )
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") + "."
 
 
 # -- in other processes ----------------------------------------------------------------------------
@@ -197,15 +311,12 @@ class Failure:
     """An error that a task found on purpose, as its result: no traceback of another process."""
 
     error: CoresetError
-    passing: bool = False  # of the operating system or the network
+    tries: int = 1  # until it is raised: more where the operating system or a network failed
+    deadly: bool = False
 
 
 def perform(
-    expected: Mapping[str, str],
-    work: bytes,
-    sent: bytes,
-    tables: Sequence[Any] | None = None,
-    notes: str = "",
+    expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[Any] | None = None
 ) -> Any:  # noqa: ANN401
     """Work on a task, in another process.
 
@@ -219,8 +330,6 @@ def perform(
         The rows and the task.
     tables : sequence, optional
         Rows that a cluster holds.
-    notes : str, optional
-        A folder for notes, see `noted_places`.
 
     Returns
     -------
@@ -239,14 +348,13 @@ def perform(
     if tables is not None:
         rows = rows.with_tables(tables)
     try:
-        with one_blas_thread(), _noting(task, notes) as noted:
-            return _unpacked(work)(rows, noted)
+        return _here(_unpacked(work), rows, task)
     except CoresetError as error:
         cause = error.__cause__
         if isinstance(cause, FileNotFoundError | PermissionError):
             said = f"{error.message} All workers need to see it under this path."
             return Failure(type(error)(said, topic=error.topic))
-        return Failure(error, passing=isinstance(cause, OSError))
+        return Failure(error, tries=_N_TRIES if isinstance(cause, OSError) else 1)
     except MemoryError:
         return Failure(
             CoresetError(
@@ -254,35 +362,6 @@ def perform(
                 "fewer."
             )
         )
-
-
-@contextmanager
-def _noting(task: Task, folder: str) -> Iterator[Task]:
-    """Yield the task; whoever iterates over its chunks notes the one that is worked on."""
-    if not Path(folder).is_absolute() or not Path(folder).is_dir():  # on another machine, perhaps
-        yield task
-        return
-    note = Path(folder, f"{os.getpid()}-{get_ident()}")
-    try:
-        yield replace(task, chunks=_Noted(task.chunks, note))
-    finally:
-        note.unlink(missing_ok=True)
-
-
-class _Noted(list[Chunk]):
-    def __init__(self, chunks: Sequence[Chunk], note: Path) -> None:
-        super().__init__(chunks)
-        self._note = note
-
-    def __iter__(self) -> Iterator[Chunk]:
-        for chunk in super().__iter__():
-            self._note.write_text(chunk.where, encoding="utf-8")
-            yield chunk
-
-
-def noted_places(folder: str) -> list[str]:
-    """Return the places of the chunks that processes worked on when they ended."""
-    return sorted(note.read_text(encoding="utf-8") for note in Path(folder).iterdir())
 
 
 @cache
@@ -313,6 +392,13 @@ def packed(value: Any) -> bytes:  # noqa: ANN401
             "files with open_rows."
         ) from error
     return data
+
+
+def _in_a_worker(*args: Any) -> Any:  # noqa: ANN401
+    from pymc_coresets.compat.dask_api import keep_freed_memory  # noqa: PLC0415
+
+    keep_freed_memory()
+    return perform(*args)
 
 
 @lru_cache(maxsize=8)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows, in_blocks
 
 
 @dataclass(frozen=True, eq=False)
-class ExtendedRows:
+class ExtendedRows(RowBlocks):
     """The rows of a coreset, which stand for data that are gone, and all new rows.
 
     They are a source of rows, see `RowBlocks`.
@@ -65,25 +65,20 @@ class ExtendedRows:
         """Add up what is computed from the old rows, and then from the new ones."""
         return work.joined([self._held.reduce(work), self.new.reduce(work)])
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `Potentials.scan`.
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return all old rows by their weights, which are few, and a sample of the new ones."""
+        few = self.new.earliest(max(size - len(self.old), 1), key)
+        weights = np.concatenate([self.old.base_weights, few.weights])
+        return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
 
-        Distinct: all old rows by their weights, which are few, and a sample of the new ones.
-        """
-        if distinct:
-            few = self.new.scan(max(size - len(self.old), 1), key=key, distinct=True)
-            weights = np.concatenate([self.old.base_weights, few.weights])
-            return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
-        share = self._held.total_weight / self.total_weight
-        n_old = int(np.random.default_rng(key).binomial(size, share))
-        rows, counts = [], []
-        for part, n in ((self._held, n_old), (self.new, size - n_old)):
-            if n:
-                scan = part.scan(n, key=key)
-                rows.append(scan.rows)
-                counts.append(scan.weights * n / part.total_weight)
-        weights = np.concatenate(counts) * self.total_weight / size
-        return Scan(rows=Rows.joined(rows), weights=weights)
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
+        border = self._held.total_weight
+        old, new = np.split(points, [np.searchsorted(points, border)])
+        parts = [self._held.hit(old)] if len(old) else []
+        parts += [self.new.hit(new - border)] if len(new) else []
+        counts = np.concatenate([counts for _, counts in parts])
+        return Rows.joined([rows for rows, _ in parts]), counts
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions."""

@@ -50,16 +50,12 @@ class BadValues:
         What stands there, as text.
     n_rows : int
         In how many rows there are such values.
-    files : frozenset of str
-        The files (partitions, chunks) that hold these rows; empty where the rows lie in memory.
-    noun : str
-        What these are: ``"file"``.
 
     Examples
     --------
     >>> print(BadValues(column="wind", kind="NaN", position=7, first="a.parquet, row 7",
-    ...                 value="NaN", n_rows=12, files=frozenset({"a.parquet"}), noun="file"))
-    a.parquet, row 7, column 'wind': NaN; 12 rows in 1 file in all
+    ...                 value="NaN", n_rows=12))
+    a.parquet, row 7, column 'wind': NaN; 12 rows in all
     """
 
     column: str
@@ -68,14 +64,9 @@ class BadValues:
     first: str
     value: str
     n_rows: int
-    files: frozenset[str]
-    noun: str
 
     def __str__(self) -> str:
-        rows = f"{spaced(self.n_rows)} row{'s' * (self.n_rows != 1)}"
-        n = len(self.files)
-        files = f" in {spaced(n)} {self.noun}{'s' * (n != 1)}" if n else ""
-        return f"{self._found}; {rows}{files} in all"
+        return f"{self._found}; {spaced(self.n_rows)} row{'s' * (self.n_rows != 1)} in all"
 
     @property
     def refusal(self) -> str:
@@ -86,10 +77,6 @@ class BadValues:
     def _found(self) -> str:
         what = self.kind if self.value in {"", self.kind} else f"{self.kind} {self.value}"
         return f"{self.first}, column {self.column!r}: {what}"
-
-    def with_later(self, later: "BadValues") -> "BadValues":
-        """Return this problem with the rows of a later part added."""
-        return replace(self, n_rows=self.n_rows + later.n_rows, files=self.files | later.files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +151,10 @@ class FirstReading:
                 least, most = ranges.get(name, (low, high))
                 ranges[name] = (min(least, low), max(most, high))
             for problem in part.problems:
-                which = (problem.column, problem.kind)
-                earlier = problems.get(which)
-                problems[which] = earlier.with_later(problem) if earlier else problem
+                first = problems.setdefault((problem.column, problem.kind), problem)
+                if first is not problem:
+                    n_rows = first.n_rows + problem.n_rows
+                    problems[first.column, first.kind] = replace(first, n_rows=n_rows)
         return cls(
             n_rows=sum(part.n_rows for part in parts),
             total_weight=math.fsum(part.total_weight for part in parts),

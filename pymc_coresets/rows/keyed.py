@@ -1,7 +1,7 @@
 """Samples of rows by random numbers that belong to them: the same wherever a row is read."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,6 +205,9 @@ class Smallest:
 
     def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
         """Add rows that come after those before."""
+        early = keys <= self.limit
+        if not early.all():
+            rows, keys = rows.take(early), keys[early]
         if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
             self._parts.append((rows, keys))
             self._n_held += len(keys)
@@ -268,9 +271,14 @@ class FirstRows:
     key: int
 
     @classmethod
-    def joined(cls, parts: Sequence["FirstRows | None"], size: int) -> "FirstRows | None":
-        """Return the first `size` rows, and one more, of consecutive parts of all rows."""
-        kept, limit, key = Smallest(size + 1), math.inf, 0
+    def of(cls, rows: Rows, key: int) -> "FirstRows":
+        """Return all of some rows."""
+        return cls(rows, waiting_times(rows.positions, rows.base_weights, key), math.inf, key)
+
+    @classmethod
+    def joined(cls, parts: Iterable["FirstRows | None"], size: int) -> "FirstRows | None":
+        """Return the first `size` rows of consecutive parts of all rows."""
+        kept, limit, key = Smallest(size), math.inf, 0
         for part in parts:
             if part is None:
                 return None
@@ -289,18 +297,24 @@ class FirstRows:
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
 
 
-def keep_earliest(kept: Smallest, rows: Rows, key: int) -> None:
-    """Add rows to those with the smallest waiting times.
+def hit_by(
+    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return in whose share of the sum of all masses points lie, and how many in each.
+
+    Parameters
+    ----------
+    masses : ndarray of shape (n,)
+        Not all 0.
+    points : ndarray
+    before : float
+        Sum of the masses before these: they are added up one by one, in whatever parts they come.
 
     Examples
     --------
-    >>> kept = Smallest(2)
-    >>> for rows in Rows(np.arange(9), np.ones(9)).blocks(4):
-    ...     keep_earliest(kept, rows, key=1)
-    >>> len(kept.cut()[0])
-    2
+    >>> hit_by(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
+    (array([0, 1]), array([1, 2]))
     """
-    times = waiting_times(rows.positions, rows.base_weights, key)
-    early = np.flatnonzero(np.isfinite(times) & (times < kept.limit))
-    kept.add(rows.take(early), times[early])
-    kept.cut()
+    heights = np.cumsum(np.append(before, masses))[1:]
+    which = np.searchsorted(heights, points, side="right")
+    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)

@@ -1,6 +1,5 @@
 """Rows in the memory of this process: samples, passes by its threads, merging of equal ones."""
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan, waiting_times
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
+from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.values import Members, Rows
 
 #: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
@@ -38,7 +37,7 @@ _limits: Any = None
 type Columns = Sequence[NDArray[Any]]
 
 
-class InMemoryRows:
+class InMemoryRows(RowBlocks):
     """All rows of some data, as arrays; the only place that holds arrays as long as the data.
 
     Parameters
@@ -64,6 +63,8 @@ class InMemoryRows:
     >>> rows = InMemoryRows([np.array([2.0, 3.0, 5.0])])
     >>> rows.n_rows, rows.total_weight, rows.take(np.array([1])).arrays
     (3, 3.0, (array([3.]),))
+    >>> float(rows.scan(4, key=1).weights.sum())
+    3.0
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class InMemoryRows:
             )
         numbers = np.arange(n_rows) if positions is None else positions
         self.all = Rows(numbers, weights, tuple(arrays), members)
-        self.total_weight = float(weights.sum())
+        self._total_weight = float(weights.sum())
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
@@ -96,6 +97,11 @@ class InMemoryRows:
     def n_rows(self) -> int:
         """Number of rows N."""
         return len(self.all)
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+        return self._total_weight
 
     def take(self, which: NDArray[np.int64] | slice) -> Rows:
         """Return the rows with the numbers `which` among these."""
@@ -132,74 +138,16 @@ class InMemoryRows:
         """Say where the user finds a row, for messages."""
         return self._place(position)
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`.
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, see `RowBlocks`."""
+        found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
+        assert found is not None  # for all rows are here
+        return found
 
-        O(N) time and memory.
-
-        Notes
-        -----
-        With replacement: see `multinomial_sample`.  Distinct: successive sampling, by the smallest
-        `waiting_times`, with `weights_of_first`.
-
-        Examples
-        --------
-        >>> scan = InMemoryRows([np.arange(10.0)]).scan(4, key=1)
-        >>> float(scan.weights.sum())
-        10.0
-        """
-        weights = self.all.base_weights
-        if distinct:
-            times = waiting_times(self.all.positions, weights, key)
-            first = FirstRows(self.all, times, math.inf, key)
-            found = first.sample(size, total=self.total_weight)
-            assert found is not None  # for all rows are here
-            return found
-        chosen, masses = multinomial_sample(weights, size, key=key)
-        return Scan(rows=self.take(chosen), weights=masses)
-
-
-def multinomial_sample(
-    masses: NDArray[np.float64], size: int, *, key: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Sample with replacement, in proportion to masses.
-
-    O(n) time and memory for n masses.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n,)
-        ``u_n >= 0``, not all 0.
-    size : int
-        Number of draws; fewer numbers result where some are drawn repeatedly.
-    key : int
-        Of the random numbers.
-
-    Returns
-    -------
-    which : ndarray of int64
-        Sorted and unique.
-    weights : ndarray of float64
-        Positive; they sum to ``sum(masses)``.
-
-    Notes
-    -----
-    ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``, so that ``E[w_n] = u_n``
-    and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.
-
-    Examples
-    --------
-    >>> which, weights = multinomial_sample(np.ones(10), 4, key=1)
-    >>> float(weights.sum())
-    10.0
-    """
-    heights = np.cumsum(masses)
-    points = np.random.default_rng(key).random(size) * heights[-1]
-    drawn = np.searchsorted(heights, points, side="right")
-    # Rounding may lift a point onto the total, where no mass lies.
-    drawn = np.minimum(drawn, np.flatnonzero(masses)[-1])
-    which, counts = np.unique(drawn, return_counts=True)
-    return which, counts * (heights[-1] / size)
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
+        which, counts = hit_by(self.all.base_weights, points)
+        return self.take(which), counts
 
 
 def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
@@ -305,12 +253,9 @@ def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
     if not arrays:
         return np.zeros(1, dtype=np.int64), np.array([float(n_rows)])
     columns = _columns(arrays, n_rows)
-    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
-    first = np.empty(len(found), dtype=np.int64)
-    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
-    same = first[kinds]
+    first, same, counts = _kinds(columns, n_rows)
     if all(np.array_equal(c, c[same]) for c in columns):
-        return first, np.bincount(kinds).astype(float)
+        return first, counts
     return _sorted_apart(columns)
 
 
@@ -349,18 +294,25 @@ def collapse_units(
     of_rows = np.zeros(n_units, dtype=np.uint64)
     np.add.at(of_rows, units, (hashes ^ (hashes >> _SHIFT)) * _MULTIPLIER)
     own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
-    kinds, found = pd.factorize(_hashes(own, n_units))
-    first = np.empty(len(found), dtype=np.int64)
-    first[kinds[::-1]] = np.arange(n_units)[::-1]
-    same = first[kinds]
+    first, same, counts = _kinds(own, n_units)
     ends = np.cumsum(members.sizes)
-    if not all(np.array_equal(c, c[same]) for c in own[:-1]):
-        return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
     within = np.arange(len(units)) - (ends - members.sizes)[units]
     others = (ends - members.sizes)[same][units] + within
-    if not all(np.array_equal(c[order], c[order][others]) for c in columns):
-        return np.arange(n_units), np.ones(n_units)
-    return first, np.bincount(kinds).astype(float)
+    if all(np.array_equal(c, c[same]) for c in own[:-1]) and all(
+        np.array_equal(c[order], c[order][others]) for c in columns
+    ):
+        return first, counts
+    return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
+
+
+def _kinds(
+    columns: Sequence[NDArray[np.uint64]], n_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the first row of each hash, that of the hash of each row, and how many there are."""
+    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
+    first = np.empty(len(found), dtype=np.int64)
+    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
+    return first, first[kinds], np.bincount(kinds).astype(float)
 
 
 def may_collapse(arrays: Columns, n_rows: int) -> bool:
@@ -373,13 +325,9 @@ def may_collapse(arrays: Columns, n_rows: int) -> bool:
     >>> may_collapse([np.arange(100)], 100), may_collapse([np.arange(100) // 2], 100)
     (False, True)
     """
-    if n_rows <= _PROBED:
-        probed, n_probed = list(arrays), n_rows
-    else:
-        rng = np.random.default_rng(n_rows)
-        rows = np.sort(rng.choice(n_rows, _PROBED, replace=False))
-        probed, n_probed = [array[rows] for array in arrays], _PROBED
-    which, _ = collapse_rows(probed, n_probed)
+    n_probed = min(n_rows, _PROBED)
+    rows = np.sort(np.random.default_rng(n_rows).choice(n_rows, n_probed, replace=False))
+    which, _ = collapse_rows([array[rows] for array in arrays], n_probed)
     return len(which) < _DISTINCT * n_probed
 
 

@@ -193,7 +193,12 @@ class Pass[T](Protocol):
 
 
 class RowBlocks(Protocol):
-    """Where the rows of some data lie, and how they are read: all that evaluation needs to know."""
+    """Where the rows of some data lie, and how they are read: all that evaluation needs to know.
+
+    Samples with replacement: ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``,
+    so that ``E[w_n] = u_n`` and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.
+    Distinct ones: successive sampling, by the smallest `waiting_times`, with `weights_of_first`.
+    """
 
     @property
     def n_rows(self) -> int:
@@ -209,14 +214,27 @@ class RowBlocks(Protocol):
     def reduce[T](self, work: Pass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks."""
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `Potentials.scan`."""
-
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions in the user's data."""
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
+
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, weighted."""
+
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight sorted points lie, and how many do."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows in proportion to their base weights, see `Potentials.scan`."""
+        if distinct:
+            return self.earliest(size, key)
+        total = self.total_weight
+        points = np.sort(np.random.default_rng(key).random(size) * total)
+        # Rounding may lift a point onto the total, where no mass lies.
+        rows, counts = self.hit(np.minimum(points, np.nextafter(total, 0.0)))
+        return Scan(rows=rows, weights=counts.astype(float) * (total / size))
 
 
 class Potentials[D](Protocol):
@@ -282,7 +300,7 @@ class AbsentRows:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
         raise CoresetError(self.why)
 
-    blocks = reduce = scan = at = _refuse
+    blocks = reduce = scan = at = earliest = hit = _refuse
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, keep_earliest
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
 from pymc_coresets.rows.memory import reduced_by_threads
-from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.passes import Pass, RowBlocks
+from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
-_MOST_TASKS = 2048
+_MOST_TASKS = 2048  # of which the driver keeps what they return, until all are there
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
 _ACCEPTED = (
     "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
@@ -30,7 +31,7 @@ _ACCEPTED = (
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedRows:
+class StreamedRows(RowBlocks):
     """The columns that a model needs of rows that are read chunk by chunk.
 
     Memory: two chunks, and what a method returns.
@@ -105,7 +106,6 @@ class StreamedRows:
         if not isinstance(self.engine, Threads):
             add_up = partial(StreamedRows._reduced, work=work)
             return work.joined(self._of_tasks(add_up))
-        self.source.notice_new_files()
         with closing(self._in_advance()) as found:
             parts = self._watched(found, [chunk.n_rows for chunk in self.source.chunks])
             runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
@@ -129,13 +129,6 @@ class StreamedRows:
         parts = self.engine.map(StreamedRows._rows_at, self, tasks)
         return Rows.joined(list(parts)) if nothing is None else nothing
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`.
-
-        The same rows as those of `InMemoryRows.scan`.
-        """
-        return self._distinct(size, key) if distinct else self._with_replacement(size, key)
-
     def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows | None]:
         """Read all columns of the source, and note ranges, problems and fingerprints.
 
@@ -149,33 +142,29 @@ class StreamedRows:
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
-        return scan, FirstRows.joined([some for _, some in parts], size) if size else None
+        some = (found for _, found in parts)
+        return scan, FirstRows.joined(some, size + 1) if size else None
 
     # -- sampling ------------------------------------------------------------------------------
 
-    def _with_replacement(self, size: int, key: int) -> Scan:
-        total = self.total_weight
-        points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may lift a point onto the total, where no mass lies.
-        points = np.minimum(points, np.nextafter(total, 0.0))
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
-        parts = list(self.engine.map(StreamedRows._sample_rows, self, tasks))
-        return Scan(
-            rows=Rows.joined([rows for rows, _ in parts]),
-            weights=np.concatenate([counts for _, counts in parts]) * (total / size),
-        )
+        parts = list(self.engine.map(StreamedRows._hit, self, tasks))
+        counts = np.concatenate([counts for _, counts in parts])
+        return Rows.joined([rows for rows, _ in parts]), counts
 
-    def _distinct(self, size: int, key: int) -> Scan:
-        """Take the rows with the smallest waiting times."""
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return the first rows in the random order of a key, see `RowBlocks`."""
         if self.initial_sample is not None and self.initial_sample.key == key:
             known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:
                 return known
-        find = partial(StreamedRows._earliest_rows, size=size + 1, key=key)
+        find = partial(StreamedRows._first_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
-        first = FirstRows.joined(list(parts), size)
+        first = FirstRows.joined(parts, size + 1)
         chosen = None if first is None else first.sample(size, total=self.total_weight)
         assert chosen is not None  # each task returns more rows than are wanted of all
         return replace(chosen, rows=self.at(chosen.rows.positions))
@@ -213,7 +202,6 @@ class StreamedRows:
 
     def _of_tasks[T](self, function: Callable[..., T]) -> Iterator[T]:
         """Yield what the function makes of the rows and of each task, in their order."""
-        self.source.notice_new_files()
         parts = self.engine.map(function, self, list(map(Task, self._runs)))
         return self._watched(parts, self._run_sizes)
 
@@ -261,7 +249,7 @@ class StreamedRows:
         pairs = zip(task.chunks, task.given, strict=True)
         return Rows.joined([self.read(chunk).take(some - chunk.start) for chunk, some in pairs])
 
-    def _sample_rows(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
+    def _hit(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, and how many do.
 
         Given for each chunk: the weight of the rows before it, and the points.
@@ -269,21 +257,16 @@ class StreamedRows:
         parts, counts = [], []
         for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
             whole = self.read(chunk)
-            # One by one, as the sums of all rows in memory.
-            heights = np.cumsum(np.append(height, whole.base_weights))[1:]
-            which = np.searchsorted(heights, points, side="right")
-            which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
-            which, n_points = np.unique(which, return_counts=True)
+            which, n_points = hit_by(whole.base_weights, points, before=height)
             parts.append(whole.take(which))
             counts.append(n_points)
         return Rows.joined(parts), np.concatenate(counts)
 
-    def _earliest_rows(self, task: Task, size: int, key: int) -> FirstRows:
+    def _first_rows(self, task: Task, size: int, key: int) -> FirstRows:
         """Return the rows with the smallest waiting times."""
-        kept = Smallest(size)
-        for chunk in task.chunks:
-            keep_earliest(kept, self.read(chunk), key)
-        return FirstRows(*kept.cut(), kept.limit, key)
+        found = FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
+        assert found is not None
+        return found
 
     def _examined(
         self, task: Task, key: int, share: float
@@ -299,10 +282,11 @@ class StreamedRows:
         for chunk in task.chunks:
             arrays, weights, found = self.source.examine(chunk)
             notes.append(found)
-            if found.problems:
+            if kept is None or found.problems:
                 kept = None
-            if kept is not None:
-                keep_earliest(kept, self.rows_of(chunk, arrays, weights), key)
+                continue
+            rows = self.rows_of(chunk, arrays, weights)
+            kept.add(rows, waiting_times(rows.positions, rows.base_weights, key))
         return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
 
     # -- reading -------------------------------------------------------------------------------
@@ -366,12 +350,12 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
     """
     if executor is None:
         return Threads()
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        from pymc_coresets.rows.clusters import cluster_of  # noqa: PLC0415
+    if library_of(executor) == "distributed":
+        from pymc_coresets.compat.dask_api import is_client  # noqa: PLC0415
+        from pymc_coresets.rows.executors import Cluster  # noqa: PLC0415
 
-        cluster = cluster_of(executor)
-        if cluster is not None:
-            return cluster
+        if is_client(executor):
+            return Cluster(executor)
     if isinstance(executor, type) or not isinstance(executor, Executor):
         raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
     return Pool(executor)

@@ -92,13 +92,6 @@ PLANTED = [
         ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
     ),
     *plant(
-        "rows/memory.py",
-        ("counts * (heights[-1] / size)", "counts * (heights[-1] / len(which))"),
-        ("counts * (heights[-1] / size)", "counts * (len(masses) / size)"),
-        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
-        ('side="right"', 'side="left"'),
-    ),
-    *plant(
         "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
@@ -108,6 +101,9 @@ PLANTED = [
         ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),
         ("if self.n_candidates >= self.n_rows:", "if False:"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
+        ("* (total / size)", "* (total / len(rows))"),
+        ("* (total / size)", "* (len(rows) / size)"),
+        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
     ),
     *plant(
         "rows/keyed.py",
@@ -117,6 +113,7 @@ PLANTED = [
         ("weights *= total / weights.sum()", "pass"),
         ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
         ("[: self._size])", "[self._size :])"),
+        ('side="right"', 'side="left"'),
     ),
     *plant(
         "methods/frank_wolfe.py",
@@ -338,7 +335,7 @@ PLANTED = [
     ),
     *plant(
         "rows/extended.py",
-        ("scan.weights * n / part", "scan.weights / part"),
+        ("self.new.hit(new - border)", "self.new.hit(new)"),
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
     *plant(
@@ -458,7 +455,7 @@ PLANTED = [
     *plant(
         "rows/memory.py",
         ("np.arange(n_rows)[::-1]", "np.arange(n_rows)"),
-        ("if all(np.array_equal", "if True or all(np.array_equal"),
+        ("if all(np.array_equal(c, c[same]) for c in columns)", "if True"),
         ("(c + 0.0)", "c"),
         ("len(which) < _DISTINCT * n_probed", "True"),
     ),

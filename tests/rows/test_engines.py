@@ -45,8 +45,7 @@ from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.clusters import Cluster
-from pymc_coresets.rows.executors import Task, Threads
+from pymc_coresets.rows.executors import Cluster, Task, Threads
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
@@ -392,7 +391,7 @@ def test_a_chunk_that_kills_its_workers_is_named(
 
     source = poisoned(files, 3 * N_OF_FILE, die)
     rows = replace(loglik.source, source=source, engine=engine_of(client))
-    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated \S*part-3\.parquet, row"):
+    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated .*part-3\.parquet, row"):
         loglik.reading(rows).look(DRAWS)
     assert len(deaths.read_text()) <= 4  # twice, and then with nothing beside it
     settle(client)
@@ -439,8 +438,8 @@ class Sent:
 
 def mapped(deadly, tasks, monkeypatch):
     workers = Workers(deadly)
-    monkeypatch.setattr("pymc_coresets.rows.clusters.submitted", workers.submitted)
-    monkeypatch.setattr("pymc_coresets.rows.clusters.n_threads", lambda _: 2)
+    monkeypatch.setattr("pymc_coresets.compat.dask_api.submitted", workers.submitted)
+    monkeypatch.setattr("pymc_coresets.compat.dask_api.n_threads", lambda _: 2)
     return list(Cluster(workers).map(len, Sent(), tasks))
 
 
@@ -461,16 +460,16 @@ def test_tasks_that_only_die_side_by_side_are_all_done(n_chunks, monkeypatch):
 @pytest.mark.parametrize("n_chunks", [1, 2, 8])
 def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkeypatch):
     tasks = tasks_of(n_chunks)
-    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated chunk 5: probably"):
+    where = next(task.where for task in tasks if "chunk 5" in {c.where for c in task.chunks})
+    with pytest.raises(CoresetError, match=f"2 workers died.*evaluated {where}: probably"):
         mapped(lambda _, own: "chunk 5" in own, tasks, monkeypatch)
 
 
 @pytest.fixture
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
-    monkeypatch.setattr("pymc_coresets.rows.clusters._SILENCE", 0.2)
-    for name in ("executors", "clusters"):
-        monkeypatch.setattr(f"pymc_coresets.rows.{name}.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("pymc_coresets.rows.executors._SILENCE", 0.2)
+    monkeypatch.setattr("pymc_coresets.rows.executors.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
@@ -482,7 +481,7 @@ def unmanned(monkeypatch):
 def test_workers_that_do_not_come_are_said_and_awaited(unmanned, loglik, expected):
     timer = threading.Timer(0.5, unmanned.cluster.scale, [1])
     timer.start()
-    with pytest.warns(CoresetWarning, match=r"no workers: .*part-0\.parquet.* waiting for some"):
+    with pytest.warns(CoresetWarning, match=r"no workers for .*part-0\.parquet.* waiting for some"):
         found = by(unmanned, loglik).look(DRAWS).total
     timer.join()
     np.testing.assert_array_equal(found, expected[0])
@@ -500,9 +499,9 @@ def test_workers_are_awaited_where_partitions_are_counted(unmanned, data):
 def test_workers_that_never_come_are_given_up(unmanned, loglik):
     with (
         dask.config.set({"distributed.scheduler.no-workers-timeout": "400 ms"}),
-        pytest.warns(CoresetWarning, match="after 0 seconds there is an error"),
+        pytest.warns(CoresetWarning, match="After 0 seconds"),
         pytest.raises(
-            CoresetError, match=r"no workers for 0 seconds, .*part-0\.parquet.* start so"
+            CoresetError, match=r"no workers for 0 seconds, .*part-0\.parquet.* given up"
         ),
     ):
         by(unmanned, loglik).look(DRAWS)
@@ -535,7 +534,7 @@ def test_data_that_were_scattered_are_lost_with_their_worker(client, data, logli
 def test_broken_and_closed_executors(loglik):
     broken = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     broken.submit(os._exit, 1).exception()
-    with pytest.raises(CoresetError, match=r"A process .* ended.*want of memory"):
+    with pytest.raises(CoresetError, match=r"gave up .*want of memory"):
         by(broken, loglik).look(DRAWS)
     broken.shutdown()
     closed = ThreadPoolExecutor(1)
@@ -546,12 +545,12 @@ def test_broken_and_closed_executors(loglik):
 
 @pytest.mark.slow  # a process imports PyMC
 def test_a_chunk_that_kills_a_process_is_named(loglik, files, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", N)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2 * N_OF_FILE)
     source = poisoned(files, 2 * N_OF_FILE, lambda: os._exit(1))
     rows = replace(loglik.source, source=source)
     with (
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
-        pytest.raises(CoresetError, match=r"at once, at \S*part-2\.parquet, row group 0\. It was"),
+        pytest.raises(CoresetError, match=r"its work on \S*part-2\.parquet, row group 0 to"),
     ):
         by(pool, loglik.reading(rows)).source.at(np.array([0, N - 1, 2 * N_OF_FILE]))
 
@@ -585,7 +584,7 @@ def mean(rows):
 
 
 def test_nan_in_the_57th_chunk_is_named(client, sixty):
-    place = r"part-56\.parquet, row group 0, row 41 207, column 'wind': NaN; 1 row in 1 file in all"
+    place = r"part-56\.parquet, row group 0, row 41 207, column 'wind': NaN; 1 row in all"
     for executor in (None, client):
         with pytest.raises(InvalidDataError, match=place):
             build_coreset(mean(sixty), rows=sixty, executor=executor, **SETTINGS)

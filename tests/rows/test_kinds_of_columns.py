@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetError, InvalidOptionError, open_rows
-from pymc_coresets.rows.sources.tables import TEXT, Field
+from pymc_coresets.rows.sources.columns import TEXT, Field
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
 KINDS = [*NUMBERS, "text", "numeric text", "category", "category of numbers", "object", "dates"]
@@ -155,5 +155,5 @@ def test_text_is_no_number():
     assert text != number
     assert number != text
     assert {number: 1, Field(np.dtype(float)): 2} == {number: 2}
-    with pytest.raises(InvalidOptionError, match="weight='x' must name a column of numbers"):
+    with pytest.raises(InvalidOptionError, match="'x' holds text"):
         open_rows({"y": np.ones(2), "x": np.array(["a", "b"])}, weight="x")

@@ -329,7 +329,7 @@ def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_readin
     data = pd.DataFrame({"x": np.arange(3.0 * BLOCK_ROWS)})
     query = Query(data, batch_rows=len(data))
     rows = open_rows(query)
-    assert "Query, 3 chunks, 393 216 rows" in repr(rows)
+    assert "Query, 393 216 rows in 3 chunks" in repr(rows)
     before = query.n_runs
     found = np.concatenate([rows.read(chunk)["x"] for chunk in rows.chunks])
     assert query.n_runs == before + 1
@@ -339,7 +339,7 @@ def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_readin
 
 def test_frames_are_sliced_where_they_lie():
     for source in (Frame(frame()), pl.DataFrame(frame().to_dict("list")), as_table(frame())):
-        assert "chunk" not in repr(opened(source))
+        assert opened(source).locate(0) == "row 0"
 
 
 def test_places_of_rows(tmp_path):
@@ -355,8 +355,8 @@ def test_places_of_rows(tmp_path):
 
 def test_what_is_printed(tmp_path):
     shown = repr(opened(in_parquet(frame(), tmp_path), weight="n"))
-    assert "Parquet, 3 files, 57 rows" in shown
-    assert "kB, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
+    assert "Parquet, 57 rows in 1 chunks" in shown
+    assert "1 chunks, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
     assert "DataFrame, 57 rows" in repr(opened(frame()))
 
 
@@ -416,7 +416,7 @@ def test_ragged_files_hold_the_same_rows(tmp_path_factory, sizes, groups):
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=12), most=st.integers(1, 20))
 def test_chunks_hold_every_row_once(sizes, most):
-    pieces = [Piece(f"p{i}", f"p{i}", size) for i, size in enumerate(sizes)]
+    pieces = [Piece(f"p{i}", size) for i, size in enumerate(sizes)]
     for divide in (True, False):
         chunks = chunks_of(pieces, most=most, divide=divide)
         rows = [

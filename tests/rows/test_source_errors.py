@@ -43,39 +43,38 @@ class Opposite:
         (map(dict, [DATA]), {}, "A map can be read only once"),
         (Opposite(), {}, "yields no chunk when it is read again"),
         (len, {}, "calls len without arguments, but it needs some"),
-        (lambda: 3, {}, "The function returned a int: it must return an iterable"),
+        (lambda: 3, {}, "cannot read a int: .* or a function that returns one"),
         ([3, 4], {}, "The source yields a int: each chunk must be a mapping"),
         ([], {}, r"There is no file at \[\]: give a file"),
-        (3, {}, "cannot read a int: pass paths of Parquet files"),
-        (X, {}, "ndarray: pass a mapping from names to arrays"),
-        (pd.Series(X), {}, "Series: pass a frame"),
-        (pl.LazyFrame({"x": X}), {}, "LazyFrame: collect"),
+        (3, {}, "cannot read a int: pass paths of files"),
+        (X, {}, "yields a float64: each chunk must be a mapping from names to arrays"),
+        (pd.Series(X), {}, "yields a float: each chunk must be a mapping .*, a frame"),
+        (pl.LazyFrame({"x": X}), {}, r"cannot read a LazyFrame: .*collect\(\)"),
         (xr.DataArray(X), {}, "DataArray has no columns: pass {'name': array}"),
         ("nowhere/*.parquet", {}, "There is no file at nowhere/.*: give a file, a folder"),
         ("nowhere.zarr", {}, "There is nothing at nowhere.zarr"),
         (DATA, {"dim": "row"}, "dim='row' belongs to an xarray.Dataset"),
         (DATA, {}, r"'carrier' holds text.*labels=\{'carrier': \['a', 'b'\]\}"),
-        (DATA, {"columns": {}}, "must map names in the model to columns"),
+        (DATA, {"columns": {}}, "each name must be that of a variable"),
         (DATA, {"columns": ["x"]}, "must map names in the model to columns"),
-        (DATA, {"columns": {3: "x"}}, "3 must be the name of a variable"),
+        (DATA, {"columns": {3: "x"}}, "each name must be that of a variable"),
         (DATA, {"columns": {"x": []}}, r"x=\[\] must name a column"),
         (DATA, {"columns": {"x": 1.5}}, "x=1.5 must name a column"),
         (DATA, {"columns": {"x": "wind"}}, "no column 'wind'. It has x, carrier, year"),
         (DATA, {"columns": {"x": "x"}, "labels": ["AA"]}, "labels=.* must map names"),
         (DATA, {"columns": {"x": "x"}, "labels": {"y": ["AA"]}}, "there is no array 'y'"),
         (DATA, {"labels": {"carrier": "AA"}}, "'carrier' needs a list of labels, not 'AA'"),
-        (DATA, {"labels": {"carrier": []}}, "those of 'carrier' must be text.*there are none"),
-        (DATA, {"labels": {"carrier": ["AA", None]}}, "must be text.*None is none"),
-        (DATA, {"labels": {"carrier": ["AA", 1]}}, "must all be of one type"),
-        (DATA, {"labels": {"carrier": ["AA", "AA"]}}, "has 'AA' more than once"),
+        (DATA, {"labels": {"carrier": []}}, r"those of 'carrier' must be text.*not \[\]"),
+        (DATA, {"labels": {"carrier": ["AA", None]}}, "must be text.*None"),
+        (DATA, {"labels": {"carrier": ["AA", 1]}}, "all of one type .*, not .'AA', 1"),
+        (DATA, {"labels": {"carrier": ["AA", "AA"]}}, "each given once, not .'AA', 'AA'"),
         (DATA, {"columns": {"x": "x"}, "labels": {"x": [1, 2]}}, "'x' holds float64.*by value"),
         (DATA, {"columns": {"x": "x"}, "weight": "w"}, "weight='w': the source has no column 'w'"),
-        (DATA, {"columns": {"x": "x"}, "weight": "carrier"}, "must name a column of numbers"),
+        (DATA, {"columns": {"x": "x"}, "weight": "carrier"}, "'carrier' holds text"),
         ({"n": np.ones(3)}, {"weight": "n"}, "no column besides the weights"),
-        ({"x": da.ones(3)[da.ones(3) > 0]}, {}, r"call compute_chunk_sizes\(\)"),
         (xr.Dataset({"y": (("a", "b"), np.ones((2, 3)))}), {}, "dim=None must name.*one of a, b"),
         (xr.Dataset({"y": ("a", X)}), {"dim": "b"}, "dim='b' must name the dimension.*one of a"),
-        (xr.Dataset({"y": ("a", X)}, {"b": X}), {"dim": "b"}, "no variable of the dataset has"),
+        (xr.Dataset({"y": ("a", X)}, {"b": X}), {"dim": "b"}, "one of a, b, which some variable"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_opened(source, options, message):
@@ -89,19 +88,32 @@ def test_what_cannot_be_opened(source, options, message):
         ({"x": X, "y": X[:3]}, r"numbers of rows are \{'x': 4, 'y': 3\}"),
         ({"x": 3.0}, "Each array needs the rows along its first axis"),
         ({"x": da.ones(3), "y": np.ones(4)}, "differ in their numbers of rows"),
+        ({"x": da.ones(3)[da.ones(3) > 0]}, r"call compute_chunk_sizes\(\)"),
         ({"x": X[:0]}, "The source has no rows"),
         ([{"x": X[:0]}], "The source has no rows"),
-        ({"x": np.array(["2013-01-01"], "M8[D]")}, "'x' holds dates or times.*days since"),
-        ({"x": np.array([1j])}, "'x' holds complex128 values.*leave it out by columns="),
-        (pd.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
+        (
+            {"x": np.array(["2013-01-01"], "M8[D]")},
+            "'x' holds values of type datetime64.*days since",
+        ),
+        ({"x": np.array([1j])}, "'x' holds values of type complex128.*leave it out by columns="),
+        (
+            pd.DataFrame({"x": pd.date_range("2013", periods=2)}),
+            "type (datetime64|timestamp)",
+        ),
         (pd.DataFrame({"x": pd.period_range("2013", periods=2)}), "values of type period"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "two columns 'x'"),
-        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of Arrow's type large_list"),
-        (pl.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
-        (pa.table({"x": [[1], [2, 3]]}), "holds values of Arrow's type list"),
-        (pa.table({"x": pa.array([3], pa.timestamp("s"))}), "dates or times"),
+        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of type large_list"),
+        (
+            pl.DataFrame({"x": pd.date_range("2013", periods=2)}),
+            "type (datetime64|timestamp)",
+        ),
+        (pa.table({"x": [[1], [2, 3]]}), "holds values of type list"),
+        (
+            pa.table({"x": pa.array([3], pa.timestamp("s"))}),
+            "type (datetime64|timestamp)",
+        ),
         (pa.table([[1], [2]], names=["x", "x"]), "two columns 'x': rename one"),
-        (pa.table({"x": pa.nulls(3)}), "holds values of Arrow's type null"),
+        (pa.table({"x": pa.nulls(3)}), "holds values of type null"),
         ([{"x": X}, {"x": np.arange(4)}], "chunk 1 has 'x' as int64, and the first rows as float"),
         ([{"x": X}, {"y": X}], "chunk 1 has no column 'x'"),
     ],
@@ -158,13 +170,13 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("column", "place", "message", "in_read"),
     [
-        ("wind", "part-1.parquet, row group 1, row 11", "NaN; 12 rows in 2 files in all", False),
-        ("gust", "part-0.parquet, row group 0, row 7", "infinite; 3 rows in 3 files", False),
-        ("fine", "part-0.parquet, row group 0, row 5", "missing value; 3 rows in 3 files", False),
-        ("hour", "part-2.parquet, row group 0, row 3", "missing value; 2 rows in 1 file", True),
-        ("late", "part-1.parquet, row group 0, row 0", "missing value; 1 row in 1 file", True),
-        ("carrier", "part-1.parquet, row group 2, row 0", "unseen label 'OO'; 2 rows in 2", True),
-        ("tail", "part-0.parquet, row group 3, row 9", "missing value; 3 rows in 3 files", True),
+        ("wind", "part-1.parquet, row group 1, row 11", "NaN; 12 rows", False),
+        ("gust", "part-0.parquet, row group 0, row 7", "infinite; 3 rows", False),
+        ("fine", "part-0.parquet, row group 0, row 5", "missing value; 3 rows", False),
+        ("hour", "part-2.parquet, row group 0, row 3", "missing value; 2 rows", True),
+        ("late", "part-1.parquet, row group 0, row 0", "missing value; 1 row", True),
+        ("carrier", "part-1.parquet, row group 2, row 0", "unseen label 'OO'; 2 rows", True),
+        ("tail", "part-0.parquet, row group 3, row 9", "missing value; 3 rows", True),
     ],
 )
 def test_values_that_cannot_be_used_are_named_with_their_place(
@@ -190,8 +202,8 @@ def test_values_that_cannot_be_used_are_named_with_their_place(
 def test_all_columns_with_problems_are_listed(folder):
     rows = open_rows(folder, columns={"X": ["wind", "gust"], "hour": "hour"})
     problems = rows.check().problems
-    assert [(p.column, p.kind, p.n_rows, len(p.files)) for p in problems] == [
-        ("gust", "infinite", 3, 3), ("wind", "NaN", 12, 2), ("hour", "missing value", 2, 1),
+    assert [(p.column, p.kind, p.n_rows) for p in problems] == [
+        ("gust", "infinite", 3), ("wind", "NaN", 12), ("hour", "missing value", 2),
     ]  # fmt: skip
 
 
@@ -206,7 +218,7 @@ def test_long_lists_are_cut(n, rest):
 
 @pytest.mark.parametrize(
     ("weight", "message"),
-    [("n", "negative weight -0.5; 3 rows in 3 files"), ("m", "infinite; 3 rows in 3 files")],
+    [("n", "negative weight -0.5; 3 rows"), ("m", "infinite; 3 rows")],
 )
 def test_base_weights_that_cannot_be_used(folder, weight, message):
     rows = open_rows(folder, columns={"x": "gust"}, weight=weight)
@@ -327,11 +339,11 @@ def _fail_for_1(part, seen=[]):  # noqa: B006 - rows are counted first
 def test_chunks_that_differ_when_they_are_read_again():
     sizes = iter([[4, 3], [4, 3], [4, 2]])
     rows = open_rows(lambda: ({"x": np.ones(n)} for n in next(sizes)))
-    with pytest.raises(InvalidDataError, match="chunk 1 has 2 rows now, but had 3 rows"):
+    with pytest.raises(InvalidDataError, match="chunk 1 has 6 rows now, but had 7"):
         rows.check()
     shorter = iter([[4, 3], [4], [4]])
     rows = open_rows(lambda: ({"x": np.ones(n)} for n in next(shorter)))
-    with pytest.raises(InvalidDataError, match="chunk 1 is missing now"):
+    with pytest.raises(InvalidDataError, match="chunk 1 has 4 rows now, but had 7"):
         rows.check()
 
 

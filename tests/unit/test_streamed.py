@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.sources.readers import Chunk, Location, Piece, chunks_of
+from pymc_coresets.rows.sources.readers import Chunk, Piece, chunks_of
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
@@ -31,14 +31,14 @@ def in_chunks(arrays, sizes, weights=None):
         arrays | weighted, columns={n: n for n in arrays}, weight="n" if weighted else None
     )
     reader = whole._reader
-    reader.location = Location.IN_FILES
+    reader.in_files = True
     stops = np.cumsum(sizes).tolist()
     chunks = [
         Chunk(
             start=stop - size,
             n_rows=size,
             where=f"chunk {i}",
-            pieces=(Piece("", "", size, stop - size),),
+            pieces=(Piece("", size, stop - size),),
         )
         for i, (stop, size) in enumerate(zip(stops, sizes, strict=True))
     ]

@@ -1,8 +1,7 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
@@ -14,117 +13,128 @@ import pyarrow.parquet as pq
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.chunks import required_table
-from pymc_coresets.rows.sources.cursors import Cursor, Recent
+from pymc_coresets.rows.sources.columns import Field, arrow_field, required_table
+from pymc_coresets.rows.sources.finders import Cursor, Recent, open_columns
 from pymc_coresets.rows.sources.readers import (
     BLOCK_ROWS,
     Chunk,
-    Location,
     Opened,
     Piece,
     Reader,
     cuts_of,
     reading_errors,
 )
-from pymc_coresets.rows.sources.slices import open_columns
-from pymc_coresets.rows.sources.tables import Field, Table, arrow_field
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
-_N_FOOTERS, _N_CURSORS = 64, 8
-
-
-class _Blocks:
-    """Blocks of pieces that can only be read from their start, through cursors of all threads."""
-
-    def __init__(self) -> None:
-        self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
-
-    def of(
-        self, piece: Piece, names: Sequence[str], batches: Callable[[int], Iterator[Any]]
-    ) -> Any:  # noqa: ANN401
-        """Return a piece as an Arrow table; `batches` are those of what is stored, by size."""
-        cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
-
-        def start() -> Iterator[Any]:
-            return _tables_of_sizes(batches(cuts[1]), [b - a for a, b in pairwise(cuts)])
-
-        make = partial(Cursor, start, n_items=len(cuts) - 1)
-        return self._cursors.get((piece.held, *names), make).item(piece.part)
-
-
-# -- Parquet ---------------------------------------------------------------------------------------
+_N_FOOTERS = 64  # files whose footers are kept: of wide ones, these take a megabyte each
+_N_CURSORS = 8  # streams that are read at a time: as many as threads, on a laptop
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetFile:
-    """A file as it was when it was opened.
+class Part:
+    """A part of a file that is read from its start, as it was when it was opened.
 
     Parameters
     ----------
     path : str
+    fragment : pyarrow.dataset.Fragment, optional
+        What Arrow's scanner reads: a file, or a row group of one.
+    number : int, optional
+        Of a row group that is read without the scanner.
     keys : mapping from str to object
         Columns that the names of the folders hold.
     size : int
-        In bytes.
-    modified : int or None
+        Of the file, in bytes.
+    modified : int, optional
         When the file was last written, in nanoseconds.
     """
 
     path: str
-    keys: Mapping[str, Any]
-    size: int
-    modified: int | None
+    fragment: Any = None
+    number: int = 0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 0
+    modified: int | None = None
 
 
-class ParquetReader(Reader):
-    """Parquet files on a file system; a piece is a row group, and holds its file and number.
+class Files:
+    """Finds parts of files: small ones together, and large ones block by block, in one stream.
 
-    Small row groups are read together, large ones block by block.  (Arrow's scanner would hold a
-    whole row group.)
+    Row groups of Parquet files are read without Arrow's scanner, which would hold a whole one.
 
     Parameters
     ----------
-    filesystem : pyarrow.fs.FileSystem
     fields : mapping from str to Field
-        Of the first file.
+    schema : pyarrow.Schema
+        Of the dataset.
+    chosen : pyarrow.dataset.Expression, optional
+        Which rows to read.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Of Parquet files.
     """
 
-    noun, location = "file", Location.IN_FILES
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        schema: Any,  # noqa: ANN401
+        chosen: Any = None,  # noqa: ANN401
+        filesystem: Any = None,  # noqa: ANN401
+    ) -> None:
+        self._fields, self._schema, self._chosen = fields, schema, chosen
+        self._filesystem = filesystem
+        self._footers: Recent[str, Any] = Recent(_N_FOOTERS)
+        self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
 
-    def __init__(self, filesystem: Any, fields: Mapping[str, Field]) -> None:  # noqa: ANN401
-        self._filesystem, self.fields, self._blocks = filesystem, fields, _Blocks()
-        self._footers: Recent[ParquetFile, Any] = Recent(_N_FOOTERS)
+    def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
+        """Yield tables that hold some columns of a chunk."""
+        for (path, whole), group in groupby(chunk.pieces, key=lambda p: (p.held.path, p.is_whole)):
+            pieces = list(group)
+            with reading_errors(path):
+                if whole:
+                    n_rows = sum(piece.n_rows for piece in pieces)
+                    batches = self._batches([piece.held for piece in pieces], names, n_rows)
+                    yield from _tables_of_sizes(batches, [n_rows])
+                else:
+                    blocks = [self._block(piece, names) for piece in pieces]
+                    yield from filter(None, blocks)  # those that are gone leave too few rows
 
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Read some columns of row groups, see `Reader.tables`."""
-        for file, pieces in groupby(chunk.pieces, key=lambda piece: piece.held[0]):
-            stored = [name for name in names if name not in file.keys]
-            with reading_errors(file.path):
-                for table in self._read(file, pieces, stored):
-                    keys = {name: file.keys[name] for name in names if name in file.keys}
-                    repeated = {n: pa.repeat(key, table.num_rows) for n, key in keys.items()}
-                    yield {**required_table(table), **repeated}
+    def _block(self, piece: Piece, names: Sequence[str]) -> Any:  # noqa: ANN401
+        """Return a block of what can only be read from its start, by cursors of all threads."""
+        cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
-    def _read(self, file: ParquetFile, pieces: Iterable[Piece], names: list[str]) -> Iterator[Any]:
-        for whole, group in groupby(pieces, key=lambda piece: piece.is_whole):
-            if whole:
-                numbers = [piece.held[1] for piece in group]
-                with self._open(file, names) as opened:
-                    yield opened.read_row_groups(numbers, columns=names, use_threads=False)
-                continue
-            for piece in group:
-                batches = partial(self._batches, file, piece.held[1], names)
-                yield self._blocks.of(piece, names, batches)
+        def start() -> Iterator[Any]:
+            batches = self._batches([piece.held], names, cuts[1], _BUFFER)
+            return _tables_of_sizes(batches, [b - a for a, b in pairwise(cuts)])
 
-    def _batches(self, file: ParquetFile, group: int, names: list[str], size: int) -> Iterator[Any]:
-        with self._open(file, names, buffer_size=_BUFFER) as opened:
-            yield from opened.iter_batches(
-                size, row_groups=[group], columns=names, use_threads=False
+        make = partial(Cursor, start, n_items=len(cuts) - 1)
+        return self._cursors.get((piece.held, *names), make).item(piece.origin // cuts[1])
+
+    def _batches(
+        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int = 0
+    ) -> Iterator[Any]:
+        """Yield record batches of at most `size` rows of some parts of one file.
+
+        With a buffer, only so many bytes of each column of a Parquet file are read ahead.
+        """
+        if self._filesystem is not None:
+            yield from self._row_groups(parts, names, size, buffer)
+            return
+        for part in parts:
+            yield from part.fragment.to_batches(
+                schema=self._schema,
+                columns=list(names),
+                filter=self._chosen,
+                batch_size=size,
+                use_threads=False,
             )
 
-    @contextmanager
-    def _open(self, file: ParquetFile, names: Sequence[str], buffer_size: int = 0) -> Iterator[Any]:
-        """Open a file that is still the one whose footer was read."""
+    def _row_groups(
+        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int
+    ) -> Iterator[Any]:
+        """Read row groups of a file, if it is still the one whose footer was read."""
+        file, numbers = parts[0], [part.number for part in parts]
+        stored = [name for name in names if name not in file.keys]
+        keys = {name: file.keys[name] for name in names if name in file.keys}
         local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
         with self._filesystem.open_input_file(file.path) as handle:
             info = self._filesystem.get_file_info(file.path)
@@ -133,95 +143,22 @@ class ParquetReader(Reader):
                     f"{file.path} was replaced or changed after it had been opened: open the files "
                     "again with open_rows."
                 )
-            yield pq.ParquetFile(
+            opened = pq.ParquetFile(
                 handle,
-                metadata=self._footers.get(file, lambda: pq.read_metadata(handle)),
-                read_dictionary=[name for name in names if self.fields[name].is_text],
-                buffer_size=buffer_size,
-                pre_buffer=not local and not buffer_size,
+                metadata=self._footers.get(file.path, lambda: pq.read_metadata(handle)),
+                read_dictionary=[name for name in stored if self._fields[name].is_text],
+                buffer_size=buffer,
+                pre_buffer=not local and not buffer,
                 page_checksum_verification=True,
             )
+            options = {"row_groups": numbers, "columns": stored, "use_threads": False}
+            for batch in opened.iter_batches(size, **options):
+                repeated = [pa.repeat(key, batch.num_rows) for key in keys.values()]
+                both = [*batch.schema.names, *keys]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *repeated], names=both)
 
 
-# -- other files, and filtered ones ----------------------------------------------------------------
-
-
-class ScanReader(Reader):
-    """The fragments of a dataset; a piece holds a file, or a row group of one.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the dataset.
-    chosen : pyarrow.dataset.Expression, optional
-        Which rows to read.
-    """
-
-    noun, location = "file", Location.IN_FILES
-
-    def __init__(self, schema: Any, chosen: Any) -> None:  # noqa: ANN401
-        self._schema, self._chosen, self._blocks = schema, chosen, _Blocks()
-        self.fields = _schema_fields(schema)
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Scan blocks of fragments, see `Reader.tables`."""
-        for piece in chunk.pieces:
-            with _reading(piece.held, piece.file, self.fields):
-                batches = partial(self._batches, piece.held, list(names))
-                block = self._blocks.of(piece, names, batches)
-            if block is not None:  # rows that are gone are noticed by their number
-                yield required_table(block)
-
-    def _batches(self, fragment: Any, names: list[str], size: int) -> Iterator[Any]:  # noqa: ANN401
-        batches: Iterator[Any] = fragment.to_batches(
-            schema=self._schema,
-            columns=names,
-            filter=self._chosen,
-            batch_size=size,
-            use_threads=False,
-        )
-        return batches
-
-
-def open_scan(fragments: Sequence[Any], schema: Any, chosen: Any = None) -> Opened:  # noqa: ANN401
-    """Return a reader of fragments, and where its rows lie.
-
-    Parameters
-    ----------
-    fragments : sequence of pyarrow.dataset.Fragment
-        Files; those of Parquet files are divided into row groups.
-    schema, chosen
-        As of `ScanReader`.  The rows are counted now, which reads the columns of `chosen`.
-    """
-    reader, pieces = ScanReader(schema, chosen), []
-    for fragment in fragments:
-        path = getattr(fragment, "path", "") or "a table in memory"
-        parquet = isinstance(fragment, ds.ParquetFileFragment)
-        with _reading(fragment, path, reader.fields):
-            for part in fragment.split_by_row_group() if parquet else [fragment]:
-                group = f", row group {part.row_groups[0].id}" if parquet else ""
-                where = f"{path}{group}" if chosen is None else f"{path}{group}, filtered"
-                pieces.append(Piece(where, path, part.count_rows(filter=chosen), held=part))
-    reader.kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
-    return reader, pieces
-
-
-@contextmanager
-def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[None]:  # noqa: ANN401
-    """Name the column where Arrow finds no numbers: it casts the columns of each file."""
-    try:
-        with reading_errors(path):
-            yield
-    except InvalidDataError as error:
-        with reading_errors(path):
-            found = _schema_fields(fragment.physical_schema)
-        for name in [name for name in fields if name in found]:
-            if fields[name].is_text != found[name].is_text:
-                raise InvalidDataError(
-                    f"{path} has {name!r} as {found[name]}, and the dataset as {fields[name]}: "
-                    "write the column with one type to all files."
-                ) from error
-        raise
+# -- opening ---------------------------------------------------------------------------------------
 
 
 def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: ANN401
@@ -254,13 +191,38 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
     if not fragments:
         raise InvalidOptionError("The dataset has no files.")
     if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
-        return _open_parquet(fragments)
-    return open_scan(fragments, dataset.schema, chosen)
+        fields, pieces = _row_groups_of(fragments)
+        find = Files(fields, dataset.schema, filesystem=fragments[0].filesystem)
+        return Reader(find=find, fields=fields, kind="Parquet", in_files=True), pieces
+    fields = _fields(dataset.schema)
+    pieces = [piece for fragment in fragments for piece in _scanned(fragment, chosen, fields)]
+    kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
+    find = Files(fields, dataset.schema, chosen)
+    return Reader(find=find, fields=fields, kind=kind, in_files=True), pieces
 
 
-def _open_parquet(fragments: Sequence[Any]) -> Opened:
-    filesystem = fragments[0].filesystem
-    infos = filesystem.get_file_info([fragment.path for fragment in fragments])
+def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Piece]:  # noqa: ANN401
+    """Count the rows of a fragment, which reads the columns of `chosen`."""
+    path = getattr(fragment, "path", "") or "a table in memory"
+    parquet = isinstance(fragment, ds.ParquetFileFragment)
+    end = "" if chosen is None else ", filtered"
+    pieces = []
+    with reading_errors(path):
+        keys = ds.get_partition_keys(fragment.partition_expression)
+        found = {n: f for n, f in _fields(fragment.physical_schema).items() if n not in keys}
+        for name in fields.keys() & found.keys():  # Arrow casts numbers to those of the dataset
+            if found[name].is_text != fields[name].is_text:
+                _require_equal(path, name, found[name], "the dataset", fields[name])
+        for part in fragment.split_by_row_group() if parquet else [fragment]:
+            group = f", row group {part.row_groups[0].id}" if parquet else ""
+            n_rows = part.count_rows(filter=chosen)
+            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=Part(path, part)))
+    return pieces
+
+
+def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Piece]]:
+    """Return what Parquet files hold, and their row groups."""
+    infos = fragments[0].filesystem.get_file_info([fragment.path for fragment in fragments])
     pieces: list[Piece] = []
     fields: dict[str, Field] = {}
     first = ""
@@ -268,39 +230,31 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
         path = fragment.path
         with reading_errors(path):
             keys = ds.get_partition_keys(fragment.partition_expression)
-            found = _schema_fields(fragment.physical_schema) | {
-                name: arrow_field(pa.scalar(value).type) for name, value in keys.items()
-            }
-            file = ParquetFile(path=path, keys=keys, size=info.size, modified=info.mtime_ns)
-            pieces += [
-                Piece(f"{path}, row group {group.id}", path, group.num_rows, held=(file, group.id))
-                for group in fragment.row_groups
-            ]
-            n_rows = sum(group.num_rows for group in fragment.row_groups)
-        if not n_rows:
+            of_keys = {name: arrow_field(pa.scalar(value).type) for name, value in keys.items()}
+            found = _fields(fragment.physical_schema) | of_keys
+            n_rows = {group.id: group.num_rows for group in fragment.row_groups}
+        for number, n in n_rows.items():
+            part = Part(path, None, number, keys, info.size, info.mtime_ns)
+            pieces.append(Piece(f"{path}, row group {number}", n, held=part))
+        if not sum(n_rows.values()):
             continue  # an empty file may know no types
         if not fields:
             fields, first = found, path
-        _require_same_fields(fields, found, first, path)
-    reader = ParquetReader(filesystem, fields or found)
-    reader.kind, reader.n_bytes = "Parquet", sum(info.size for info in infos)
-    return reader, pieces
+        for name, field_ in fields.items():
+            _require_equal(path, name, found.get(name), first, field_)
+    return fields or found, pieces
 
 
-def _require_same_fields(
-    first: Mapping[str, Field], other: Mapping[str, Field], first_path: str, path: str
-) -> None:
-    for name, field in first.items():
-        if name not in other:
-            raise InvalidDataError(
-                f"{path} has no column {name!r}, which {first_path} has: write the column to all "
-                "files."
-            )
-        if other[name] != field:
-            raise InvalidDataError(
-                f"{path} has {name!r} as {other[name]}, and {first_path} as {field}: write the "
-                "column with one type to all files."
-            )
+def _require_equal(path: str, name: str, found: Field | None, first: str, field: Field) -> None:
+    if found is None:
+        raise InvalidDataError(
+            f"{path} has no column {name!r}, which {first} has: write the column to all files."
+        )
+    if found != field:
+        raise InvalidDataError(
+            f"{path} has {name!r} as {found}, and {first} as {field}: write the column with one "
+            "type to all files."
+        )
 
 
 def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
@@ -328,20 +282,15 @@ def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[A
         held = table.slice(size).to_batches()
 
 
-def _schema_fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
+def _fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
     """Say what each column of an Arrow schema holds.
-
-    Raises
-    ------
-    InvalidDataError
-        If two columns have the same name.
 
     Examples
     --------
-    >>> _schema_fields(pa.schema({"x": pa.int8()}))["x"].dtype
+    >>> _fields(pa.schema({"x": pa.int8()}))["x"].dtype
     dtype('int8')
     """
     for name in schema.names:
         if len(schema.get_all_field_indices(name)) > 1:
             raise InvalidDataError(f"There are two columns {name!r}: rename one of them.")
-    return {field.name: arrow_field(field.type) for field in schema}
+    return {column.name: arrow_field(column.type) for column in schema}

@@ -2,46 +2,39 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.chunks import open_iterable, open_partitions, open_stream
-from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
-from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
-from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.slices import dataset_columns, open_columns
-from pymc_coresets.rows.sources.tables import (
+from pymc_coresets.rows.sources.columns import (
+    is_arrow,
     is_lazy,
-    is_streamed,
     library_of,
     required_pyarrow,
     table_of,
 )
+from pymc_coresets.rows.sources.finders import (
+    dataset_columns,
+    open_columns,
+    open_iterable,
+    open_partitions,
+    open_stream,
+)
+from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
+from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
+from pymc_coresets.rows.sources.row_source import RowSource
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
-_REMEDIES = {
-    "LazyFrame": "collect() it, or pass the paths of its files",
-    "ParquetFile": "pass its path",
-    "ParquetDataset": "pass the path, or a pyarrow.dataset.dataset",
-    "Series": "pass a frame, or a mapping from a name to it",
-    "ndarray": "pass a mapping from names to arrays",
-}
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
 _FORMATS = {  # of pyarrow.dataset
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
     ".csv": "csv", ".json": "json", ".orc": "orc",
 }  # fmt: skip
-_OTHERS = {
-    (".npy",): "{{'y': numpy.load({path!r}, mmap_mode='r')}}, by its name in the model,",
-    (".npz",): "dict(numpy.load({path!r}))",
-    (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
-}  # fmt: skip
-
-type Paths = str | Path | Sequence[str | Path]
 
 
 def open_rows(
@@ -129,12 +122,7 @@ def open_rows(
     chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
     if not chunks:
         raise InvalidDataError("The source has no rows.")
-    n_files = len({piece.file for piece in pieces} - {""})
-    if n_files:
-        reader.kind += f", {spaced(n_files)} {reader.noun}{'s' * (n_files != 1)}"
-    here = _are_paths(source) and not _is_address(source)
-    new_files = NamedFiles(source).added if here and reader.noun == "file" else list
-    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks, new_files)
+    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks)
 
 
 def required_source(rows: Any) -> RowSource:  # noqa: ANN401
@@ -174,12 +162,13 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
         return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
         return open_partitions(source)
-    if is_streamed(source):
+    held = isinstance(source, pd.DataFrame) or library in {"polars", "pyarrow"}
+    if is_arrow(source) and not held:
         return open_stream(source)
     if (table := table_of(source)) is not None:
         lazy = any(map(is_lazy, table.values()))
         return open_columns(table, "arrays read by slices" if lazy else kind)
-    _require_chunks(source, kind)
+    _require_chunks(source)
     return open_iterable(source)
 
 
@@ -204,21 +193,11 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     if not _are_paths(source):
         return open_dataset(source)
     if _is_address(source):
-        with reading_errors(source):
-            return open_files(source, format="parquet")
-    try:
-        paths = _paths_of(source)
-    except RuntimeError as error:
-        raise InvalidOptionError(
-            f"{source!r} begins with '~', but there is no such user: {error}"
-        ) from error
+        return open_files(source, format="parquet")
+    given = source if isinstance(source, list | tuple) else [source]
+    paths = [os.path.expanduser(path) for path in given]  # noqa: PTH111 - which never fails
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
     files = [file for path in paths for file in _files_at(path)]
-    return open_files(files, format=_format_of(files, paths), partition_base_dir=root)
-
-
-def _format_of(files: Sequence[str], paths: Sequence[str]) -> str:
-    """Return the one format of the files at some paths."""
     if not files:
         raise InvalidOptionError(
             f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
@@ -229,96 +208,36 @@ def _format_of(files: Sequence[str], paths: Sequence[str]) -> str:
         other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
         raise InvalidOptionError(
             f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, CSV, "
-            f"JSON, ORC, Zarr, NetCDF; one kind at a time). {_remedy(other)}"
+            "JSON, ORC, Zarr, NetCDF; one kind at a time). Name the files of one kind, or pass "
+            "what another library reads from it: a frame, or a mapping from names to arrays, such "
+            "as those of numpy.load or h5py.File."
         )
-    return formats.pop()
+    return open_files(files, format=formats.pop(), partition_base_dir=root)
 
 
-def _remedy(path: str) -> str:
-    suffix = Path(path).suffix.lower()
-    if suffix in _FORMATS:
-        return "Name the files of one kind."
-    for suffixes, remedy in _OTHERS.items():
-        if suffix in suffixes:
-            return f"Pass {remedy.format(path=path)} instead."
-    return "Pass what another library reads from it: a frame, or a mapping from names to arrays."
-
-
-def _require_chunks(source: Any, kind: str) -> None:  # noqa: ANN401
-    """Refuse what yields no chunks, or only once."""
+def _require_chunks(source: Any) -> None:  # noqa: ANN401
+    """Refuse what can be read only once, and functions that cannot be called."""
     if isinstance(source, Iterator):
         raise InvalidOptionError(
-            f"A {kind} can be read only once, and the rows are read at least twice: pass a "
-            "function that makes a new iterator each time, such as the generator function itself, "
-            "without calling it."
+            f"A {type(source).__name__} can be read only once, and the rows are read at least "
+            "twice: pass a function that makes a new iterator each time, such as the generator "
+            "function itself, without calling it."
         )
-    if kind in _REMEDIES:
-        raise InvalidOptionError(f"open_rows cannot read a {kind}: {_REMEDIES[kind]}.")
-    if not callable(source) and not hasattr(source, "__iter__"):
-        raise InvalidOptionError(
-            f"open_rows cannot read a {kind}: pass paths of Parquet files, an Arrow dataset, a "
-            "frame, a mapping from names to arrays, an xarray.Dataset, or a function that returns "
-            "an iterator of chunks."
-        )
-    if callable(source) and not _needs_nothing(source):
-        raise InvalidOptionError(
-            f"open_rows calls {getattr(source, '__name__', kind)} without arguments, but it needs "
-            "some: pass a function that needs none, such as lambda: chunks_of(path)."
-        )
-
-
-def _needs_nothing(function: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(function).bind()
+        if callable(source):
+            inspect.signature(source).bind()
     except TypeError:
-        return False
+        raise InvalidOptionError(
+            f"open_rows calls {getattr(source, '__name__', source)} without arguments, but it "
+            "needs some: pass a function that needs none, such as lambda: chunks_of(path)."
+        ) from None
     except ValueError:  # written in C, and silent about its arguments
-        return True
-    return True
-
-
-class NamedFiles:
-    """The files of some paths at one time, and those that are added later.
-
-    Parameters
-    ----------
-    source : str, Path or sequence of these
-        Files, folders and patterns.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.parquet").write_bytes(b"")
-    ...     named = NamedFiles(folder)
-    ...     _ = Path(folder, "b.parquet").write_bytes(b"")
-    ...     [Path(path).name for path in named.added()]
-    ['b.parquet']
-    """
-
-    def __init__(self, source: Paths) -> None:
-        self._open = [path for path in _paths_of(source) if not Path(path).is_file()]
-        self._known = self._found()
-
-    def added(self) -> list[str]:
-        """Return the files that are new since this was called last, and of the same kind."""
-        before, self._known = self._known, self._found()
-        kinds = {Path(file).suffix for file in before}
-        return sorted(file for file in self._known - before if Path(file).suffix in kinds)
-
-    def _found(self) -> set[str]:
-        return {file for path in self._open for file in _files_at(path)}
+        pass
 
 
 def _is_address(source: object) -> bool:
     """Whether a source is the address of files of another machine."""
     return isinstance(source, str) and "://" in source
-
-
-def _paths_of(source: Paths) -> list[str]:
-    """Return paths as text, with the home of the user in the place of ``~``."""
-    given = [source] if isinstance(source, str | Path) else source
-    return [str(Path(path).expanduser()) for path in given]
 
 
 def _files_at(path: str) -> Iterator[str]:

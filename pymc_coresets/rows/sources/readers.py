@@ -1,33 +1,34 @@
-"""What finds the rows of a source: pieces, the chunks that they become, and errors of reading."""
+"""What finds the rows of a source: pieces, the chunks that are read together, what fails, Dask."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.tables import Field, Table
+from pymc_coresets.rows.sources.columns import (
+    Field,
+    Table,
+    library_of,
+    read_column,
+    required_table,
+)
 
-BLOCK_ROWS = 2**17
-_JOINED_BYTES = 2**27  # of small pieces that are read together
+BLOCK_ROWS = 2**17  #: Most rows of a chunk: some megabytes, which a core works on for milliseconds.
+_JOINED_BYTES = 2**27  # of small pieces that are read together: a few chunks are in memory
+_OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 
 _DAMAGED = "It may be truncated or damaged: write it again."
+_LOADING = "Try to load these rows without open_rows."
 _TOO_LARGE = (
     "Let the process use more memory, or write the data in smaller row groups or partitions; a "
     "damaged file may ask for too much, too."
 )
-_RAISED = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    RuntimeError,  # NotImplementedError is one
-)  # fmt: skip - of files, whatever the format
+# Of files, whatever the format; NotImplementedError is a RuntimeError.
+_RAISED = (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,30 +39,24 @@ class Piece:
     ----------
     where : str
         What is stored, for messages; empty for a whole table in memory.
-    file : str
-        What is counted in messages: the file, partition or chunk; empty for a table in memory.
     n_rows : int
     origin : int
         Number of the first row in messages: rows are counted from the start of what `where` names.
     held : object
         What the reader needs to find the rows.
-    part : int
-        Number of the piece among those into which `divided` cuts what is stored.
     n_stored : int, optional
         Number of rows that are stored together; by default these.
 
     Examples
     --------
-    >>> [(part.n_rows, part.origin) for part in Piece("a", "a", 9).divided(most=4)]
+    >>> [(part.n_rows, part.origin) for part in Piece("a", 9).divided(most=4)]
     [(3, 0), (3, 3), (3, 6)]
     """
 
     where: str
-    file: str
     n_rows: int
     origin: int = 0
     held: Any = None
-    part: int = 0
     n_stored: int | None = None
 
     @property
@@ -71,10 +66,9 @@ class Piece:
 
     def divided(self, most: int) -> list[Self]:
         """Cut into parts of at most `most` rows."""
-        cuts = enumerate(pairwise(cuts_of(self.n_rows, most)))
         return [
-            replace(self, n_rows=b - a, origin=self.origin + a, part=i, n_stored=self.n_rows)
-            for i, (a, b) in cuts
+            replace(self, n_rows=b - a, origin=self.origin + a, n_stored=self.n_rows)
+            for a, b in pairwise(cuts_of(self.n_rows, most))
         ]
 
 
@@ -132,7 +126,7 @@ def chunks_of(
 
     Examples
     --------
-    >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
+    >>> pieces = [Piece("a", 2), Piece("b", 0), Piece("c", 1), Piece("d", 5)]
     >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
     [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
     >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
@@ -142,14 +136,20 @@ def chunks_of(
         part for piece in pieces if piece.n_rows
         for part in (piece.divided(most) if divide else [piece])
     ]  # fmt: skip
-    chunks: list[Chunk] = []
-    start = 0
-    for group in _joined(parts, min(most, _JOINED_BYTES // max(row_bytes, 1))):
-        n_rows = sum(piece.n_rows for piece in group)
-        where = _name(group[0], group[-1])
-        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, pieces=tuple(group)))
-        start += n_rows
-    return tuple(chunks)
+    most = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    groups: list[list[Piece]] = []
+    size = 0
+    for piece in parts:
+        size += piece.n_rows
+        if not groups or size > most:
+            groups.append([])
+            size = piece.n_rows
+        groups[-1].append(piece)
+    sizes = [sum(piece.n_rows for piece in group) for group in groups]
+    return tuple(
+        Chunk(start=stop - size, n_rows=size, where=_name(group), pieces=tuple(group))
+        for stop, size, group in zip(accumulate(sizes), sizes, groups, strict=True)
+    )
 
 
 def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
@@ -157,7 +157,7 @@ def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
 
     Examples
     --------
-    >>> pieces = (Piece("a", "a", 3), Piece("b", "b", 5, origin=4))
+    >>> pieces = (Piece("a", 3), Piece("b", 5, origin=4))
     >>> piece, number = piece_at(Chunk(start=0, n_rows=8, where="", pieces=pieces), 5)
     >>> piece.where, number
     ('b', 6)
@@ -169,20 +169,8 @@ def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
     return piece, piece.origin + row
 
 
-def _joined(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
-    """Put small pieces together, up to `most` rows."""
-    groups: list[list[Piece]] = []
-    size = 0
-    for piece in pieces:
-        size += piece.n_rows
-        if not groups or size > most:
-            groups.append([])
-            size = piece.n_rows
-        groups[-1].append(piece)
-    return groups
-
-
-def _name(first: Piece, last: Piece) -> str:
+def _name(pieces: Sequence[Piece]) -> str:
+    first, last = pieces[0], pieces[-1]
     if first.where and first is not last:
         return f"{first.where} to {last.where}"
     if first.where and first.is_whole:
@@ -191,48 +179,46 @@ def _name(first: Piece, last: Piece) -> str:
     return f"{first.where}, {rows}" if first.where else rows
 
 
-class Location(Enum):
-    """Where rows lie."""
-
-    IN_FILES = "in files, which every process can read"
-    HERE = "in this process, which sends them to others"
-    WITH_DASK = "in collections of Dask, which a cluster computes where they lie"
-
-
-class Reader(ABC):
-    """Finds the rows of one kind of source; knows nothing of models, labels and weights.
+@dataclass(kw_only=True, eq=False)
+class Reader:
+    """Finds the rows of a source; knows nothing of models, labels and weights.
 
     Nor of the layout: the chunks hold what is needed to find their rows.
 
-    Attributes
+    Parameters
     ----------
-    kind : str
-        For `repr`: ``"Parquet"``.
-    noun : str
-        What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
-    divisible : bool
-        Whether a large piece may be divided into several chunks.
-    location : Location
-        Where the rows lie: what other processes need to read them.
+    find : callable
+        Returns what holds some columns of a chunk, given the chunk and the names of the columns:
+        frames, mappings from names to arrays or collections of Dask, one after the other.
     fields : mapping from str to Field
         What each column holds.
-    n_bytes : int or None
-        Size of the source, compressed where it is; None if it is not known.
+    kind : str
+        For `repr`: ``"Parquet"``.
+    divisible : bool
+        Whether a large piece may be divided into several chunks.
+    in_files : bool
+        Whether every process can find the rows by what is pickled.
     """
 
-    kind = noun = ""
-    divisible = True
-    location = Location.HERE
+    find: Callable[[Chunk, Sequence[str]], Iterable[Any]]
     fields: Mapping[str, Field]
-    n_bytes: int | None = None
+    kind: str = ""
+    divisible: bool = True
+    in_files: bool = False
 
-    @abstractmethod
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterable[Table]:
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> list[Table]:
         """Read some columns of a chunk: tables that hold its rows, one after the other."""
+        with reading_errors(chunk.where, _DAMAGED if self.in_files else _LOADING):
+            return list(map(required_table, computed(list(self.find(chunk, names)))))
 
-    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
-        """Return what becomes these tables, where the rows lie `Location.WITH_DASK`."""
-        raise NotImplementedError
+    def sent(self, chunk: Chunk, names: Sequence[str], *, to_dask: bool) -> list[Any]:
+        """Return what becomes these tables in another process: values, or collections of Dask."""
+        with reading_errors(chunk.where, _LOADING):
+            found = list(self.find(chunk, names))
+            if to_dask and all(map(is_dask, found)):
+                return found
+            tables = map(required_table, computed(found))
+            return [{n: read_column(table[n]) for n in names if n in table} for table in tables]
 
 
 type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
@@ -264,7 +250,7 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     """
     try:
         yield
-    except InvalidDataError:
+    except CoresetError:
         raise
     except FileNotFoundError as error:
         raise InvalidDataError(
@@ -279,3 +265,55 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     except _RAISED as error:
         said = str(error).strip().rstrip(".") or type(error).__name__
         raise InvalidDataError(f"{where} cannot be read: {said}. {remedy}") from error
+
+
+# -- Dask ------------------------------------------------------------------------------------------
+
+
+def is_dask(part: Any) -> bool:  # noqa: ANN401
+    """Whether Dask computes a frame, or all columns of a mapping.
+
+    Examples
+    --------
+    >>> is_dask({"x": [0.5]})
+    False
+    """
+    return all(library_of(each) == "dask" for each in _columns(part))
+
+
+def computed(parts: list[Any]) -> list[Any]:
+    """Compute what is Dask's by the user's scheduler; without one, in the thread that asks.
+
+    Chunks are read by several threads already.  A task of a cluster asks the cluster, which knows
+    where persisted partitions lie, and gives up its own place until they have come.
+
+    Examples
+    --------
+    >>> computed([{"x": [0.5]}])
+    [{'x': [0.5]}]
+    """
+    if not any(library_of(each) == "dask" for part in parts for each in _columns(part)):
+        return parts
+    import dask.base  # noqa: PLC0415
+
+    scheduler = dask.config.get("scheduler", None) or "synchronous"
+    if _in_a_task():
+        with sys.modules["distributed"].worker_client() as client:
+            return list(dask.base.compute(*parts, scheduler=client))
+    if scheduler == _OF_A_CLUSTER:
+        from pymc_coresets.rows.executors import Cluster  # noqa: PLC0415
+
+        Cluster(sys.modules["distributed"].default_client()).await_workers("a Dask collection")
+    return list(dask.base.compute(*parts, scheduler=scheduler))
+
+
+def _columns(part: Any) -> Iterable[Any]:  # noqa: ANN401
+    return part.values() if isinstance(part, Mapping) else [part]
+
+
+def _in_a_task() -> bool:
+    distributed = sys.modules.get("distributed")
+    try:
+        return distributed is not None and bool(distributed.get_worker())
+    except ValueError:
+        return False

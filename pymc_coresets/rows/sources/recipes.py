@@ -9,16 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.tables import Column, Field, Table, column_field, read_column
+from pymc_coresets.rows.sources.columns import Column, Field, Table, column_field, read_column
 
-_STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
 _VALUES_SHOWN = 5
 _INDEX = "__index_level_"  # how pandas names an index without a name in a file
-_REMEDIES = {
-    "dates or times": "leave it out by columns=, or turn it into numbers, such as days since the "
-    "first",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +90,17 @@ def decode(
     faults: list[Fault] = []
     columns = []
     for part, field in recipe.fields.items():
-        pieces, offset = [], 0
+        pieces, offset = [np.empty((0, *field.shape), recipe.column.dtype)], 0
         for table in tables:
-            _require_same_field(field, table.get(part), part, where(offset))
-            column = read_column(table[part])
-            _require_same_field(field, column, part, where(offset))  # Dask may have said another
-            array, found = _part(recipe, part, column)
-            faults += [replace(fault, rows=fault.rows + offset) for fault in found]
+            column = _read(table.get(part), field, part, where(offset))
+            array, wrong = _codes(column, recipe.labels) if recipe.labels else _numbers(column)
+            faults += [Fault(part, kind, rows + offset, value) for kind, rows, value in wrong]
             offset += len(array)
             pieces.append(array)
-        columns.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
-    array = _stacked(columns, recipe.column.dtype) if recipe.stacked else columns[0]
+        columns.append(pieces[1] if len(pieces) == 2 else np.concatenate(pieces))
+    dtype = recipe.column.dtype
+    array = np.stack(columns, axis=1) if recipe.stacked else columns[0]
+    array = array.astype(dtype, copy=False)
     if array.flags.c_contiguous and array.flags.writeable and type(array) is np.ndarray:
         return array, faults
     return np.array(array, order="C", subok=False), faults
@@ -125,62 +120,50 @@ def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ())
     return faults
 
 
-def _require_same_field(expected: Field, column: Any, part: str, where: str) -> None:  # noqa: ANN401
-    if column is None:
+def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noqa: ANN401
+    if values is None:
         raise InvalidDataError(f"{where} has no column {part!r}, which the first rows have.")
-    found = column_field(column)
+    found = column_field(values)
+    if found == expected:
+        column = read_column(values)
+        found = column.field  # Dask may have said another
     if found != expected:
         raise InvalidDataError(
             f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "
             "one type everywhere."
         )
+    return column
 
 
-def _part(recipe: Recipe, part: str, values: Column) -> tuple[NDArray[Any], list[Fault]]:
-    if recipe.labels is not None:
-        return _codes(part, values, recipe.labels)
-    data = values.data.astype(recipe.fields[part].dtype, copy=False)
-    if not recipe.stacked:
-        data = data.astype(recipe.column.dtype, copy=False)
-    if values.missing is None or not values.missing.any():
+def _numbers(column: Column) -> tuple[NDArray[Any], list[Any]]:
+    data = column.data.astype(column.field.dtype, copy=False)
+    if column.missing is None or not column.missing.any():
         return data, []
-    rows = np.flatnonzero(values.missing)
     data = data.copy()
-    data[rows] = np.nan if data.dtype.kind == "f" else 0
-    return data, [Fault(part, _MISSING, rows)]
+    data[column.missing] = np.nan if data.dtype.kind == "f" else 0
+    return data, [(_MISSING, np.flatnonzero(column.missing), "")]
 
 
-def _codes(
-    part: str, values: Column, labels: tuple[Hashable, ...]
-) -> tuple[NDArray[np.int64], list[Fault]]:
+def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int64], list[Any]]:
     """Turn values into their positions among the labels."""
-    codes, categories = values.data, values.categories
+    codes, categories = column.data, column.categories
     if categories is None:
-        codes, found = pd.factorize(values.data)
+        codes, found = pd.factorize(column.data)
         categories = found.tolist()
     positions = {label: code for code, label in enumerate(labels)}
     table = [positions.get(category, -1) for category in categories]
     coded = np.array([*table, -1])[codes]  # -1, a missing value, takes the last
-    missing = np.zeros(len(codes), bool) if values.missing is None else values.missing
+    missing = np.zeros(len(codes), bool) if column.missing is None else column.missing
     coded[missing] = -1
     absent, unseen = np.flatnonzero(missing), np.flatnonzero((coded < 0) & ~missing)
-    faults = [Fault(part, _MISSING, absent)] if absent.size else []
-    if unseen.size:
-        distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
-        more = ["..."] if len(distinct) > _VALUES_SHOWN else []
-        faults.append(Fault(part, _UNSEEN, unseen, ", ".join(distinct[:_VALUES_SHOWN] + more)))
-    return coded, faults
+    distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
+    more = ["..."] if len(distinct) > _VALUES_SHOWN else []
+    shown = ", ".join(distinct[:_VALUES_SHOWN] + more)
+    faults = [(_MISSING, absent, ""), (_UNSEEN, unseen, shown)]
+    return coded, [fault for fault in faults if fault[1].size]
 
 
-def _stacked(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Put columns side by side, in blocks of rows that stay in the cache."""
-    n_rows = len(columns[0])
-    array = np.empty((n_rows, len(columns)), dtype)
-    for start in range(0, n_rows, _STACKED_ROWS):
-        block = array[start : start + _STACKED_ROWS]
-        for j, column in enumerate(columns):
-            block[:, j] = column[start : start + _STACKED_ROWS]
-    return array
+# -- what users ask for ----------------------------------------------------------------------------
 
 
 def recipes_of(
@@ -204,9 +187,21 @@ def recipes_of(
     >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
     Field(dtype=dtype('float64'), shape=(2,), refused='')
     """
-    wanted = _wanted(fields, columns, weight)
-    coded = _labels_by_name(labels, wanted)
-    return {name: _recipe(name, parts, fields, coded.get(name)) for name, parts in wanted.items()}
+    if columns is None:
+        columns = {n: n for n in fields if n != str(weight) and not n.startswith(_INDEX)}
+        if not columns:
+            raise InvalidOptionError("The source has no column besides the weights.")
+    _require_mapping("columns", columns, "columns", "{'X': ['distance', 'hour'], 'late': 'late'}")
+    if not columns or not all(isinstance(name, str) for name in columns):
+        raise InvalidOptionError(f"columns={columns!r}: each name must be that of a variable.")
+    labels = {} if labels is None else labels
+    _require_mapping("labels", labels, "lists of labels", "{'carrier': ['AA', 'B6', 'DL']}")
+    if unknown := [name for name in labels if name not in columns]:
+        raise InvalidOptionError(
+            f"labels: there is no array {unknown[0]!r}. There are {', '.join(columns)}."
+        )
+    coded = {name: _distinct(name, values) for name, values in labels.items()}
+    return {name: _recipe(name, value, fields, coded.get(name)) for name, value in columns.items()}
 
 
 def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  # noqa: ANN401
@@ -219,122 +214,70 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
     """
     if weight is None:
         return None
-    (part,) = _parts("weight", weight, fields, stack=False)
-    field = fields[part]
-    if field.refused or field.is_text or field.shape:
-        raise InvalidOptionError(
-            f"weight={weight!r} must name a column of numbers, but it holds {field}."
-        )
-    return Recipe(name="(weight)", fields={part: field}, column=Field(np.dtype(float)))
+    recipe = _recipe("weight", weight, fields, None)
+    if recipe.column.shape:
+        raise InvalidOptionError(f"weight={weight!r} must name a column of numbers.")
+    return replace(recipe, name="(weight)", column=Field(np.dtype(float)))
 
 
-def _wanted(
-    fields: Mapping[str, Field],
-    columns: Any,  # noqa: ANN401
-    weight: Any,  # noqa: ANN401
-) -> dict[str, str | tuple[str, ...]]:
-    """Return the columns of each array: one, or a tuple to be stacked."""
-    if columns is None:
-        names = [n for n in fields if n != str(weight) and not n.startswith(_INDEX)]
-        if not names:
-            raise InvalidOptionError("The source has no column besides the weights.")
-        return {name: name for name in names}
-    if not isinstance(columns, Mapping) or not columns:
+def _require_mapping(option: str, value: Any, to: str, example: str) -> None:  # noqa: ANN401
+    if not isinstance(value, Mapping):
         raise InvalidOptionError(
-            f"columns={columns!r} must map names in the model to columns of the source, as in "
-            "{'X': ['distance', 'hour'], 'late': 'late'}."
+            f"{option}={value!r} must map names in the model to {to}, as in {example}."
         )
-    wanted: dict[str, str | tuple[str, ...]] = {}
-    for name, value in columns.items():
-        if not isinstance(name, str):
-            raise InvalidOptionError(f"columns: {name!r} must be the name of a variable.")
-        single = isinstance(value, str | int)
-        parts = _parts(f"columns: {name}", value, fields, stack=not single)
-        wanted[name] = parts[0] if single else parts
-    return wanted
 
 
 def _parts(
-    name: str,
+    option: str,
     value: Any,  # noqa: ANN401
+    items: Sequence[Any],
     fields: Mapping[str, Field],
-    *,
-    stack: bool,
-) -> tuple[str, ...]:
-    """Return names of columns; columns of a matrix may be given by number."""
-    items = list(value) if stack and isinstance(value, Collection) else [value]
+) -> dict[str, Field]:
+    """Return columns by their names; those of a matrix may be given by number."""
     if not items or any(not isinstance(i, str | int) or isinstance(i, bool) for i in items):
         raise InvalidOptionError(
-            f"{name}={value!r} must name a column of the source, or list some of them."
+            f"{option}={value!r} must name a column of the source, or list some of them."
         )
     missing = [item for item in items if str(item) not in fields]
     if missing:
         raise InvalidOptionError(
-            f"{name}={value!r}: the source has no column {missing[0]!r}. "
+            f"{option}={value!r}: the source has no column {missing[0]!r}. "
             f"It has {', '.join(fields)}."
         )
-    return tuple(map(str, items))
-
-
-def _labels_by_name(
-    labels: Any,  # noqa: ANN401
-    wanted: Collection[str],
-) -> dict[str, tuple[Hashable, ...]]:
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise InvalidOptionError(
-            f"labels={labels!r} must map names in the model to lists of labels, as in "
-            "{'carrier': ['AA', 'B6', 'DL']}."
-        )
-    found = {}
-    for name, values in labels.items():
-        if name not in wanted:
-            raise InvalidOptionError(
-                f"labels: there is no array {name!r}. There are {', '.join(wanted)}."
-            )
-        found[name] = _distinct(name, values)
-    return found
+    return {str(item): fields[str(item)] for item in items}
 
 
 def _distinct(name: str, values: Any) -> tuple[Hashable, ...]:  # noqa: ANN401
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidOptionError(f"labels: {name!r} needs a list of labels, not {values!r}.")
     items = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
-    unusable = [v for v in items if not isinstance(v, str | bytes | int)]
-    if not items or unusable:
-        what = f"{unusable[0]!r} is none" if unusable else "there are none"
+    usable = all(isinstance(v, str | bytes | int) for v in items)
+    if not items or not usable or len({type(v) for v in items}) > 1 or len(set(items)) < len(items):
         raise InvalidOptionError(
-            f"labels: those of {name!r} must be text, whole numbers or truth values; {what}."
+            f"labels: those of {name!r} must be text, whole numbers or truth values, all of one "
+            f"type and each given once, not {list(items)!r}."
         )
-    if len({type(v) for v in items}) > 1:
-        raise InvalidOptionError(f"labels: those of {name!r} must all be of one type.")
-    if len(set(items)) < len(items):
-        twice = next(v for v in items if items.count(v) > 1)
-        raise InvalidOptionError(f"labels: {name!r} has {twice!r} more than once.")
     return items
 
 
 def _recipe(
     name: str,
-    parts: str | tuple[str, ...],
+    value: Any,  # noqa: ANN401
     fields: Mapping[str, Field],
     labels: tuple[Hashable, ...] | None,
 ) -> Recipe:
-    stacked = isinstance(parts, tuple)
-    names = parts if isinstance(parts, tuple) else (parts,)
-    used = {part: fields[part] for part in names}
+    stacked = isinstance(value, Collection) and not isinstance(value, str)
+    used = _parts(f"columns: {name}", value, list(value) if stacked else [value], fields)
     for part, field in used.items():
         _require_usable(name, part, field, labels)
     shapes = {field.shape for field in used.values()}
     if stacked and shapes != {()}:
         raise InvalidDataError(
-            f"{name!r}: columns {', '.join(names)} cannot be stacked, because not all of them "
+            f"{name!r}: columns {', '.join(used)} cannot be stacked, because not all of them "
             "hold single numbers. Give each an array of its own."
         )
     dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
-    shape = (len(names),) if stacked else next(iter(shapes))
-    column = Field(np.result_type(*dtypes), shape)
+    column = Field(np.result_type(*dtypes), (len(used),) if stacked else next(iter(shapes)))
     return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
 
 
@@ -342,9 +285,9 @@ def _require_usable(
     name: str, part: str, field: Field, labels: tuple[Hashable, ...] | None
 ) -> None:
     if field.refused:
-        remedy = _REMEDIES.get(field.refused, "leave it out by columns=, or turn it into numbers")
         raise InvalidDataError(
-            f"Column {part!r} holds {field.refused}, which no array of a model can: {remedy}."
+            f"Column {part!r} holds {field}, which no array of a model can: leave it out by "
+            "columns=, or turn it into numbers, as dates into days since the first."
         )
     if labels is None and field.is_text:
         raise InvalidOptionError(

@@ -1,14 +1,15 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.rows.fingerprints import (
     BadValues,
@@ -20,16 +21,12 @@ from pymc_coresets.rows.fingerprints import (
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.chunks import SentRows, required_table
-from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, piece_at
+from pymc_coresets.rows.sources.readers import Chunk, Reader, piece_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.tables import read_columns
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class RowSource:
@@ -64,12 +61,11 @@ class RowSource:
         recipes: Mapping[str, Recipe],
         weight: Recipe | None,
         chunks: Sequence[Chunk],
-        new_files: Callable[[], list[str]] = list,
     ) -> None:
-        """Read some columns by a reader; `new_files` returns those that were added since."""
+        """Read some columns by a reader."""
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns = {name: recipe.column for name, recipe in recipes.items()}
-        self.chunks, self._new_files = chunks, new_files
+        self.chunks = chunks
         self.n_rows = chunks[-1].start + chunks[-1].n_rows
         self._starts = [chunk.start for chunk in chunks]
 
@@ -100,7 +96,7 @@ class RowSource:
             If a label is unseen, a value that is no floating-point number is missing, or the data
             cannot be read; the message names file, row group, row and column.
         """
-        return self._read(chunk, self._recipes_of(names), None)[0]
+        return self.weighted(chunk, names)[0]
 
     def weighted(
         self, chunk: Chunk, names: Collection[str] | None = None
@@ -109,7 +105,15 @@ class RowSource:
 
         As `read`; the weights are finite and >= 0, or None if there are none.
         """
-        return self._read(chunk, self._recipes_of(names), self._weight)
+        recipes = self._recipes_of(names)
+        decoded, weights, wrong = self._decoded(chunk, recipes)
+        for recipe in recipes:
+            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
+            found = decoded[recipe.name][1]
+            wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
+        for fault in wrong:
+            raise InvalidDataError(self._problem(chunk, fault).refusal)
+        return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
         """Return the first `n` rows, or all where there are fewer: data for the template model."""
@@ -156,7 +160,7 @@ class RowSource:
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
         """
-        decoded, weights, faults = self._decoded(chunk, list(self._recipes.values()), self._weight)
+        decoded, weights, faults = self._decoded(chunk, self._recipes_of(None))
         with np.errstate(over="ignore", invalid="ignore"):
             total_weight = float(chunk.n_rows if weights is None else weights.sum())
         ranges, prints = {}, {}
@@ -184,69 +188,51 @@ class RowSource:
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
         join the last values by `FirstReading.joined`.
         """
-        self.notice_new_files()
         return FirstReading.joined([self.examine(chunk)[-1] for chunk in self.chunks])
-
-    def notice_new_files(self) -> None:
-        """Warn, once, of files that lie beside those of the source now, but are not among them."""
-        added = self._new_files()
-        if added:
-            more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
-            warn_user(
-                f"{added[0]}{more} came after the files had been opened: what came later is not "
-                "among the rows. Open them again with open_rows, or by a list of those you mean."
-            )
 
     # -- what is sent to other processes -------------------------------------------------------
 
     @property
     def task_rows(self) -> int:
         """Number of rows that are worth a task: those that are not in files are sent by chunks."""
-        return TASK_ROWS if self._reader.location is Location.IN_FILES else 1
+        return TASK_ROWS if self._reader.in_files else 1
 
     def may_begin(self, chunk: Chunk) -> bool:
         """Whether a task may begin with a chunk: a row group is decoded from its start."""
-        return self._reader.location is not Location.IN_FILES or chunk.pieces[0].part == 0
+        first = chunk.pieces[0]
+        return not self._reader.in_files or first.is_whole or not first.origin
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
     ) -> tuple[Self, list[list[Any]] | None]:
         """Return a source of some chunks and arrays, and of the base weights.
 
-        Its pickle holds the paths and the layout that these need; the rows themselves where they
-        lie in this process.  Rows that lie with Dask are left out if they go `to_dask`: then the
-        collections come with the portion of which each chunk is made, see `with_tables`.
+        Its pickle holds the paths and the layout that these need.  What does not lie in files comes
+        with it, for each chunk, see `with_tables`: values, or collections of Dask if they go
+        `to_dask`.
         """
         recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
-        parts = _parts_of([*recipes.values(), *([self._weight] if self._weight else [])])
-        reader, read = self._reader, chunks if parts else []  # nothing, where nothing is needed
-        waiting = None
-        if to_dask and reader.location is Location.WITH_DASK:
-            waiting = [reader.collections(chunk, parts) for chunk in read]
-            reader = SentRows(reader.noun, {})
-        elif reader.location is not Location.IN_FILES:
-            found = {
-                c.start: [read_columns(t, parts) for t in reader.tables(c, parts)] for c in read
-            }
-            reader = SentRows(reader.noun, found)
-        return type(self)(reader, recipes, self._weight, chunks), waiting
+        parts = self._parts_of(recipes.values())
+        portion = type(self)(self._reader, recipes, self._weight, chunks)
+        if self._reader.in_files:
+            return portion, None
+        read = chunks if parts else []  # nothing, where nothing is needed
+        sent = [self._reader.sent(chunk, parts, to_dask=to_dask) for chunk in read]
+        return portion.with_tables([]), sent
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
-        """Add the rows that a portion lacks: what the collections have become."""
-        pairs = zip(self.chunks, found, strict=False)
-        tables = {c.start: list(map(required_table, some)) for c, some in pairs}
-        reader = SentRows(self._reader.noun, tables)
-        return type(self)(reader, self._recipes, self._weight, self.chunks)
+        """Add the rows that a portion lacks: what was sent with it, computed."""
+        starts = (chunk.start for chunk in self.chunks)
+        find = partial(_sent, dict(zip(starts, found, strict=False)))
+        return type(self)(
+            replace(self._reader, find=find), self._recipes, self._weight, self.chunks
+        )
 
     def __repr__(self) -> str:
-        size = self._reader.n_bytes
-        bytes_ = "" if size is None else f", {_size(size)}"
         columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
         weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
-        return (
-            f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{bytes_}{weight}; "
-            f"{columns}>"
-        )
+        size = f"{spaced(self.n_rows)} rows in {spaced(len(self.chunks))} chunks"
+        return f"<RowSource: {self._reader.kind}, {size}{weight}; {columns}>"
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -259,24 +245,18 @@ class RowSource:
                 )
         return [self._recipes[name] for name in wanted]
 
-    def _read(
-        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
-    ) -> tuple[Arrays, Weights]:
-        decoded, weights, wrong = self._decoded(chunk, recipes, weight)
-        for recipe in recipes:
-            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
-            found = decoded[recipe.name][1]
-            wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
-        for fault in wrong:
-            raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return {name: array for name, (array, _) in decoded.items()}, weights
+    def _parts_of(self, recipes: Iterable[Recipe]) -> list[str]:
+        """Return the columns that arrays and the base weights are made of."""
+        every = [*recipes, *([self._weight] if self._weight else [])]
+        return list(dict.fromkeys(part for recipe in every for part in recipe.fields))
 
     def _decoded(
-        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
+        self, chunk: Chunk, recipes: Sequence[Recipe]
     ) -> tuple[dict[str, tuple[NDArray[Any], list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
-        every = [*recipes, *([] if weight is None else [weight])]
-        tables = list(self._reader.tables(chunk, _parts_of(every))) if every else []
+        parts, weight = self._parts_of(recipes), self._weight
+        every = [*recipes, *([weight] if weight else [])]
+        tables = self._reader.tables(chunk, parts) if parts else []
         where = partial(_piece, chunk)
         decoded = {recipe.name: decode(recipe, tables, where) for recipe in every}
         for array, _ in decoded.values():
@@ -286,13 +266,12 @@ class RowSource:
                     f"{spaced(chunk.n_rows)} when it was opened. The data must stay as they are "
                     "while they are used: open them again with open_rows."
                 )
-        if weight is None:
+        if not weight:
             return decoded, None, []
         weights, faults = decoded.pop(weight.name)
         return decoded, weights, faults or _wrong_weights(weight, weights)
 
     def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
-        pieces = {piece_at(chunk, row)[0] for row in _edges(chunk, fault.rows)}
         row = int(fault.rows[0])
         return BadValues(
             column=fault.column,
@@ -301,8 +280,6 @@ class RowSource:
             first=_place(chunk, row),
             value=fault.value,
             n_rows=len(fault.rows),
-            files=frozenset(piece.file for piece in pieces) - {""},
-            noun=self._reader.noun,
         )
 
     def _refuse_position(self, position: int) -> Never:
@@ -311,8 +288,9 @@ class RowSource:
         )
 
 
-def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
-    return list(dict.fromkeys(part for recipe in recipes for part in recipe.fields))
+def _sent(found: Mapping[int, Sequence[Any]], chunk: Chunk, names: Sequence[str]) -> Sequence[Any]:
+    del names
+    return found[chunk.start]
 
 
 def _piece(chunk: Chunk, row: int) -> str:
@@ -325,13 +303,6 @@ def _place(chunk: Chunk, row: int) -> str:
     return f"{piece.where}, {where}" if piece.where else where
 
 
-def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> list[int]:
-    """Return one of the rows for each piece that holds any of them."""
-    stops = np.cumsum([piece.n_rows for piece in chunk.pieces])
-    _, first = np.unique(np.searchsorted(stops, rows, side="right"), return_index=True)
-    return [int(row) for row in rows[first]]
-
-
 def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
     faults = [] if np.isfinite(weights).all() else not_finite(recipe, weights)
     negative = np.flatnonzero(weights < 0)
@@ -339,11 +310,3 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
         value = f"{weights[negative[0]]:g}"
         faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
-
-
-def _size(n_bytes: float) -> str:
-    for unit in _UNITS[:-1]:
-        if n_bytes < 999.5:  # what is above would be rounded to 1e+03
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} {_UNITS[-1]}"

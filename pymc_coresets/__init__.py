@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pymc_coresets.diagnostics.known_posterior import Modes as Modes
     from pymc_coresets.diagnostics.known_posterior import SeenModes as SeenModes
     from pymc_coresets.diagnostics.opinion import SecondOpinion as SecondOpinion
-    from pymc_coresets.diagnostics.plots import plot_comparison as plot_comparison
     from pymc_coresets.exceptions import CoresetError as CoresetError
     from pymc_coresets.exceptions import CoresetWarning as CoresetWarning
     from pymc_coresets.exceptions import InvalidDataError as InvalidDataError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pymc_coresets.one_call import sample as sample
     from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
     from pymc_coresets.potentials.backends.evaluator import Jax as Jax
+    from pymc_coresets.results.plots import plot_comparison as plot_comparison
     from pymc_coresets.results.plots import plot_history as plot_history
     from pymc_coresets.results.plots import plot_weights as plot_weights
     from pymc_coresets.rows.sources.opening import open_rows as open_rows
@@ -99,7 +99,7 @@ _HOMES = {
     "coreset_of": "one_call",
     "merge": "updates.new_rows",
     "open_rows": "rows.sources.opening",
-    "plot_comparison": "diagnostics.plots",
+    "plot_comparison": "results.plots",
     "plot_history": "results.plots",
     "plot_weights": "results.plots",
     "sample": "one_call",

@@ -6,9 +6,8 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import Coreset, diagnostics
-from pymc_coresets.diagnostics.plots import plot_comparison
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.results.plots import plot_history, plot_weights
+from pymc_coresets.results.plots import plot_comparison, plot_history, plot_weights
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pymc_coresets.diagnostics.comparison import compare as compare
     from pymc_coresets.diagnostics.judging import Certificate as Certificate
     from pymc_coresets.diagnostics.judging import Check as Check
+    from pymc_coresets.diagnostics.judging import SecondOpinion as SecondOpinion
     from pymc_coresets.diagnostics.known_posterior import Modes as Modes
     from pymc_coresets.diagnostics.known_posterior import SeenModes as SeenModes
-    from pymc_coresets.diagnostics.opinion import SecondOpinion as SecondOpinion
     from pymc_coresets.exceptions import CoresetError as CoresetError
     from pymc_coresets.exceptions import CoresetWarning as CoresetWarning
     from pymc_coresets.exceptions import InvalidDataError as InvalidDataError
@@ -86,7 +86,7 @@ _HOMES = {
     "RowSource": "rows.sources.row_source",
     "SamplingError": "exceptions",
     "SeenModes": "diagnostics.known_posterior",
-    "SecondOpinion": "diagnostics.opinion",
+    "SecondOpinion": "diagnostics.judging",
     "Sensitivity": "glm.logistic.sensitivity",
     "SparseVI": "methods.sparse_vi",
     "Subsample": "sampling.weighting",

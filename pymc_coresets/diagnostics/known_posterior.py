@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.shifts import entry_name
+from pymc_coresets.diagnostics.posterior_draws import entry_name
 from pymc_coresets.display.report import as_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.

@@ -8,9 +8,10 @@ import pymc as pm
 import xarray as xr
 from pytensor.graph import Variable
 
-from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, wanted_ess
-from pymc_coresets.diagnostics.opinion import SecondOpinion
+from pymc_coresets.diagnostics.evaluated_draws import wanted_ess
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS, SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import (
+    Chains,
     draws_tree,
     posterior_dataset,
     require_own,
@@ -174,8 +175,9 @@ def loo(
     ess, key = wanted_ess(ess), random_key(generator(random_seed))
     own.require_all_rows()
     idata = require_own(idata, "loo()", own.groups)
-    evaluated = own.evaluated(idata, ess)
-    draws = Draws.of(evaluated.of(idata), own.free)
+    chains = Chains(idata, own.free)
+    evaluated = own.evaluated(chains, ess, exactly=True)
+    draws = Draws.of(chains.some(evaluated.numbers), own.free)
     return elpd_of_rows(
         own.parts, draws, evaluated, observations=observations, key=key, remedy=own.remedy
     )

@@ -10,7 +10,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_coresets.compat.pytensor_api import compiling
-from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
+from pymc_coresets.diagnostics.judging import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.model_data import FilledModel

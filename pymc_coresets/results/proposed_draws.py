@@ -6,8 +6,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
 from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive.model_data import with_data
@@ -99,13 +100,13 @@ def importance_draws(
                 compile_kwargs={"mode": PLAIN_MODE},
             )
         )
-    found = reweight_draws(
-        idata.assign(posterior=xr.DataTree(posterior)),
-        coreset.proposal.log_ratios[None],
+    found = resample_draws(
+        Chains(idata.assign(posterior=xr.DataTree(posterior))),
+        EvaluatedDraws.at_all(coreset.proposal.log_ratios[None]),
         rng=rng,
         draws=draws,
-        independent=True,
         remedy="Use sample().",
+        independent=True,
     )
     if doubt := coreset.stand_in.doubt(found):
         found["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"

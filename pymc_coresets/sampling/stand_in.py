@@ -6,7 +6,6 @@ The functions take a result first, and are its methods: `Coreset` and `Polynomia
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -14,17 +13,21 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_some_draws, first_draws, resample_draws
-from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, EvaluatedDraws, wanted_ess
-from pymc_coresets.diagnostics.importance import MIN_DRAWS
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.evaluated_draws import (
+    FIRST_DRAWS,
+    check_draws,
+    resample_draws,
+    wanted_ess,
+)
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, MIN_PER_CHAIN
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS, Check
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import (
     SAMPLE_DIMS,
-    diagnosed,
+    Chains,
     draws_tree,
     posterior_dataset,
     require_own,
-    thinned,
 )
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -32,7 +35,7 @@ from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.predictions import with_missing
-from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
+from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL
@@ -189,13 +192,17 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         draws = whole_number("draws", draws, least=MIN_DRAWS)
     own = result.stand_in
     idata = require_own(idata, "check()", own.groups)
-    few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), own.free))
-    judged = idata.assign(posterior=few)
-    some = Draws.of(thinned(idata, first_draws(idata, draws)), own.free)
-    probing = Probing.of(own, some)
-    ratios = probing.log_ratios if isinstance(probing, Probing) else partial(log_ratios, result)
-    found = check_some_draws(judged, ratios, draws=draws, tolerance=own.tolerance)
-    probes = probing.result() if isinstance(probing, Probing) else probing
+    chains = Chains(idata, own.free)
+    first = max(draws or FIRST_DRAWS, MIN_PER_CHAIN * chains.n_chains)
+    probing = Probing.of(own, Draws.of(chains.some(chains.spread(first)), own.free))
+    found = check_draws(
+        chains,
+        own.log_densities if isinstance(probing, Probes) else probing.log_densities,
+        draws=draws,
+        tolerance=own.tolerance,
+        impossible=own.impossible,
+    )
+    probes = probing if isinstance(probing, Probes) else probing.result()
     found = replace(found, probes=probes, caveat=own.caveat)
     if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
         found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
@@ -276,12 +283,9 @@ def reweight(
     draws = None if draws is None else whole_number("draws", draws, least=1)
     own = result.stand_in
     idata = require_own(idata, "reweight()", own.groups)
-    if own.has_all_rows():  # their ratios are zero, and need no pass
-        ratios = log_ratios(result, idata)
-        found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
-    else:
-        found = own.evaluated(idata, ess)
-    drawn = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    chains = Chains(idata, own.free)
+    found = own.evaluated(chains, ess)
+    drawn = resample_draws(chains, found, rng=rng, draws=draws, remedy=own.remedy)
     if doubt := own.doubt(idata):
         drawn["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
     return with_data(drawn, own)

@@ -7,7 +7,8 @@ import xarray as xr
 from scipy.signal import lfilter
 
 from pymc_coresets.diagnostics.comparison import compare
-from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
@@ -167,7 +168,8 @@ def test_order_of_dims_and_numbers_of_draws_may_differ():
 def test_reweighted_draws_count_by_their_own_effective_sample_size():
     theta = normal(1)
     tree = xr.DataTree.from_dict({"posterior": dataset(theta=theta)})
-    weighted = reweight_draws(tree, 1.0 * theta, rng=np.random.default_rng(1))
+    found = EvaluatedDraws.at_all(1.0 * theta)
+    weighted = resample_draws(Chains(tree), found, rng=np.random.default_rng(1))
     full = dataset(theta=1 + normal(2))
     row = compare(full, weighted).table.loc["theta"]
     assert row["delta_mean_noise"] > 1 / np.sqrt(weighted.posterior.attrs["psis_ess"])

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.predictive import all_rows, stand_ins
@@ -392,14 +392,8 @@ class Coreset(WeightedRows):
     # -- display and copies ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return as_text(*self._shown())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._shown())
-
-    def _shown(self) -> tuple[str, dict[str, str], str]:
         verdict = "" if self.certificate is None else self.certificate.verdict
-        return type(self).__name__, facts_of(self), verdict
+        return as_text(type(self).__name__, facts_of(self), verdict)
 
     __reduce__ = shared.pickled
     __copy__ = replace

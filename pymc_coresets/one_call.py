@@ -24,7 +24,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.of_model import full_model
-from pymc_coresets.progress.reporter import Reporter, tell
+from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (

@@ -11,7 +11,7 @@ import xarray as xr
 from pymc_coresets.compat.arviz_api import BaseLabeller, array_stats, xarray_sel_iter
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, posterior_dataset
-from pymc_coresets.display.report import Numbers, Part, as_html, as_text
+from pymc_coresets.display import TEXT_WIDTH, as_text
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import names_of
 
@@ -115,14 +115,15 @@ class Comparison:
         name = values.abs().idxmax()
         return Largest(str(name), float(values[name]))
 
-    def _shown(self) -> tuple[str, *tuple[Part, ...]]:
+    def __repr__(self) -> str:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
         shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
         headings, formats = zip(*_SHOWN.values(), strict=True)
-        lines = [
-            [name, *map(format, row, formats)]
-            for name, *row in shown.itertuples()  # of Python's floats
-        ]
+        lines = shown.to_string(
+            header=list(headings),
+            formatters=[f"{{:{written}}}".format for written in formats],
+            line_width=TEXT_WIDTH,
+        )
         mean, sd = self.largest_mean_shift, self.largest_sd_change
         found = (
             f"Largest shift of a mean: {mean.value:+.3f} sd ({mean.name}); largest change of an "
@@ -133,13 +134,7 @@ class Comparison:
         left_out = [f"{more} more rows in .table."] * (more > 0)
         left_out += [f"Not compared: {', '.join(self.skipped)}."] * bool(self.skipped)
         title = "Approximate posterior against full posterior"
-        return title, Numbers(["", *headings], lines), _LEGEND, found, " ".join(left_out)
-
-    def __repr__(self) -> str:
-        return as_text(*self._shown())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._shown())
+        return as_text(title, lines.splitlines(), _LEGEND, found, " ".join(left_out))
 
 
 def compare(

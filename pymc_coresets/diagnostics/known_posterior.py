@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.posterior_draws import entry_name
-from pymc_coresets.display.report import as_text
+from pymc_coresets.display import as_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"

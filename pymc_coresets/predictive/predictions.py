@@ -22,7 +22,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.predictive.forward import Forward, Values, forward_graphs, is_random
 from pymc_coresets.predictive.model_data import BLOCK_ROWS, FilledModel, data_groups, labelled
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.rows.fingerprints import spaced

@@ -184,7 +184,7 @@ def test_summary_names_what_differs_most():
     assert found.largest_sd_change.value == pytest.approx(np.log(2))
     assert found.within_noise == 0.5
     assert "b[0]" in repr(found)
-    assert "<table" in found._repr_html_()
+    assert max(map(len, repr(found).splitlines())) <= 80
 
 
 def test_long_tables_are_cut_in_print_only():

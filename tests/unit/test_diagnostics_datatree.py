@@ -372,11 +372,11 @@ def test_divergences_are_part_of_the_verdict():
 
 @pytest.mark.parametrize("check", [GOOD, replace(FAR, pareto_khat=np.inf), replace(GOOD, ess=1.0)])
 def test_representations_hold_numbers_and_verdict(check):
-    text, page = repr(check), check._repr_html_()
+    text = repr(check)
     assert check.verdict in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
-    assert f"{check.kl:.2g}" in page
-    assert "KL(coreset || full)" in page
+    assert f"{check.kl:.2g}" in text
+    assert "KL(coreset || full)" in text
 
 
 def test_reweighted_draws_have_the_moments_of_the_full_posterior(idata, rng):
@@ -467,7 +467,6 @@ def test_a_certificate_needs_no_chains():
     assert certificate.symmetrised_kl == pytest.approx(0.01, rel=0.35)  # five standard errors
     assert "R-hat" not in repr(certificate)
     assert certificate.verdict in " ".join(repr(certificate).split())
-    assert certificate.verdict.split(":")[1].strip() in certificate._repr_html_()
     with pytest.raises(InvalidDataError, match="at least 30"):
         Certificate.of(np.zeros(20))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
@@ -344,19 +344,15 @@ class PolynomialSummary:
     # -- display and copies --------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return as_text(type(self).__name__, self._facts())
-
-    def _repr_html_(self) -> str:
-        return as_html(type(self).__name__, self._facts())
-
-    __reduce__ = shared.pickled
-    __copy__ = replace
-
-    def _facts(self) -> dict[str, str]:
         facts = {
             "rows": f"{self.n_observations:,}",
             "coefficients": f"{len(self.coefficients):,}",
             "degree": str(self.degree),
             "radius": f"{self.radius:.4g}",
         }
-        return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
+        if len(self.parts) > 1:
+            facts["parts"] = str(len(self.parts))
+        return as_text(type(self).__name__, facts)
+
+    __reduce__ = shared.pickled
+    __copy__ = replace

@@ -13,8 +13,10 @@ from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
-from pymc_coresets.predictive import all_rows, stand_ins
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.leave_one_out import loo
+from pymc_coresets.predictive.predictions import predict
+from pymc_coresets.predictive.pymc_densities import verify
+from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
@@ -212,10 +214,10 @@ class Coreset(WeightedRows):
     check = shared.check
     reweight = shared.reweight
     with_log_densities = shared.with_log_densities
-    log_ratios = stand_ins.log_ratios
-    verify = all_rows.verify
-    loo = all_rows.loo
-    predict = all_rows.predict
+    log_ratios = log_ratios
+    verify = verify
+    loo = loo
+    predict = predict
     recover = recovery.recover
     summary = summarise_rows
     importance_draws = proposed_draws.importance_draws

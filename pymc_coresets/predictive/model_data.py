@@ -134,6 +134,23 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     return filled
 
 
+def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
+    """Prepare a copy of the model for all rows; None where it holds them already."""
+    if len(own.parts) > 1:
+        raise InvalidOptionError(
+            "The rows of summaries that were added lie in several models: predict those of one "
+            "with model=..., or new ones with rows=..."
+        )
+    own.require_all_rows()
+    [loglik] = own.parts
+    template = loglik.observations.template
+    if template is None:
+        return None
+    columns = tuple(row.name for row in loglik.observations.rows)
+    others = tuple(name for name in template.values if name not in columns)
+    return FilledModel(copy, loglik.source, columns, others)
+
+
 # -- containers and columns ------------------------------------------------------------------------
 
 

@@ -142,7 +142,7 @@ TESTS = {
     "predictive/": ("tests/models/test_predict.py",),
     "predictive/stand_ins": (STAND_IN,),
     "predictive/leave_one_out": unit("loo"),
-    "predictive/all_rows": (*unit("loo"), "tests/models/test_predict.py"),
+    "predictive/pymc_densities": (VERIFICATION, UNITS),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/solution": unit("riemannian", "sparse_vi", "solve"),

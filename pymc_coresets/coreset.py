@@ -30,7 +30,6 @@ from pymc_coresets.reading.user_model import (
     given_model,
     terms_of,
 )
-from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
@@ -220,7 +219,7 @@ class Coreset(WeightedRows):
     predict = predict
     recover = recovery.recover
     summary = summarise_rows
-    importance_draws = proposed_draws.importance_draws
+    importance_draws = shared.importance_draws
     with_model = other_priors.with_model
     extend = new_rows.extend
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.options import names_of
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset
-from pymc_coresets.reading.observations import TERM_OF_ROW
+from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.results.columns import (
     Column,
     Columns,
@@ -28,6 +28,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
+_ALWAYS = ("method", "weighting", "status")
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20
 _SHOWN_GROUPS = 6
@@ -238,43 +239,37 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
 
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
+    loglik, certificate = coreset.loglikelihood, coreset.certificate
+    quadratic, modes = coreset.quadratic, None if certificate is None else certificate.modes
+    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+    n_all, n_distinct = coreset.n_observations, coreset.n_distinct
     found = {
-        "rows": _numbers_of_rows(coreset),
-        "integrated": _integrated(coreset),
+        "rows": f"{len(coreset.indices):,} of {n_all:,}",
+        "integrated": "",
         "quadratic": ""
-        if coreset.quadratic is None
-        else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
+        if quadratic is None
+        else f"of {len(quadratic.names):,} coefficients, for all rows",
         "weights": _weights(coreset),
-        "terms": _terms(coreset),
-        "groups": _groups(coreset),
+        "terms": "" if loglik is None else _terms(coreset, loglik.observations),
+        "groups": "" if loglik is None else _groups(coreset, loglik.observations),
         "method": coreset.method,
         "weighting": coreset.weighting,
-        "divergence": _divergence(coreset),
-        "modes": _modes(coreset),
+        "divergence": ""
+        if unmeasured or not np.isfinite(coreset.objective)
+        else f"about {coreset.objective:.3g} nats",
+        "modes": modes.words if modes is not None and modes.n_modes > 1 else "",
         "status": coreset.status,
     }
-    always = ("method", "weighting", "status")
-    return {name: words for name, words in found.items() if words or name in always}
-
-
-def _numbers_of_rows(coreset: WeightedRows) -> str:
-    rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
-    merged = coreset.n_distinct < coreset.n_observations
-    rows = f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    if units is None:
-        return rows
-    chosen = chosen_rows(coreset).n_members
-    return f"{chosen:,} of {len(units.positions):,}, all those of {rows} units"
-
-
-def _integrated(coreset: WeightedRows) -> str:
-    """Say which variables were integrated out, by how many nodes, and how far these are off."""
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    if units is None:
-        return ""
-    names = ", ".join(units.integrated)
-    return f"{names}, by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
+    if n_distinct < n_all:
+        found["rows"] += f" ({n_distinct:,} distinct)"
+    units = None if loglik is None else loglik.observations.units
+    if units is not None:
+        n_members = chosen_rows(coreset).n_members
+        all_those = f"all those of {found['rows']} units"
+        found["rows"] = f"{n_members:,} of {len(units.positions):,}, {all_those}"
+        how = f"by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
+        found["integrated"] = f"{', '.join(units.integrated)}, {how}"
+    return {name: words for name, words in found.items() if words or name in _ALWAYS}
 
 
 def _weights(coreset: WeightedRows) -> str:
@@ -288,37 +283,22 @@ def _weights(coreset: WeightedRows) -> str:
     return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
 
 
-def _terms(coreset: WeightedRows) -> str:
+def _terms(coreset: WeightedRows, observations: Observations) -> str:
     """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
-    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
-    numbers = [np.searchsorted(coreset.indices, [s.start, s.stop]) for s in sets]
     return ", ".join(
-        f"{stop - start:,} of {s.stop - s.start:,} of {s.names}"
-        for (start, stop), s in zip(numbers, sets, strict=True)
+        f"{np.diff(np.searchsorted(coreset.indices, [s.start, s.stop]))[0]:,} of "
+        f"{s.stop - s.start:,} of {s.names}"
+        for s in observations.sets
     )
 
 
-def _groups(coreset: WeightedRows) -> str:
+def _groups(coreset: WeightedRows, observations: Observations) -> str:
     """Say how many levels have a chosen row, for each index by which variables are looked up."""
-    if coreset.loglikelihood is None:
-        return ""
-    observations, rows = coreset.loglikelihood.observations, chosen_rows(coreset)
-    found = []
+    found, rows = [], chosen_rows(coreset)
     for i, (name, labels) in labels_of_lookups(observations).items():
         if name != TERM_OF_ROW:
             codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
             covered = np.unique(codes[~np.isnan(codes)] % len(labels))
             found.append(f"{name} {len(covered):,} of {len(labels):,}")
-    more = len(found) - _SHOWN_GROUPS
-    return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _divergence(coreset: WeightedRows) -> str:
-    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    measured = np.isfinite(coreset.objective) and not unmeasured
-    return f"about {coreset.objective:.3g} nats" if measured else ""
-
-
-def _modes(coreset: WeightedRows) -> str:
-    modes = None if coreset.certificate is None else coreset.certificate.modes
-    return modes.words if modes is not None and modes.n_modes > 1 else ""
+    more = [f"and {len(found) - _SHOWN_GROUPS} more"] * (len(found) > _SHOWN_GROUPS)
+    return ", ".join([*found[:_SHOWN_GROUPS], *more])

@@ -79,7 +79,7 @@ class Probing:
             names[c] for c in np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
         ]
         if constant or not len(columns):
-            return Probes.nothing(constant[0] if constant else "")
+            return Probes(constant=constant[0] if constant else "")
         n_draws, n_columns = _numbers(found, len(points), len(columns))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         every = Lines.through(
@@ -127,7 +127,7 @@ class Probing:
         """Say what was found: where all rows may have mass beyond the draws, evaluate more."""
         misfit, misfit_where = self.fit
         if self._ratios is None:  # the approximate posterior is that of all rows
-            return Probes.nothing("", misfit, misfit_where)
+            return Probes(misfit=misfit, misfit_where=misfit_where)
         found, n_points, largest = missed(
             self.lines,
             self.profile,

@@ -54,7 +54,6 @@ TESTS = {
     "display": (*unit("display", "diagnostics_datatree"), RESULTS),
     "results/": (*unit("summary"), RESULTS),
     "results/plots": unit("diagnostics_plots"),
-    "results/proposed_draws": (BUILD,),
     "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings", "topics"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),

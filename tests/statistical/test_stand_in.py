@@ -296,7 +296,7 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     stand_in, monkeypatch, shift, options, asked
 ):
     counted = CountedDraws(monkeypatch, shift)
-    no_lines = Probes.nothing("")
+    no_lines = Probes()
     monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
     verify = "pymc_coresets.sampling.stand_in.verify"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object

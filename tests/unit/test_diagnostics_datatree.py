@@ -325,7 +325,7 @@ def test_draws_without_chains_are_refused():
             "Not to be used: these are not draws of the coreset posterior. By its own density,",
         ),
         (replace(GOOD, probes=replace(SEEN, misfit=4.9)), True, "Reliable:"),
-        (replace(GOOD, probes=Probes.nothing("mu")), False, "Not to be used: mu is the same in"),
+        (replace(GOOD, probes=Probes(constant="mu")), False, "Not to be used: mu is the same in"),
         (replace(GOOD, caveat="rows moved."), False, "Doubtful: rows moved."),
     ],
 )

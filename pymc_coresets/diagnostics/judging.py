@@ -13,7 +13,7 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.known_posterior import SeenModes
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import Shift
 from pymc_coresets.display import as_text
@@ -288,10 +288,8 @@ class Certificate:
     def _remarks(self) -> str:
         if self.modes is None or self.modes.n_modes < 2:
             return ""
-        return (
-            f" The posterior has {self.modes.n_modes} modes, between which NUTS hardly moves: "
-            "check() says which of them its draws know."
-        )
+        several = f" The posterior has {self.modes.n_modes} modes."
+        return f"{several} {BETWEEN_MODES} check() says which of them draws know."
 
     @property
     def _judgement(self) -> str:
@@ -354,8 +352,7 @@ class Certificate:
         if self.modes is not None and self.modes.unseen:
             return (
                 f"the full posterior has {self.modes.n_modes} modes. These draws know nothing of "
-                f"the one {self.modes.listed(self.modes.unseen)}. importance_draws() draws from "
-                "all, and sample() begins chains in all of them, where there are as many."
+                f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}"
             )
         if self.caveat:
             return self.caveat
@@ -525,9 +522,7 @@ tolerance, probes
         if self.modes is not None and self.modes.n_modes > 1:
             return (
                 f" as they are: the full posterior has {self.modes.n_modes} modes, and chains that "
-                "stay in one each never agree. importance_draws() draws from all. Where modes are "
-                "images of each other, a constraint such as an order of the entries leaves one of "
-                "them."
+                f"stay in one each never agree. {BETWEEN_MODES}"
             )
         if self.rhat > RHAT_CONVERGED and min(self.ess_bulk, self.ess_tail) < ENOUGH_ESS / 4:
             return (

@@ -16,6 +16,13 @@ from pymc_coresets.display import as_text
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
 
+BETWEEN_MODES = (
+    "NUTS hardly moves from one to another. sample() begins chains in all, where there are as "
+    "many; importance_draws() draws from all. Where they are images of each other, a constraint "
+    "such as an order of the entries leaves one of them."
+)
+"""What to do where a posterior has several modes."""
+
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
 _ROUNDING = 1e-12  # of an entry: what varies by less is constant
 _POSSIBLE = 0.9  # of the draws: where more are impossible, they are not from nearby

@@ -352,7 +352,7 @@ PLANTED = [
         ("share * self.smoothed.ess_of_independent", "self.smoothed.ess_of_independent"),
     ),
     *plant(
-        "predictive/forward.py",
+        "predictive/predictions.py",
         ("replace(self, function=function, rngs=tuple(others.values()))", "self"),
     ),
     *plant(
@@ -501,7 +501,7 @@ PLANTED = [
         ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
     ),
     *plant(
-        "results/columns.py",
+        "results/summary.py",
         ("and np.ptp(counts.index) >= _MOST_CLASSES", ""),
         ("self.counts.add(other.counts, fill_value=0.0)", "self.counts"),
         ("x.astype(np.int64) % len(labels)", "x.astype(np.int64)"),

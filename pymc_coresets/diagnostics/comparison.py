@@ -292,10 +292,9 @@ def labelled_components(draws: xr.Dataset) -> Iterator[tuple[str, Floats]]:
 
 def _comparable(one: xr.DataArray | None, other: xr.DataArray | None) -> bool:
     """Whether both are draws of numbers, with equal shape and labels."""
-    if one is None or other is None:
-        return False
-    pair = one, other
-    if not all(set(SAMPLE_DIMS) <= set(v.dims) and v.dtype.kind in "biuf" for v in pair):
+    sampled = set(SAMPLE_DIMS)
+    pair = [v for v in (one, other) if v is not None and sampled <= set(v.dims)]
+    if len(pair) < 2 or not all(v.dtype.kind in "biuf" for v in pair):
         return False
     x, y = (v.isel(chain=0, draw=0, drop=True) for v in pair)
     return x.sizes == y.sizes and all(x[dim].equals(y[dim]) for dim in x.dims)

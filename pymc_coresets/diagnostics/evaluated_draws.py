@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate, Check
 from pymc_coresets.diagnostics.posterior_draws import RESAMPLED, SAMPLE_DIMS, Chains, evenly
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.options import positive_number
 
 FIRST_DRAWS = 400
@@ -257,12 +257,7 @@ def wanted_ess(value: object) -> float:
     """
     if isinstance(value, float) and value == math.inf:
         return math.inf
-    try:
-        return positive_number("ess", value)
-    except InvalidOptionError as error:
-        raise InvalidOptionError(
-            f"ess={value!r} must be a positive number, or math.inf for all draws."
-        ) from error
+    return positive_number("ess", value)
 
 
 def resample_draws(

@@ -8,7 +8,6 @@ They cannot see what the draws never visit: a mode that the coreset posterior la
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -305,14 +304,13 @@ def smooth_tail(log_r: Floats, efficiency: float = 1.0) -> tuple[Floats, float]:
     >>> smooth_tail(np.zeros(4))[1]
     -inf
     """
-    stats: Any = array_stats
     as_they_are = log_r - log_sum(log_r)
     length = _tail_length(log_r.size, efficiency)
     if np.ptp(np.partition(log_r, -length, axis=None)[-length:]) <= EQUAL_RATIOS:
         return as_they_are, -np.inf
     with np.errstate(over="ignore", invalid="ignore"):  # in a tail beyond any smoothing
         # ArviZ expects the log-likelihood of the point left out: minus the log-ratio.
-        log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
+        log_weights, khat = array_stats.psislw(-log_r.ravel(), r_eff=efficiency)
     # The fit fails where the lower part of the tail vanishes beside its top.
     if not np.isfinite(khat) or np.isnan(log_weights).any():
         return as_they_are, np.inf

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -188,9 +188,10 @@ def difference_estimate(
     >>> found.total, round(found.subsampling_se, 3)
     (8.0, 2.828)
     """
-    stats: Any = array_stats
     all_rows, some, n_rows = counts * surrogate, counts[sampled], len(counts)
-    total, se, _ = stats.diff_srs_estimator(some * values, all_rows[sampled], all_rows, n_rows)
+    total, se, _ = array_stats.diff_srs_estimator(
+        some * values, all_rows[sampled], all_rows, n_rows
+    )
     residual = some * (values**2 - surrogate[sampled] ** 2)
     squares = all_rows @ surrogate + n_rows * residual.mean()
     # The square of the estimate is too large by its variance.
@@ -259,7 +260,13 @@ def elpd_of_rows(
     Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
     comparison in large data. https://doi.org/10.48550/arXiv.2001.00980
     """
-    _warn_of_correction(found, remedy)
+    ess = found.smoothed.ess
+    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= TOLERANCE:
+        # Standard errors do not know what draws never saw.
+        warn_user(
+            f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
+            f"elpd is not to be relied on, whatever its standard errors. {remedy}"
+        )
     logliks = [loglik.collapsed(collapse=False) for loglik in logliks]
     n_rows = sum(loglik.n_rows for loglik in logliks)
     sampled = _sample(n_rows, observations, key)
@@ -284,7 +291,6 @@ def elpd_of_rows(
     # Of each draw on the weighted mean of the log-likelihood of all rows, and on what is left.
     of_mean = log_p.size * weights * (log_p - weights @ log_p)
     influences = of_mean + n_rows / len(sampled) * influences
-    stats: Any = array_stats
     return ElpdOfAllRows(
         elpd=elpd.total,
         se=elpd.data_se,
@@ -303,7 +309,7 @@ def elpd_of_rows(
         elpd_loo_approx=xr.DataArray(contributions, dims=_OBSERVATION),
         log_p=xr.DataArray(found.log_p, dims=SAMPLE_DIMS),
         log_q=xr.DataArray(found.log_q, dims=SAMPLE_DIMS),
-        mcse=float(stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
+        mcse=float(array_stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
         posterior_khat=found.smoothed.pareto_khat,
     )
 
@@ -454,16 +460,6 @@ def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tu
                 own = np.exp(log_w + f - elpd) - np.exp(log_w)
                 influences += count * draws.n_draws * (own - weights * (f - weights @ f))
     return _Elpds(*np.array(figures).T), influences
-
-
-def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:
-    """Say that standard errors do not know what draws never saw, where few of them count."""
-    ess = found.smoothed.ess
-    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= TOLERANCE:
-        warn_user(
-            f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
-            f"elpd is not to be relied on, whatever its standard errors. {remedy}"
-        )
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:

@@ -84,11 +84,7 @@ class Reporter:
     def part(self, name: str, total: int | None = None) -> Iterator[Callable[[object], None]]:
         """Show and time a part; yield a function that counts steps, and shows each as it prints."""
         with self._timed(name, total) as task:
-
-            def show(step: object) -> None:
-                self._update(task, advance=1, note=str(step))
-
-            yield show
+            yield lambda step: self._update(task, advance=1, note=str(step))
 
     @contextmanager
     def passes(

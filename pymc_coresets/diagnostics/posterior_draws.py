@@ -48,24 +48,18 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     >>> posterior_dataset(xr.DataTree.from_dict({"posterior": draws}), "idata").sizes["draw"]
     2
     """
-    if isinstance(data, xr.DataTree):
-        if "posterior" not in data.children:
-            raise InvalidDataError(
-                f"{name} has the groups {list(data.children)} but no posterior: pass what "
-                "pm.sample returns."
-            )
-        dataset = data["posterior"].to_dataset()
-    elif isinstance(data, xr.Dataset):
-        dataset = data
-    else:
-        raise InvalidDataError(f"{name} is a {type(data).__name__}: pass what pm.sample returns.")
-    if not set(SAMPLE_DIMS) <= set(dataset.dims):
+    is_tree = isinstance(data, xr.DataTree)
+    dataset = data[_GROUP].to_dataset() if is_tree and _GROUP in data.children else data
+    if not isinstance(dataset, xr.Dataset):
+        found = f"is a {type(data).__name__}"
+        if is_tree:
+            found = f"has the groups {list(data.children)} but no posterior"
+        raise InvalidDataError(f"{name} {found}: pass what pm.sample returns.")
+    if not all(dataset.sizes.get(dim) for dim in SAMPLE_DIMS):
         raise InvalidDataError(
-            f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
-            "arviz.convert_to_datatree makes them from arrays."
+            f"{name} has no draws: the sizes of its posterior are {dict(dataset.sizes)}, but chain "
+            "and draw are needed. arviz.convert_to_datatree makes them from arrays."
         )
-    if not all(dataset.sizes[dim] for dim in SAMPLE_DIMS):
-        raise InvalidDataError(f"{name} has no draws: its posterior is empty.")
     return dataset
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import arviz_plots
 import matplotlib.pyplot as plt
@@ -15,7 +15,6 @@ from matplotlib.ticker import MaxNLocator
 
 from pymc_coresets.diagnostics.comparison import common_draws, labelled_components
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.options import one_of
 from pymc_coresets.weighted_rows import WeightedRows
 
 _GREY, _BLUE, _ORANGE = "#5c6169", "#0b6e99", "#d1602f"
@@ -149,13 +148,11 @@ def plot_comparison(
     full: xr.DataTree | xr.Dataset,
     approximation: xr.DataTree | xr.Dataset,
     var_names: str | Sequence[str] | None = None,
-    *,
-    kind: Literal["dist", "forest"] = "dist",
 ) -> Figure:
     """Plot the marginals of an approximate posterior over those of the full posterior.
 
-    Densities show shapes and suit a handful of components; a forest of intervals suits up to a
-    few dozen. :func:`~pymc_coresets.diagnostics.comparison.compare` returns the numbers.
+    Densities show shapes and suit a handful of components; `arviz.plot_forest` of both suits a few
+    dozen. :func:`~pymc_coresets.diagnostics.comparison.compare` returns the numbers.
 
     Parameters
     ----------
@@ -163,8 +160,6 @@ def plot_comparison(
         Draws with dims chain and draw; of a DataTree the group ``posterior``.
     var_names : str or sequence of str, optional
         Variables to plot; by default all that both have with equal shape and labels.
-    kind : {"dist", "forest"}
-        One density plot per component, or one interval per component in a single plot.
 
     Returns
     -------
@@ -173,7 +168,7 @@ def plot_comparison(
     Raises
     ------
     InvalidOptionError
-        If a variable of `var_names` is not in both, or `kind` is unknown.
+        If a variable of `var_names` is not in both.
     InvalidDataError
         If the posteriors have no variable in common, or draws are not finite.
 
@@ -184,7 +179,6 @@ def plot_comparison(
     >>> full, approximation = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
     >>> figure = plot_comparison(full, approximation)
     """
-    one_of("kind", kind, ["dist", "forest"])
     pair, _ = common_draws(full, approximation, var_names)
     for draws in pair:
         deque(labelled_components(draws), maxlen=0)  # refuses draws that are not finite
@@ -193,12 +187,13 @@ def plot_comparison(
         label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})
         for label, draws in zip(_COLOURS, pair, strict=True)
     }
-    common: Any = {"backend": "matplotlib", "color": list(_COLOURS.values())}
-    common |= {"figure_kwargs": {"layout": "constrained"}}
-    plotted = (
-        arviz_plots.plot_dist(trees, kind="kde", visuals=_DENSITIES, **common)
-        if kind == "dist"
-        else arviz_plots.plot_forest(trees, combined=True, **common)
+    plotted = arviz_plots.plot_dist(
+        trees,
+        kind="kde",
+        visuals=_DENSITIES,
+        backend="matplotlib",
+        color=list(_COLOURS.values()),
+        figure_kwargs={"layout": "constrained"},
     )
     figure: Figure = plotted.get_viz("figure")
     handles = [Line2D([], [], color=colour, lw=2) for colour in _COLOURS.values()]

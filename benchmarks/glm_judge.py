@@ -16,12 +16,6 @@ from scipy.stats import multivariate_t
 from benchmarks.closed_forms import Array
 from benchmarks.glm_data import PRIOR_SD, DataSet
 from benchmarks.regressions import Regression
-from pymc_coresets.diagnostics.distances import (
-    cubic_kernel,
-    kernel_distance,
-    kernel_noise,
-    thinned,
-)
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 
 DEGREES = 6
@@ -93,6 +87,33 @@ def _moments(draws: Array, shares: Array) -> tuple[Array, Array]:
 # -- distances from the full posterior -------------------------------------------------------------
 
 
+def cubic_kernel(x: Array, y: Array) -> Array:
+    """Polynomial kernel ``(1 + x'y/d)**3`` of Huggins et al. (2016, 2017), (n_x, n_y)."""
+    return np.asarray((1 + x @ y.T / x.shape[1]) ** 3)
+
+
+def polynomial_mmd(x: Array, y: Array) -> float:
+    """Return the maximum mean discrepancy: zero if all moments up to the third agree."""
+    own = cubic_kernel(x, x).mean() + cubic_kernel(y, y).mean()
+    return float(np.sqrt(max(own - 2 * cubic_kernel(x, y).mean(), 0.0)))
+
+
+def mmd_noise(x: Array, inverse_ess: float) -> float:
+    """Return the MMD to expect between two runs of the distribution that x is from.
+
+    By the sum of the reciprocals of their effective sample sizes.
+    """
+    kernel = cubic_kernel(x, x)
+    spread = float(np.diag(kernel).mean() - kernel.mean())
+    return float(np.sqrt(max(spread, 0.0) * inverse_ess))
+
+
+def thinned(draws: Array, max_draws: int) -> Array:
+    """Return at most so many of the draws, evenly spaced."""
+    chosen = np.linspace(0, len(draws) - 1, min(len(draws), max_draws))
+    return draws[chosen.round().astype(np.int64)]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
     """The full posterior of a data set, and distances from it."""
@@ -114,12 +135,12 @@ class Judge:
             thinned(self._scaled(each, standard=standard), max_draws)
             for each in (draws, self.full.draws)
         )
-        return kernel_distance(found, full, cubic_kernel)
+        return polynomial_mmd(found, full)
 
     def mmd_noise(self, n_draws: int, *, standard: bool) -> float:
         """Return the MMD of two sets of so many independent draws of the full posterior."""
         draws = thinned(self._scaled(self.full.draws, standard=standard), 1_000)
-        return kernel_noise(draws, cubic_kernel, 2 / n_draws)
+        return mmd_noise(draws, 2 / n_draws)
 
     def _scaled(self, draws: Array, *, standard: bool) -> Array:
         return (draws - self.mean) / self.sd if standard else draws

@@ -19,7 +19,7 @@ from benchmarks.opponent_task import (
     weighted_answer,
 )
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
-from pymc_coresets.diagnostics.importance import estimate_divergences, khat_threshold
+from pymc_coresets.diagnostics.importance import khat_threshold, pareto_smooth
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -149,7 +149,7 @@ def importance(task: Task) -> Answer:
         draws=Draws.of(idata, {str(n): v.shape[2:] for n, v in posterior.data_vars.items()}),
         effective=ess,
         khat=khat,
-        kl=estimate_divergences(ratios).kl,
+        kl=pareto_smooth(ratios).kl,
         warned=khat > khat_threshold(ratios.size) or ess < ESS_TOLD,
         remark=f"with a coreset of {coreset.size:,} rows",
     )

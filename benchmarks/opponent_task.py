@@ -17,7 +17,6 @@ import xarray as xr
 from benchmarks.opponent_clock import CompilationClock
 from pymc_coresets.diagnostics.importance import (
     MIN_DRAWS,
-    estimate_divergences,
     khat_threshold,
     pareto_smooth,
     systematic_resample,
@@ -190,7 +189,7 @@ def weighted_answer(
         draws=draws.take(chosen),
         effective=ess,
         khat=khat,
-        kl=estimate_divergences(ratios[None], smoothed).kl,
+        kl=smoothed.kl,
         warned=khat > khat_threshold(len(ratios)) or ess < ESS_TOLD,
         sound=khat < KHAT_REFERENCE and ess >= MIN_ESS,
     )

@@ -6,10 +6,9 @@ from .diagnostics.comparison import Comparison as Comparison
 from .diagnostics.comparison import compare as compare
 from .diagnostics.judging import Certificate as Certificate
 from .diagnostics.judging import Check as Check
+from .diagnostics.judging import SecondOpinion as SecondOpinion
 from .diagnostics.known_posterior import Modes as Modes
 from .diagnostics.known_posterior import SeenModes as SeenModes
-from .diagnostics.opinion import SecondOpinion as SecondOpinion
-from .diagnostics.plots import plot_comparison as plot_comparison
 from .exceptions import CoresetError as CoresetError
 from .exceptions import CoresetWarning as CoresetWarning
 from .exceptions import InvalidDataError as InvalidDataError
@@ -32,6 +31,7 @@ from .methods.sparse_vi import SparseVI as SparseVI
 from .one_call import coreset_of as coreset_of
 from .one_call import sample as sample
 from .pass_glm import build_pass_glm as build_pass_glm
+from .results.plots import plot_comparison as plot_comparison
 from .results.plots import plot_history as plot_history
 from .results.plots import plot_weights as plot_weights
 from .rows.sources.opening import open_rows as open_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_USELESS
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
-from pymc_coresets.diagnostics.known_posterior import Modes
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
@@ -79,7 +79,9 @@ def limitations(found: Outcome) -> Iterator[str]:
             "hierarchies, non-centred)."
         )
     if solution.modes is not None and len(solution.modes) > 1:
-        yield _of_modes(solution.modes)
+        seen = solution.modes.seen_by(None)
+        every = seen.listed(range(seen.n_modes))
+        yield f"The posterior has {seen.n_modes} modes: {every}. {BETWEEN_MODES}"
     if found.probes is not None and found.probes.most > (found.tolerance or TOLERANCE):
         yield (
             f"The posterior of all rows reaches further along {found.probes.where} than the "
@@ -149,16 +151,6 @@ def _of_rows(found: Outcome) -> Iterator[str]:
             "measured, because its own could not be sampled, or because the log-likelihood of all "
             "rows is NaN or infinite at one of its draws: check() its draws."
         )
-
-
-def _of_modes(modes: Modes) -> str:
-    seen = modes.seen_by(None)
-    return (
-        f"The posterior has {len(modes)} modes: {seen.listed(range(len(modes)))}. NUTS hardly "
-        "moves from one to another. sample() begins chains in all of them, where there are as "
-        "many; importance_draws() draws from all. Where they are images of each other, a "
-        "constraint such as an order of the entries leaves one of them."
-    )
 
 
 def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
@@ -274,15 +266,10 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
 
 def _remedy(found: Outcome) -> str:
     """Say what to try: re-weighting, too, unless a few draws would carry all the weight."""
-    words = _other_remedy(found)
-    return f"{words}, or reweight the coreset's draws;" if _weights_serve(found) else f"{words}."
-
-
-def _weights_serve(found: Outcome) -> bool:
     judged: Certificate | None = found.solution.judgement
-    if judged is None:
-        return found.solution.objective < _REWEIGHTED
-    return judged.pareto_khat < KHAT_USELESS
+    serve = judged.pareto_khat < KHAT_USELESS if judged else found.solution.objective < _REWEIGHTED
+    words = _other_remedy(found)
+    return f"{words}, or reweight the coreset's draws;" if serve else f"{words}."
 
 
 def _other_remedy(found: Outcome) -> str:

@@ -42,7 +42,7 @@ from pymc_coresets.potentials.of_model import (
     verify_form,
 )
 from pymc_coresets.potentials.unit_models import FEW_DIMENSIONS
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.jumps import refuse_jumps
 from pymc_coresets.request import asked_method, configured, named_option

@@ -10,10 +10,12 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.predictive import all_rows, stand_ins
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.leave_one_out import loo
+from pymc_coresets.predictive.predictions import predict
+from pymc_coresets.predictive.pymc_densities import verify
+from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
@@ -27,7 +29,6 @@ from pymc_coresets.reading.user_model import (
     given_model,
     terms_of,
 )
-from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
@@ -211,13 +212,13 @@ class Coreset(WeightedRows):
     check = shared.check
     reweight = shared.reweight
     with_log_densities = shared.with_log_densities
-    log_ratios = stand_ins.log_ratios
-    verify = all_rows.verify
-    loo = all_rows.loo
-    predict = all_rows.predict
+    log_ratios = log_ratios
+    verify = verify
+    loo = loo
+    predict = predict
     recover = recovery.recover
     summary = summarise_rows
-    importance_draws = proposed_draws.importance_draws
+    importance_draws = shared.importance_draws
     with_model = other_priors.with_model
     extend = new_rows.extend
 
@@ -383,14 +384,8 @@ class Coreset(WeightedRows):
     # -- display and copies ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return as_text(*self._shown())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._shown())
-
-    def _shown(self) -> tuple[str, dict[str, str], str]:
         verdict = "" if self.certificate is None else self.certificate.verdict
-        return type(self).__name__, facts_of(self), verdict
+        return as_text(type(self).__name__, facts_of(self), verdict)
 
     __reduce__ = shared.pickled
     __copy__ = replace

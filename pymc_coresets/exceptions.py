@@ -130,7 +130,6 @@ class InvalidDataError(CoresetError, ValueError):
         "diagnostics": "draws",
         "glm": "regressions",
         "potentials.kept_rows": "coresets-in-files",
-        "predictive.all_rows": "draws",
         "reading.draws": "draws",
         "rows": "rows-and-files",
         "storage": "coresets-in-files",

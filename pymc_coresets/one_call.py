@@ -1,7 +1,6 @@
 """One call for all steps: build a coreset, sample it, check the draws, and correct them."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -23,7 +22,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.of_model import full_model
-from pymc_coresets.progress.reporter import Reporter, tell
+from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
@@ -41,7 +40,7 @@ _PARTS = ("build", "sample", "check")
 _OF_WEIGHTS = ("pareto_khat", "psis_ess")  # attributes that `reweight` gives the posterior
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Drawn:
     """Draws, and what is said of them.
 
@@ -190,19 +189,22 @@ def sample(
         if failure and on_failure == "raise":
             raise CoresetError(failure, topic="draws")
         if failure and on_failure == "nuts":
-            options = {"random_seed": rng, "progressbar": show} | sizes
-            if nuts_sampler is not None:
-                options["nuts_sampler"] = nuts_sampler
+            options: dict[str, Any] = {} if nuts_sampler is None else {"nuts_sampler": nuts_sampler}
+            options |= {"random_seed": rng, "progressbar": show} | sizes
             with report.part("sample"):
-                drawn = _of_all_rows(full, failure, **options)
+                idata = pm.sample(model=full, **options)
+            verdict = f"Draws of the full posterior, because no coreset serves. {failure}"
+            drawn = _Drawn(idata, "pm.sample on all rows", verdict, divergence=0.0)
     if not drawn.serves:
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{drawn.verdict}{other}")
-    seconds = {f"seconds_{part}": report.seconds.get(part, 0.0) for part in _PARTS}
-    tell(_in_one_line(drawn, seconds), show=show)
-    idata = drawn.idata
-    idata.attrs |= {"verdict": drawn.verdict, "divergence": drawn.divergence, **seconds}
-    return idata
+    seconds = {part: report.seconds.get(part, 0.0) for part in _PARTS}
+    took = ", ".join(f"{part} {value:.1f} s" for part, value in seconds.items())
+    tell(f"{drawn.source} ({took}). {drawn.verdict}", show=show)
+    attrs = drawn.idata.attrs
+    attrs |= {"verdict": drawn.verdict, "divergence": drawn.divergence}
+    attrs |= {f"seconds_{part}": value for part, value in seconds.items()}
+    return drawn.idata
 
 
 def _of_coreset(
@@ -223,40 +225,16 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
     try:
         check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws
-        verdict = f"Not to be used: {error.message}"
-        return _Drawn(idata=idata, source=source, verdict=verdict, serves=False)
+        return _Drawn(idata, source, f"Not to be used: {error.message}", serves=False)
     source += f", at most {check.divergence:.2g} nats from the full posterior"
-    found = _Drawn(
-        idata=idata,
-        source=source,
-        verdict=check.verdict,
-        divergence=check.divergence,
-        serves=check.reliable,
-    )
-    if not (check.reliable and check.needs_reweighting):
-        return found
-    corrected = coreset.reweight(idata, random_seed=rng)
-    weighed = corrected["posterior"].attrs
-    corrected.attrs |= {name: weighed[name] for name in _OF_WEIGHTS}
-    source += ", then re-weighted"
-    verdict = weighed["verdict"]
-    serves = verdict.startswith("Reliable")
-    return replace(found, idata=corrected, source=source, verdict=verdict, serves=serves)
-
-
-def _of_all_rows(model: pm.Model, failure: str, **options: Any) -> _Drawn:  # noqa: ANN401
-    """Sample the user's own model, as if there were no coresets."""
-    return _Drawn(
-        idata=pm.sample(model=model, **options),
-        source="pm.sample on all rows",
-        verdict=f"Draws of the full posterior, because no coreset serves. {failure}",
-        divergence=0.0,
-    )
-
-
-def _in_one_line(drawn: _Drawn, seconds: Mapping[str, float]) -> str:
-    words = [f"{part.removeprefix('seconds_')} {value:.1f} s" for part, value in seconds.items()]
-    return f"{drawn.source} ({', '.join(words)}). {drawn.verdict}"
+    verdict, serves = check.verdict, check.reliable
+    if check.reliable and check.needs_reweighting:
+        idata = coreset.reweight(idata, random_seed=rng)
+        weighed = idata["posterior"].attrs
+        idata.attrs |= {name: weighed[name] for name in _OF_WEIGHTS}
+        source, verdict = f"{source}, then re-weighted", weighed["verdict"]
+        serves = verdict.startswith("Reliable")
+    return _Drawn(idata, source, verdict, check.divergence, serves)
 
 
 def coreset_of(

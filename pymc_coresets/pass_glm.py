@@ -30,7 +30,7 @@ from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.sources.row_source import RowSource
 

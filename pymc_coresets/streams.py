@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.advice import decided_by
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.display.report import as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import (
     CoresetError,
     CoresetWarning,

@@ -1,54 +1,44 @@
 """Compare an approximate posterior with a run of the full posterior, variable by variable."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
-from scipy.stats import wasserstein_distance
 
-from pymc_coresets.compat.arviz_api import array_stats
-from pymc_coresets.diagnostics import distances
-from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
+from pymc_coresets.compat.arviz_api import BaseLabeller, array_stats, xarray_sel_iter
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.display.report import Numbers, Part, as_html, as_text
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, posterior_dataset
+from pymc_coresets.display import TEXT_WIDTH, as_text
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.options import names_of
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles that are compared."""
 
 _ROUNDING = 1e-13  # relative differences below this are rounding: constant components have them
+_LARGEST = 1e150  # of a draw: the squares of larger numbers are infinite
 _LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _WITHIN = (1, 2)  # axes of the chains and the draws of components
-_SHOWN_ROWS = 20
-_LONG = 100.0  # numbers from here on are written with an exponent
+_SHOWN_ROWS = 20  # of the table, those with the largest shifts: they fit on a screen
 
-#: How numbers are written: most of them, and those of 100 or more.
-_MEAN, _RATIO, _SHIFT = (".4g", ".4g"), (".3f", ".1e"), ("+.3f", "+.1e")
-#: Columns of the table that are shown: their headings, and how they are written.
+#: Columns of the table that are shown: their headings, and how their numbers are written.
 _SHOWN = {
-    "mean_full": ("full", _MEAN),
-    "mean_approximation": ("approx.", _MEAN),
-    "delta_mean_sd": ("shift", _SHIFT),
-    "delta_mean_noise": ("noise", _RATIO),
-    "sd_ratio": ("sd ratio", _RATIO),
-    "sd_ratio_noise": ("noise", _RATIO),
-    "wasserstein_sd": ("W1", _RATIO),
-    "wasserstein_noise": ("noise", _RATIO),
+    "mean_full": ("full", ".4g"),
+    "mean_approximation": ("approx.", ".4g"),
+    "delta_mean_sd": ("shift", "+.2g"),
+    "delta_mean_noise": ("noise", ".2g"),
+    "sd_ratio": ("sd ratio", ".3g"),
+    "sd_ratio_noise": ("noise", ".2g"),
+    "shift_q5": ("of 5 %", "+.2g"),
+    "shift_q95": ("of 95 %", "+.2g"),
 }
 _LEGEND = (
-    "Means, their shift and the Wasserstein distance W1 in sd of the full posterior, each with the "
-    "noise that two full runs would show."
+    "Means, and their shift and those of the quantiles of 5 and 95 % in sd of the full posterior; "
+    "the noise is what two full runs would show."
 )
-_JOINT = {
-    "gaussian_kl_approximation_full": "Gaussian KL(approximation || full), nats",
-    "gaussian_kl_full_approximation": "Gaussian KL(full || approximation), nats",
-    "energy_distance": "energy distance",
-    "mmd": "MMD",
-}
 
 
 class Largest(NamedTuple):
@@ -81,17 +71,12 @@ class Comparison:
     ----------
     table : pandas.DataFrame
         One row per scalar component. ``mean_full`` and ``mean_approximation`` are the means.
-        ``delta_mean_sd`` (difference of means), ``shift_q5``, ``shift_q50``, ``shift_q95``
-        (differences of quantiles), all approximation minus full, and ``wasserstein_sd``
-        (Wasserstein-1 distance) are in standard deviations of the full posterior; ``sd_ratio`` is
-        the standard deviation of the approximation over that of the full posterior. Each
-        difference has a column ``..._noise``: what two independent runs of the full posterior
-        with the effective sample sizes of these two would show (a standard error; for
-        ``sd_ratio`` a relative one; for the Wasserstein distance its expectation).
-    joint : pandas.DataFrame
-        Rows: Gaussian KL in both directions (nats), energy distance and polynomial MMD of the
-        standardised draws. Columns: ``value``, and ``noise``, the root mean square (for KL the
-        mean) of the value if both posteriors were equal.
+        ``delta_mean_sd`` (difference of means) and ``shift_q5``, ``shift_q50``, ``shift_q95``
+        (differences of quantiles), all approximation minus full, are in standard deviations of the
+        full posterior; ``sd_ratio`` is the standard deviation of the approximation over that of
+        the full posterior. Each has a column ``..._noise``: the standard error of the difference
+        between two independent runs with the effective sample sizes of these two (for ``sd_ratio``
+        a relative one).
     skipped : tuple of str
         Variables that could not be compared, because they are missing in one of the two or have
         another shape or other labels there, as variables with one entry per observation do.
@@ -106,7 +91,6 @@ class Comparison:
     """
 
     table: pd.DataFrame
-    joint: pd.DataFrame
     skipped: tuple[str, ...]
 
     @property
@@ -131,43 +115,26 @@ class Comparison:
         name = values.abs().idxmax()
         return Largest(str(name), float(values[name]))
 
-    def _summary(self) -> str:
+    def __repr__(self) -> str:
+        order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
+        shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
+        headings, formats = zip(*_SHOWN.values(), strict=True)
+        lines = shown.to_string(
+            header=list(headings),
+            formatters=[f"{{:{written}}}".format for written in formats],
+            line_width=TEXT_WIDTH,
+        )
         mean, sd = self.largest_mean_shift, self.largest_sd_change
-        return (
+        found = (
             f"Largest shift of a mean: {mean.value:+.3f} sd ({mean.name}); largest change of an "
             f"sd: x {np.exp(sd.value):.3f} ({sd.name}). {self.within_noise:.0%} of the means lie "
             "within two Monte Carlo standard errors."
         )
-
-    def _shown(self) -> tuple[str, *tuple[Part, ...]]:
-        order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
-        shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
-        formats = [written for _, written in _SHOWN.values()]
-        head = [
-            [name, *(f"{v:{f[abs(v) >= _LONG]}}" for v, f in zip(row, formats, strict=True))]
-            for name, *row in shown.itertuples()  # of Python's floats
-        ]
-        joint = [
-            [words, *(f"{number:.3g}" for number in self.joint.loc[name])]
-            for name, words in _JOINT.items()
-        ]
         more = len(self.table) - len(shown)
         left_out = [f"{more} more rows in .table."] * (more > 0)
         left_out += [f"Not compared: {', '.join(self.skipped)}."] * bool(self.skipped)
-        return (
-            "Approximate posterior against full posterior",
-            Numbers(["", *(heading for heading, _ in _SHOWN.values())], head),
-            _LEGEND,
-            Numbers(["all components together", "value", "noise"], joint),
-            self._summary(),
-            " ".join(left_out),
-        )
-
-    def __repr__(self) -> str:
-        return as_text(*self._shown())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._shown())
+        title = "Approximate posterior against full posterior"
+        return as_text(title, lines.splitlines(), _LEGEND, found, " ".join(left_out))
 
 
 def compare(
@@ -178,8 +145,7 @@ def compare(
     """Compare draws of an approximate posterior with draws of the full posterior.
 
     For those who ran both; `Coreset.check` needs no run of the full posterior. Costs a few
-    milliseconds per scalar component, and O(n**2 d) for the energy distance and the MMD of n draws
-    (thinned to at most 4000) of d components.
+    milliseconds per scalar component.
 
     Parameters
     ----------
@@ -201,23 +167,9 @@ def compare(
 
     Notes
     -----
-    Noise levels use the effective sample sizes a (of `full`) and b (of `approximation`), after
-    re-weighting at most their ``psis_ess``, each for the quantity that is estimated.
-
-    - Difference of means: ``sqrt(1/a + 1/b)`` standard deviations.
-    - Ratio of standard deviations: half the root of ``(kurtosis - 1) (1/a + 1/b)``.
-    - Quantiles: root of the sum of both runs' squared Monte Carlo standard errors.
-    - Wasserstein distance: :func:`~pymc_coresets.diagnostics.distances.wasserstein_noise`.
-    - Gaussian KL: half the number of moments, d for the means and d(d + 1)/2 for the covariance,
-      each times its ``1/a + 1/b``. Exact for Gaussian posteriors; heavier tails show more.
-    - Energy distance and MMD: :func:`~pymc_coresets.diagnostics.distances.kernel_noise` with the
-      average over the components of the larger ``1/a + 1/b`` of mean and standard deviation. For
-      autocorrelated chains this is up to about a quarter too high.
-
-    References
-    ----------
-    Huggins, Campbell, Broderick (2016). Coresets for scalable Bayesian logistic regression.
-    https://doi.org/10.48550/arXiv.1605.06423
+    The noise of a difference is the root of the sum of both runs' squared Monte Carlo standard
+    errors, as ArviZ estimates them.  Of re-weighted draws, which repeat themselves in random order,
+    they are those of ``psis_ess`` independent ones.
 
     Examples
     --------
@@ -227,107 +179,182 @@ def compare(
     >>> compare(full, approximation).within_noise
     1.0
     """
-    first, second, skipped = common_draws(full, approximation, var_names)
-    for name, draws in (("full", first), ("approximation", second)):
+    pair, skipped = common_draws(full, approximation, var_names)
+    names, x, y = [], [], []
+    for (label, of_full), (_, other) in zip(*map(labelled_components, pair), strict=True):
+        names.append(label)
+        x.append(of_full)
+        y.append(other)
+    table = _differences(np.stack(x), np.stack(y), [_repeated(draws) for draws in pair])
+    return Comparison(table=pd.DataFrame(table, index=names), skipped=skipped)
+
+
+def common_draws(
+    full: xr.DataTree | xr.Dataset,
+    approximation: xr.DataTree | xr.Dataset,
+    var_names: str | Sequence[str] | None = None,
+) -> tuple[list[xr.Dataset], tuple[str, ...]]:
+    """Return the draws of the variables that two posteriors have in common.
+
+    Parameters
+    ----------
+    full, approximation, var_names
+        See `compare`.
+
+    Returns
+    -------
+    list of xarray.Dataset
+        The draws of both posteriors, dims chain and draw first, with numbers along dims without
+        labels.
+    tuple of str
+        Variables that were left out.
+
+    Raises
+    ------
+    InvalidOptionError
+        If a variable of `var_names` cannot be compared.
+    InvalidDataError
+        If no variable is left, or there are too few draws.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> draws = (("chain", "draw"), np.zeros((2, 4)))
+    >>> common_draws(xr.Dataset({"mu": draws}), xr.Dataset({"mu": draws, "z": draws}))[1]
+    ('z',)
+    """
+    given = {"full": full, "approximation": approximation}
+    pair = []
+    for name, data in given.items():
+        draws = posterior_dataset(data, name)
         if draws.sizes["draw"] < _LEAST_DRAWS:
             raise InvalidDataError(
                 f"{name} has chains of {draws.sizes['draw']} draws, but at least {_LEAST_DRAWS} "
                 "are needed to tell differences from noise."
             )
-    pair = [dict(labelled_components(draws)) for draws in (first, second)]
-    x, y = (np.stack([*components.values()]) for components in pair)
-    size = np.maximum(*(np.abs(z).max(axis=_WITHIN) for z in (x, y)))
-    rounding = _ROUNDING * size
-    x, y = (_unless_rounding(z, rounding) for z in (x, y))
-    centre, sd = x.mean(axis=_WITHIN), _sd(x)
-    means = {"mean_full": centre, "mean_approximation": y.mean(axis=_WITHIN)}
-    # Constants keep their unit: a change of theirs is infinitely many sds.
-    unit = np.where(sd > 0, sd, 1.0)
-    x, y = ((z - centre[:, None, None]) / unit[:, None, None] for z in (x, y))
-    limits = [float(draws.attrs.get("psis_ess", np.inf)) for draws in (first, second)]
-    inverse_ess = pd.DataFrame(
-        {
-            method: 1 / np.minimum(array_stats.ess(x, method=method), limits[0])
-            + 1 / np.minimum(array_stats.ess(y, method=method), limits[1])
-            for method in ("mean", "sd", "median")
-        },
-        index=[*pair[0]],
-    )
-    table = pd.DataFrame(means | _differences(x, y, inverse_ess, rounding), index=[*pair[0]])
-    joint = _joint(x[sd > 0], y[sd > 0], inverse_ess[sd > 0].to_numpy())
-    return Comparison(table=table, joint=joint, skipped=skipped)
+        pair.append(draws.assign_coords({dim: draws[dim] for dim in draws.dims}))
+    every = [str(name) for name in dict.fromkeys([*pair[0].data_vars, *pair[1].data_vars])]
+    common = [name for name in every if _comparable(*(d.data_vars.get(name) for d in pair))]
+    wanted = names_of("var_names", var_names)
+    asked = [wanted] if isinstance(wanted, str) else wanted
+    if asked is not None and (not asked or not set(asked) <= set(common)):
+        raise InvalidOptionError(
+            f"var_names={asked!r}: names of variables are needed that both posteriors have, with "
+            f"equal shape and labels. Choose among {', '.join(common)}."
+        )
+    if not common:
+        raise InvalidDataError(
+            f"full has the variables {list(pair[0].data_vars)} and approximation "
+            f"{list(pair[1].data_vars)}, none of them in common with equal shape and labels: "
+            "compare posteriors of the same model."
+        )
+    skipped = tuple(name for name in every if asked is None and name not in common)
+    names = common if asked is None else asked
+    return [draws[names].transpose(*SAMPLE_DIMS, ...) for draws in pair], skipped
+
+
+def labelled_components(draws: xr.Dataset) -> Iterator[tuple[str, Floats]]:
+    """Yield ArviZ's label and the draws of each scalar component.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        With dims chain and draw first.
+
+    Yields
+    ------
+    tuple of str and ndarray of shape (n_chains, n_draws)
+
+    Raises
+    ------
+    InvalidDataError
+        If draws are not finite, or their squares are not.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> draws = xr.Dataset({"b": (("chain", "draw", "k"), np.zeros((2, 3, 2)))})
+    >>> [label for label, _ in labelled_components(draws)]
+    ['b[0]', 'b[1]']
+    """
+    labeller = BaseLabeller()
+    for name, selection, position in xarray_sel_iter(draws, skip_dims={*SAMPLE_DIMS}):
+        label = str(labeller.make_label_flat(name, selection, position))
+        values = np.asarray(draws[name].isel(position).values, dtype=np.float64)
+        if not np.abs(values).max() <= _LARGEST:  # NaN is not
+            raise InvalidDataError(
+                f"{label} has draws that are not finite, or beyond {_LARGEST:g}, whose squares are "
+                "infinite: leave it out through var_names, use another unit, or find out why the "
+                "model yields them."
+            )
+        yield label, values
+
+
+def _comparable(one: xr.DataArray | None, other: xr.DataArray | None) -> bool:
+    """Whether both are draws of numbers, with equal shape and labels."""
+    sampled = set(SAMPLE_DIMS)
+    pair = [v for v in (one, other) if v is not None and sampled <= set(v.dims)]
+    if len(pair) < 2 or not all(v.dtype.kind in "biuf" for v in pair):
+        return False
+    x, y = (v.isel(chain=0, draw=0, drop=True) for v in pair)
+    return x.sizes == y.sizes and all(x[dim].equals(y[dim]) for dim in x.dims)
+
+
+def _repeated(draws: xr.Dataset) -> float:
+    """Return how many draws count as one: those of `reweight` repeat themselves."""
+    n_draws = draws.sizes["chain"] * draws.sizes["draw"]
+    return max(n_draws / float(draws.attrs.get("psis_ess", n_draws)), 1.0)
+
+
+def _differences(x: Floats, y: Floats, repeated: Sequence[float]) -> dict[str, Floats]:
+    """Return the columns of the table.
+
+    Parameters
+    ----------
+    x, y : ndarray of shape (n_components, n_chains, n_draws)
+        Of the full posterior and of the approximation.
+    repeated : sequence of float
+        How many draws of each count as one.
+    """
+    rounding = _ROUNDING * np.maximum(*(np.abs(z).max(axis=_WITHIN) for z in (x, y)))
+    pair = [_unless_rounding(z, rounding) for z in (x, y)]
+    means = [z.mean(axis=_WITHIN) for z in pair]
+    sds = [np.where(np.ptp(z, axis=_WITHIN) > 0, z.std(axis=_WITHIN, ddof=1), 0.0) for z in pair]
+    unit = np.where(sds[0] > 0, sds[0], 1.0)
+    # Digits are lost where draws are far from zero.
+    pair = [(z - means[0][:, None, None]) / unit[:, None, None] for z in pair]
+
+    def noise(**statistic: object) -> Floats:
+        with np.errstate(invalid="ignore"):  # of constants
+            errors = [array_stats.mcse(z, **statistic) for z in pair]
+        of_each = [np.nan_to_num(error) * n**0.5 for error, n in zip(errors, repeated, strict=True)]
+        return np.where(sds[0] > 0, np.hypot(*of_each), 0.0)
+
+    def shift(values: Sequence[Floats]) -> Floats:
+        difference = values[1] - values[0]
+        # A change of a constant is infinitely many standard deviations.
+        changed = np.where(np.abs(difference) > rounding, np.copysign(np.inf, difference), 0.0)
+        return np.where(sds[0] > 0, difference, changed)
+
+    same = (sds[0] == 0) & (sds[1] == 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(same, 1.0, sds[1] / sds[0])
+    found = {
+        "mean_full": means[0],
+        "mean_approximation": means[1],
+        "delta_mean_sd": shift([z.mean(axis=_WITHIN) for z in pair]),
+        "delta_mean_noise": noise(method="mean"),
+        "sd_ratio": ratio,
+        "sd_ratio_noise": noise(method="sd"),
+    }
+    for q in QUANTILES:
+        name = f"shift_q{100 * q:.0f}"
+        found[name] = shift([np.quantile(z, q, axis=_WITHIN) for z in pair])
+        found[f"{name}_noise"] = noise(method="quantile", prob=q)
+    return found
 
 
 def _unless_rounding(draws: Floats, rounding: Floats) -> Floats:
     """Return the draws; their mean, where they differ by no more than rounding errors."""
     varies = np.ptp(draws, axis=_WITHIN, keepdims=True) > rounding[:, None, None]
     return np.where(varies, draws, draws.mean(axis=_WITHIN, keepdims=True))
-
-
-def _sd(draws: Floats) -> Floats:
-    """Return the sd of each component; 0 where it is constant, whose mean may be rounded."""
-    return np.where(np.ptp(draws, axis=_WITHIN) > 0, draws.std(axis=_WITHIN, ddof=1), 0.0)
-
-
-def _differences(
-    x: Floats, y: Floats, inverse_ess: pd.DataFrame, rounding: Floats
-) -> dict[str, Floats]:
-    """Return the columns of the table from the second pair of columns on.
-
-    Parameters
-    ----------
-    x, y : ndarray of shape (n_components, n_chains, n_draws)
-        Of the full posterior and of the approximation, in sds of the full posterior.
-    inverse_ess : pandas.DataFrame
-        For each component, the reciprocals of the effective sample sizes of both for means, sds
-        and the distribution function at the median, added up.
-    rounding : ndarray of shape (n_components,)
-        Differences of constants up to this are rounding errors.
-    """
-    flat_x, flat_y = (z.reshape(len(z), -1) for z in (x, y))
-    sd_y, varies = _sd(y), _sd(x) > 0
-
-    def in_sds(difference: ArrayLike) -> Floats:
-        changed = np.where(np.abs(difference) > rounding, np.copysign(np.inf, difference), 0.0)
-        return np.where(varies, difference, changed)
-
-    variances = np.where(varies, np.mean(flat_x**2, axis=1), 1.0)
-    kurtosis = np.mean(flat_x**4, axis=1) / variances**2
-    found = {
-        "delta_mean_sd": in_sds(flat_y.mean(axis=1) - flat_x.mean(axis=1)),
-        "delta_mean_noise": np.where(varies, np.sqrt(inverse_ess["mean"]), 0.0),
-        "sd_ratio": np.where(varies, sd_y, np.where(sd_y > 0, np.inf, 1.0)),
-        "sd_ratio_noise": np.sqrt(np.maximum(kurtosis - 1, 0.0) * inverse_ess["sd"]) / 2,
-        "wasserstein_sd": in_sds([*map(wasserstein_distance, flat_x, flat_y)]),
-        "wasserstein_noise": [*map(distances.wasserstein_noise, flat_x, inverse_ess["median"])],
-    }
-    for q in QUANTILES:
-        name = f"shift_q{100 * q:.0f}"
-        errors = [array_stats.mcse(z, method="quantile", prob=q) for z in (x, y)]
-        found[name] = in_sds(np.quantile(flat_y, q, axis=1) - np.quantile(flat_x, q, axis=1))
-        found[f"{name}_noise"] = in_sds(np.hypot(*errors))
-    return found
-
-
-def _joint(x: Floats, y: Floats, inverse_ess: Floats) -> pd.DataFrame:
-    """Return distances between the joint distributions of the components that vary.
-
-    Parameters
-    ----------
-    x, y, inverse_ess
-        See `_differences`.
-    """
-    if not len(x):
-        return pd.DataFrame({"value": np.nan, "noise": np.nan}, index=list(_JOINT))
-    x, y = (z.reshape(len(z), -1).T for z in (x, y))
-    kls, rank = distances.gaussian_kls(y, x)
-    moments = np.array([rank, rank * (rank + 1) / 2])  # of the means, and of the covariance
-    inverse_ess = inverse_ess[:, :2]
-    kl_noise = np.nan if np.isnan(kls[0]) else float(moments @ inverse_ess.mean(axis=0)) / 2
-    x, y = (distances.thinned(z) for z in (x, y))
-    # The effective sample size of thinned draws is at most their number.
-    pairs = max(float(inverse_ess.max(axis=1).mean()), 1 / len(x) + 1 / len(y))
-    kernels = (distances.negative_distance, distances.cubic_kernel)
-    values = [*kls, *(distances.kernel_distance(x, y, k) for k in kernels)]
-    noise = [kl_noise, kl_noise, *(distances.kernel_noise(x, k, pairs) for k in kernels)]
-    return pd.DataFrame({"value": values, "noise": noise}, index=list(_JOINT))

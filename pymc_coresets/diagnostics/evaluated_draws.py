@@ -1,8 +1,8 @@
-"""Draws at which all rows were evaluated: as many as their importance weights need."""
+"""Draws at which all rows were evaluated: as many as it takes, judged, and resampled."""
 
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,23 +14,23 @@ from pymc_coresets.diagnostics.importance import (
     MIN_DRAWS,
     MIN_PER_CHAIN,
     Floats,
-    SmoothedWeights,
+    SmoothedRatios,
     pareto_smooth,
+    systematic_resample,
 )
-from pymc_coresets.diagnostics.posterior_draws import (
-    SAMPLE_DIMS,
-    Convergence,
-    diagnosed,
-    posterior_dataset,
-)
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate, Check
+from pymc_coresets.diagnostics.posterior_draws import RESAMPLED, SAMPLE_DIMS, Chains, evenly
+from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.options import positive_number
 
-ENOUGH_ESS = 400.0
-"""Effective sample size at which Monte Carlo standard errors are 5 % of the posterior sd."""
+FIRST_DRAWS = 400
+"""Draws at which a KL divergence near the tolerance is known to 10 %."""
 
 _SPARE = 1.1  # of the number of draws that an estimate of their worth asks for
+_OF_THE_PRIOR = {"prior", "prior_predictive", "sample_stats_prior"}
 
+#: The log-densities of the full posterior and of the one that was drawn from at some draws, each
+#: (n_draws,), the chains one after the other, in nats, and up to a constant of its own.
 type LogDensities = Callable[[xr.DataTree], tuple[Floats, Floats]]
 
 _log = logging.getLogger(__name__)
@@ -59,19 +59,187 @@ class EvaluatedDraws:
     log_p: Floats
     log_q: Floats
 
+    @classmethod
+    def at_all(cls, log_ratios: Floats) -> "EvaluatedDraws":
+        """Return those of all draws, whose log-ratios are known, (n_chains, n_draws)."""
+        return cls(np.arange(log_ratios.shape[1]), log_ratios, np.zeros_like(log_ratios))
+
     @cached_property
     def log_ratios(self) -> Floats:
         """Log of the importance ratios, (n_chains, n_draws)."""
         return self.log_p - self.log_q
 
     @cached_property
-    def smoothed(self) -> SmoothedWeights:
+    def smoothed(self) -> SmoothedRatios:
         """Their importance weights."""
         return pareto_smooth(self.log_ratios)
 
-    def of(self, idata: xr.DataTree) -> xr.DataTree:
-        """Return these draws alone, with the group ``posterior``."""
-        return _some(idata, self.numbers)
+    def ess(self, chains: Chains) -> float:
+        """Return what they are worth once weighted: chains keep their own autocorrelation."""
+        share = min(chains.ess_bulk / self.log_p.size, 1.0)
+        return min(self.smoothed.ess, share * self.smoothed.ess_of_independent)
+
+    def check(self, chains: Chains, *, tolerance: float = TOLERANCE) -> Check:
+        """Judge the posterior that was drawn from, without a run of the full one.
+
+        Parameters
+        ----------
+        chains : Chains
+            All the draws, by which convergence is judged.
+        tolerance : float, default 0.01
+            Symmetrised KL divergence in nats up to which the draws can be used as they are.
+
+        Examples
+        --------
+        >>> mu = np.random.default_rng(1).normal(size=(4, 500))
+        >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), mu)}))
+        >>> EvaluatedDraws.at_all(np.zeros((4, 500))).check(chains).reliable
+        True
+        """
+        mean, sd = chains.largest_shifts(self.smoothed.weights, self.numbers)
+        return Check.of(
+            self.smoothed,
+            ess=self.ess(chains),
+            rhat=chains.rhat,
+            ess_bulk=chains.ess_bulk,
+            ess_tail=chains.ess_tail,
+            n_divergences=chains.n_divergences,
+            n_chains=chains.n_chains,
+            mean_shift=mean,
+            sd_shift=sd,
+            tolerance=tolerance,
+        )
+
+
+def evaluate(
+    chains: Chains,
+    log_densities: LogDensities,
+    wanted: Callable[[EvaluatedDraws], float],
+    *,
+    first: float = FIRST_DRAWS,
+    impossible: str,
+) -> EvaluatedDraws:
+    """Evaluate draws until they are enough, or none are left; what was evaluated once is kept.
+
+    Parameters
+    ----------
+    chains : Chains
+        All draws.
+    log_densities : callable
+        See `LogDensities`.
+    wanted : callable
+        Says of those that were evaluated how many are needed in all.
+    first : float
+        How many to begin with, evenly spread over the chains.
+    impossible : str
+        What it means if a draw has zero density under the full data, and what to do.
+
+    Raises
+    ------
+    InvalidDataError
+        If a log-ratio is not finite.
+
+    Examples
+    --------
+    >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), np.zeros((4, 1000)))}))
+    >>> def equal(some):
+    ...     return np.zeros(some["posterior"]["mu"].size), np.zeros(some["posterior"]["mu"].size)
+    >>> evaluate(chains, equal, lambda found: 800, impossible="").log_p.shape
+    (4, 200)
+    """
+    first = max(first, MIN_DRAWS, MIN_PER_CHAIN * chains.n_chains)
+    found = _at(chains, chains.spread(first), log_densities, impossible)
+    while len(found.numbers) < chains.n_draws and (most := wanted(found)) > found.log_p.size:
+        more = max(len(chains.spread(most)) - len(found.numbers), 1)
+        others = evenly(np.setdiff1d(np.arange(chains.n_draws), found.numbers), more)
+        # Sums of log-likelihoods are known up to a constant of each pass: one draw joins these.
+        again = _at(chains, np.append(found.numbers[:1], others), log_densities, impossible)
+        numbers = np.append(found.numbers, others)
+        order = np.argsort(numbers)
+        joined = (
+            np.append(old, new[:, 1:] + (old[0, 0] - new[0, 0]), axis=1)[:, order]
+            for old, new in ((found.log_p, again.log_p), (found.log_q, again.log_q))
+        )
+        found = EvaluatedDraws(numbers[order], *joined)
+    n_draws = chains.n_chains * chains.n_draws
+    _log.info("All rows were evaluated at %d of %d draws.", found.log_p.size, n_draws)
+    return found
+
+
+def _at(
+    chains: Chains, numbers: NDArray[np.int64], log_densities: LogDensities, impossible: str
+) -> EvaluatedDraws:
+    log_p, log_q = log_densities(chains.some(numbers))
+    with np.errstate(invalid="ignore"):
+        share = np.mean(~np.isfinite(log_p - log_q))
+    if share:
+        raise InvalidDataError(
+            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
+        )
+    shape = (chains.n_chains, len(numbers))
+    return EvaluatedDraws(numbers, log_p.reshape(shape), log_q.reshape(shape))
+
+
+def check_draws(
+    chains: Chains,
+    log_densities: LogDensities,
+    *,
+    draws: int | None = None,
+    tolerance: float = TOLERANCE,
+    impossible: str,
+) -> Check:
+    """Judge 400 draws, and all of them only where these do not show a negligible divergence.
+
+    Parameters
+    ----------
+    chains : Chains
+    log_densities, impossible
+        See `evaluate`.
+    draws : int, optional
+        Judge that many, whatever they show.
+    tolerance : float, default 0.01
+        Symmetrised KL divergence in nats up to which the draws can be used as they are.
+
+    Examples
+    --------
+    >>> mu = np.random.default_rng(1).normal(size=(4, 500))
+    >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), mu)}))
+    >>> def equal(some):
+    ...     return np.zeros(some["posterior"]["mu"].size), np.zeros(some["posterior"]["mu"].size)
+    >>> check_draws(chains, equal, impossible="").n_draws
+    400
+    """
+
+    def wanted(found: EvaluatedDraws) -> float:
+        enough = draws is not None or found.check(chains, tolerance=tolerance).negligible
+        return 0.0 if enough else math.inf
+
+    first = draws or FIRST_DRAWS
+    found = evaluate(chains, log_densities, wanted, first=first, impossible=impossible)
+    return found.check(chains, tolerance=tolerance)
+
+
+def enough_for(chains: Chains, ess: float) -> Callable[[EvaluatedDraws], float]:
+    """Say how many draws are worth so many independent ones, see `evaluate`.
+
+    Examples
+    --------
+    >>> mu = np.random.default_rng(1).normal(size=(4, 1000))
+    >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), mu)}))
+    >>> def shifted(some):
+    ...     return some["posterior"]["mu"].values.ravel(), np.zeros(some["posterior"]["mu"].size)
+    >>> found = evaluate(chains, shifted, enough_for(chains, 100), first=100, impossible="")
+    >>> 100 <= found.ess(chains) < found.log_p.size < 4000
+    True
+    """
+
+    def wanted(found: EvaluatedDraws) -> float:
+        worth = found.ess(chains)
+        if worth >= ess:
+            return 0.0
+        return _SPARE * found.log_p.size * ess / worth if worth else math.inf
+
+    return wanted
 
 
 def wanted_ess(value: object) -> float:
@@ -89,94 +257,100 @@ def wanted_ess(value: object) -> float:
     """
     if isinstance(value, float) and value == math.inf:
         return math.inf
-    try:
-        return positive_number("ess", value)
-    except InvalidOptionError as error:
-        raise InvalidOptionError(
-            f"ess={value!r} must be a positive number, or math.inf for all draws."
-        ) from error
+    return positive_number("ess", value)
 
 
-def enough_draws(
-    idata: xr.DataTree,
-    log_densities: LogDensities,
+def resample_draws(
+    chains: Chains,
+    found: EvaluatedDraws,
     *,
-    ess: float = ENOUGH_ESS,
-    at_least: float = 0,
-    free: Collection[str] | None = None,
-) -> EvaluatedDraws:
-    """Evaluate draws until they are worth enough independent ones of the full posterior.
+    rng: np.random.Generator,
+    draws: int | None = None,
+    remedy: str = "Build a larger coreset.",
+    independent: bool = False,
+) -> xr.DataTree:
+    """Turn draws into draws of the full posterior by resampling.
 
-    First `ess` draws, evenly spread over the chains; then as many more as their weights say are
-    missing, until these are enough or none are left.  What was evaluated once is kept.
+    Draws are repeated in proportion to their Pareto-smoothed importance weights (systematic
+    resampling, in random order). ArviZ takes the result for independent draws; their effective
+    sample size is the attribute ``psis_ess`` of the posterior.
 
     Parameters
     ----------
-    idata : xarray.DataTree
-        Draws, with a group ``posterior`` (dims chain, draw).
-    log_densities : callable
-        Returns the log-densities of the full posterior and of the one that was drawn from at some
-        of the draws, both (n_chains, n_draws), each up to a constant of its own.
-    ess : float
-        Effective sample size that is enough; infinite for all draws.
-    at_least : float
-        Number of draws that are evaluated anyway, over all chains.
-    free : collection of str, optional
-        The free variables, by whose autocorrelation the draws are judged: see `diagnosed`.
+    chains : Chains
+        All draws.
+    found : EvaluatedDraws
+        Those at which all rows were evaluated.
+    rng : numpy.random.Generator
+    draws : int, optional
+        Draws per chain in the result; as many as were evaluated by default.
+    remedy : str
+        What to do where the weights cannot be relied on: the end of the warning.
+    independent : bool, default False
+        Whether the draws are independent ones, which need not converge.
+
+    Returns
+    -------
+    xarray.DataTree
+        As many chains as before. Groups with the same draws are resampled alike, groups
+        without draws (data) and those of the prior are kept, and others (warm-up) are left out.
+        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (at how
+        many draws), ``resampling`` and ``verdict``, which says in words what these are worth.
+
+    Warns
+    -----
+    CoresetWarning
+        If the weights are unreliable and the two posteriors differ noticeably, or the draws have
+        not converged.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
+    https://doi.org/10.48550/arXiv.1507.02646
 
     Examples
     --------
+    Draws of N(0, 1) become draws of N(0.5, 1):
+
     >>> rng = np.random.default_rng(1)
     >>> mu = xr.DataArray(rng.normal(size=(4, 1000)), dims=("chain", "draw"))
-    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
-    >>> def shifted(some):
-    ...     return some["posterior"]["mu"].values, np.zeros(some["posterior"]["mu"].shape)
-    >>> found = enough_draws(idata, shifted, ess=100)
-    >>> 100 <= found.smoothed.ess < found.log_p.size < 4000
-    True
+    >>> chains = Chains(xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})}))
+    >>> found = resample_draws(chains, EvaluatedDraws.at_all(0.5 * mu.values), rng=rng)
+    >>> round(float(found.posterior["mu"].mean()), 1)
+    0.5
     """
-    posterior = posterior_dataset(idata, "idata")
-    n_chains, n_draws = (posterior.sizes[dim] for dim in SAMPLE_DIMS)
-    first = max(ess, at_least, MIN_DRAWS, MIN_PER_CHAIN * n_chains)
-    bulk, found = math.inf, None
-    while True:
-        each = n_draws if math.isinf(first) else min(math.ceil(first / n_chains), n_draws)
-        found = _with_more(idata, log_densities, found, each)
-        if each == n_draws:
-            break
-        if math.isinf(bulk):
-            bulk = Convergence.of(idata, diagnosed(posterior, free)).ess_bulk
-        share = min(bulk / found.log_p.size, 1.0)
-        worth = min(found.smoothed.ess, share * found.smoothed.ess_of_independent)
-        if worth >= ess:
-            break
-        first = _SPARE * found.log_p.size * ess / worth
-    _log.info("All rows were evaluated at %d of %d draws.", found.log_p.size, n_chains * n_draws)
-    return found
-
-
-def _with_more(
-    idata: xr.DataTree, log_densities: LogDensities, found: EvaluatedDraws | None, each: int
-) -> EvaluatedDraws:
-    """Evaluate further draws, evenly spread over those that were not, until each chain has some."""
-    n_draws = posterior_dataset(idata, "idata").sizes["draw"]
-    known = np.empty(0, np.int64) if found is None else found.numbers
-    others = np.setdiff1d(np.arange(n_draws), known)
-    wanted = max(each - len(known), 1)
-    more = others[np.linspace(0, len(others) - 1, wanted).round().astype(np.int64)]
-    if found is None:
-        return EvaluatedDraws(more, *log_densities(_some(idata, more)))
-    # Sums of log-likelihoods are known up to a constant of each evaluation: one draw joins them.
-    densities = log_densities(_some(idata, np.append(known[:1], more)))
-    numbers = np.append(known, more)
-    order = np.argsort(numbers)
-    joined = (
-        np.append(old, new[:, 1:] + (old[0, 0] - new[0, 0]), axis=1)[:, order]
-        for old, new in zip((found.log_p, found.log_q), densities, strict=True)
-    )
-    return EvaluatedDraws(numbers[order], *joined)
-
-
-def _some(idata: xr.DataTree, numbers: NDArray[np.int64]) -> xr.DataTree:
-    posterior = posterior_dataset(idata, "idata").isel(draw=numbers)
-    return xr.DataTree.from_dict({"posterior": posterior})
+    draws = len(found.numbers) if draws is None else draws
+    judged = Certificate.of(found.smoothed) if independent else found.check(chains)
+    verdict = judged.verdict_on_weights
+    if not judged.resampling_serves:
+        warn_user(f"{verdict} The resampled draws are not draws of the full posterior. {remedy}")
+    shape = (chains.n_chains, draws)
+    flat = systematic_resample(found.smoothed.weights.ravel(), math.prod(shape), rng=rng)
+    of_chain, some = np.unravel_index(flat.reshape(shape), found.log_p.shape)
+    picked = {
+        dim: xr.DataArray(row, dims=SAMPLE_DIMS)
+        for dim, row in zip(SAMPLE_DIMS, (of_chain, found.numbers[some]), strict=True)
+    }
+    sizes = {"chain": chains.n_chains, "draw": chains.n_draws}
+    groups: dict[str, xr.Dataset | xr.DataTree] = {}
+    for name, node in chains.idata.children.items():
+        own = {dim: node.sizes[dim] for dim in SAMPLE_DIMS if dim in node.sizes}
+        if name in _OF_THE_PRIOR or not own:
+            groups[name] = node  # with the groups in it
+        elif own == sizes and not name.startswith("warmup_"):
+            taken = node.to_dataset().drop_vars(SAMPLE_DIMS, errors="ignore").isel(picked)
+            groups[name] = taken.assign_coords({n: np.arange(taken.sizes[n]) for n in SAMPLE_DIMS})
+    n_draws, n_evaluated = math.prod(sizes.values()), found.log_p.size
+    if n_evaluated < n_draws:
+        few, many = (f"{number:,}".replace(",", " ") for number in (n_evaluated, n_draws))
+        verdict += f" All rows were evaluated at {few} of {many} draws (see ess)."
+    groups["posterior"].attrs |= {
+        "pareto_khat": found.smoothed.pareto_khat,
+        "psis_ess": judged.ess,
+        "n_evaluated": n_evaluated,
+        RESAMPLED: "systematic",
+        "verdict": verdict,
+    }
+    result = xr.DataTree.from_dict(groups)
+    result.attrs |= chains.idata.attrs
+    return result

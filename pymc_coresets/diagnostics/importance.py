@@ -5,8 +5,9 @@ posterior are, up to a constant, the logarithm of the full posterior density ove
 They cannot see what the draws never visit: a mode that the coreset posterior lacks altogether.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,43 +32,68 @@ MIN_DRAWS = 30
 EQUAL_RATIOS = 1e-4
 """Range of log-ratios (nats) below which they are equal but for rounding errors."""
 
-_FINITE_VARIANCE = 0.5  # shape of a tail up to which means have a standard error
-
 MIN_PER_CHAIN = 4
 """Fewest draws of a chain: ArviZ needs as many for an effective sample size."""
 
+_FINITE_VARIANCE = 0.5  # shape of a tail up to which means have a standard error
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SmoothedWeights:
-    """Importance weights whose largest values were replaced by those of a fitted Pareto tail.
+class SmoothedRatios:
+    """Importance ratios whose largest values were replaced by those of a fitted Pareto tail.
+
+    They say how far the posterior that was drawn from is from the full one, and weigh its draws.
+    Divergences are estimates in nats; they cannot see regions that the draws do not visit.
 
     Parameters
     ----------
+    log_ratios : ndarray of shape (n_chains, n_draws)
+        As they were, in nats.
     log_weights : ndarray of shape (n_chains, n_draws)
         Logarithms of the smoothed weights, normalised: their exponentials sum to one.
-    log_mean_ratio : float
-        Logarithm of the mean of the smoothed ratios, in nats. It estimates the logarithm of the
-        ratio of the two normalising constants, up to the constant that the log-ratios omit.
     pareto_khat : float
         Shape of the tail. ``-inf`` where all ratios of the tail are equal, so that the ratios are
         bounded; ``inf`` where no tail could be fitted because a few draws carry all the weight.
     efficiency : float
         Of the Markov chains, relative to independent draws; one at most.
 
+    Notes
+    -----
+    With ratios r, their mean m and normalised weights W, under draws of the coreset posterior::
+
+        KL(coreset || full)                        = log E[r] - E[log r]
+        KL(coreset || full) + KL(full || coreset)  = E[W log r] - E[log r]  ~  Var(log r)
+
+    The last step holds to first order in the log-ratios (Campbell & Beronov 2019, proposition 2).
+    The standard errors allow for autocorrelation; they are those of the means of the estimators'
+    influence functions (delta method): ``r/m - log r`` and ``(log r - E[log r])**2``.
+    Of n values with the tail shape k, the mean converges no faster than ``n**(k - 1)`` (Vehtari et
+    al. 2024): the relative error of the second is that at least.
+
+    References
+    ----------
+    Campbell, Beronov (2019). Sparse variational inference: Bayesian coresets from scratch.
+    https://doi.org/10.48550/arXiv.1906.03329
+
     Examples
     --------
+    A posterior N(0, 1), approximated by N(0.1, 1): both divergences are 0.005 nats.
+
     >>> import numpy as np
-    >>> smoothed = pareto_smooth(np.zeros((4, 100)))
-    >>> smoothed.pareto_khat, round(smoothed.ess)
-    (-inf, 400)
+    >>> theta = 0.1 + np.random.default_rng(1).normal(size=(4, 1000))
+    >>> found = pareto_smooth(-0.1 * theta)
+    >>> bool(abs(found.kl - 0.005) < 3 * found.kl_mcse)
+    True
+    >>> bool(abs(found.symmetrised_kl - 0.01) < 3 * found.symmetrised_kl_mcse)
+    True
     """
 
+    log_ratios: Floats
     log_weights: Floats
-    log_mean_ratio: float
     pareto_khat: float
     efficiency: float
 
-    @property
+    @cached_property
     def weights(self) -> Floats:
         """Smoothed weights, shape (n_chains, n_draws), non-negative, summing to one."""
         return np.exp(self.log_weights)
@@ -92,37 +118,59 @@ class SmoothedWeights:
         enough = EFFECTIVE_SHARE * self.log_weights.size
         return self.pareto_khat <= KHAT_RELIABLE and self.ess >= enough
 
+    @property
+    def log_mean_ratio(self) -> float:
+        """Logarithm of the mean of the smoothed ratios, in nats.
 
-@dataclass(frozen=True, kw_only=True)
-class Divergences:
-    """Kullback-Leibler divergences between coreset posterior and full posterior, in nats.
+        It estimates the logarithm of the ratio of the two normalising constants, up to the constant
+        that the log-ratios omit.
+        """
+        # Smoothing leaves four fifths of the ratios as they are, so the median difference is the
+        # logarithm of the sum by which the smoothed ratios were divided.
+        log_sum = float(np.median(self.log_ratios - self.log_weights))
+        return log_sum - float(np.log(self.log_ratios.size))
 
-    Parameters
-    ----------
-    kl, kl_mcse : float
-        KL(coreset || full) and its Monte Carlo standard error.
-    symmetrised_kl, symmetrised_kl_mcse : float
-        Variance of the log-ratios: the held-out objective J(w), to first order equal to
-        KL(coreset || full) + KL(full || coreset). It needs no importance weights, so it is valid
-        where their tail is heavy, too; where that of the squared log-ratios is, so that few draws
-        carry their sum, its error says so.
-    weighted_symmetrised_kl, weighted_symmetrised_kl_mcse : float
-        The same sum without the approximation, from importance weights; NaN where their tail is
-        too heavy for it (Pareto k-hat of 0.7 or more).
+    @property
+    def _centred(self) -> Floats:
+        centred: Floats = self.log_ratios - self.log_ratios.mean()
+        return centred
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> estimate_divergences(np.zeros((4, 100))).kl
-    0.0
-    """
+    @property
+    def kl(self) -> float:
+        """KL(coreset || full); smoothing may push an estimate near zero below it."""
+        return max(self.log_mean_ratio - float(self.log_ratios.mean()), 0.0)
 
-    kl: float
-    kl_mcse: float
-    symmetrised_kl: float
-    symmetrised_kl_mcse: float
-    weighted_symmetrised_kl: float
-    weighted_symmetrised_kl_mcse: float
+    @property
+    def kl_mcse(self) -> float:
+        """Monte Carlo standard error of it."""
+        return _mcse_mean(self.weights * self.log_ratios.size - self._centred)
+
+    @property
+    def symmetrised_kl(self) -> float:
+        """Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset).
+
+        The held-out objective J(w). It needs no importance weights, so it is valid where their tail
+        is heavy, too; where that of the squared log-ratios is, so that few draws carry their sum,
+        its error says so.
+        """
+        return float(np.var(self.log_ratios, ddof=1))
+
+    @property
+    def symmetrised_kl_mcse(self) -> float:
+        """Monte Carlo standard error of it."""
+        return _mcse_of_squares(self._centred**2)
+
+    @property
+    def reverse_kl(self) -> float:
+        """KL(full || coreset), by the weights; NaN where their tail is too heavy for that."""
+        if not self.pareto_khat < KHAT_RELIABLE:
+            return math.nan
+        return max(float(np.sum(self.weights * self._centred)) - self.kl, 0.0)
+
+    @property
+    def largest(self) -> float:
+        """Largest distance of a log-ratio from their mean, in nats."""
+        return float(np.abs(self._centred).max())
 
 
 def khat_threshold(n_draws: int) -> float:
@@ -151,7 +199,7 @@ def khat_threshold(n_draws: int) -> float:
     return float(min(1 - 1 / np.log10(n_draws), KHAT_RELIABLE))
 
 
-def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
+def pareto_smooth(log_ratios: ArrayLike) -> SmoothedRatios:
     """Return weights that turn draws of the coreset posterior into draws of the full one.
 
     The largest ratios are replaced by the expected order statistics of a generalised Pareto
@@ -166,8 +214,8 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
 
     Returns
     -------
-    SmoothedWeights
-        The weights, Pareto k-hat and the effective sample size.
+    SmoothedRatios
+        The weights, Pareto k-hat, the effective sample size and divergences.
 
     Raises
     ------
@@ -197,90 +245,12 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     """
     log_r = _validated(log_ratios)
     same = np.ptp(log_r) <= EQUAL_RATIOS
-    efficiency = 1.0 if same else min(_ess_mean(log_r) / log_r.size, 1.0)
-    log_weights, khat = smooth_tail(log_r, efficiency)
-    # Smoothing leaves four fifths of the ratios as they are, so the median difference is the
-    # logarithm of the sum by which the smoothed ratios were divided.
-    log_sum = float(np.median(log_r - log_weights))
-    return SmoothedWeights(
-        log_weights=log_weights,
-        log_mean_ratio=log_sum - float(np.log(log_r.size)),
-        pareto_khat=khat,
-        efficiency=efficiency,
+    efficiency = (
+        1.0 if same else min(float(array_stats.ess(log_r, method="mean")) / log_r.size, 1.0)
     )
-
-
-def estimate_divergences(
-    log_ratios: ArrayLike, smoothed: SmoothedWeights | None = None
-) -> Divergences:
-    """Estimate KL divergences between coreset and full posterior from draws of the former.
-
-    Costs a few passes over the ratios. The estimates cannot see regions that the draws do not
-    visit.
-
-    Parameters
-    ----------
-    log_ratios : array_like of shape (n_chains, n_draws)
-        Log of full over coreset posterior density at the draws, in nats, up to a constant.
-    smoothed : SmoothedWeights, optional
-        Result of :func:`pareto_smooth` for the same ratios, if it has been computed already.
-
-    Returns
-    -------
-    Divergences
-        In nats, each with a Monte Carlo standard error that allows for autocorrelation.
-
-    Raises
-    ------
-    InvalidDataError
-        As in :func:`pareto_smooth`.
-
-    Notes
-    -----
-    With ratios r, their mean m and normalised weights W, under draws of the coreset posterior::
-
-        KL(coreset || full)                        = log E[r] - E[log r]
-        KL(coreset || full) + KL(full || coreset)  = E[W log r] - E[log r]  ~  Var(log r)
-
-    The last step holds to first order in the log-ratios (Campbell & Beronov 2019, proposition 2).
-    The standard errors are those of the means of the estimators' influence functions (delta
-    method): ``r/m - log r``, ``(log r - E[log r])**2`` and ``r/m (log r - E[W log r]) - log r``.
-    Of n values with the tail shape k, the mean converges no faster than ``n**(k - 1)`` (Vehtari et
-    al. 2024): the relative error of the second is that at least.
-
-    References
-    ----------
-    Campbell, Beronov (2019). Sparse variational inference: Bayesian coresets from scratch.
-    https://doi.org/10.48550/arXiv.1906.03329
-
-    Examples
-    --------
-    A posterior N(0, 1), approximated by N(0.1, 1): both divergences are 0.005 nats.
-
-    >>> import numpy as np
-    >>> theta = 0.1 + np.random.default_rng(1).normal(size=(4, 1000))
-    >>> found = estimate_divergences(-0.1 * theta)
-    >>> bool(abs(found.kl - 0.005) < 3 * found.kl_mcse)
-    True
-    >>> bool(abs(found.symmetrised_kl - 0.01) < 3 * found.symmetrised_kl_mcse)
-    True
-    """
-    log_r = _validated(log_ratios)
-    smoothed = pareto_smooth(log_r) if smoothed is None else smoothed
-    centred = log_r - log_r.mean()
-    relative = smoothed.weights * log_r.size  # r over its mean
-    mean_full = float(np.sum(smoothed.weights * centred))
-    usable = smoothed.pareto_khat < KHAT_RELIABLE
-    return Divergences(
-        # Smoothing may push an estimate near zero below it.
-        kl=max(smoothed.log_mean_ratio - float(log_r.mean()), 0.0),
-        kl_mcse=_mcse_mean(relative - centred),
-        symmetrised_kl=float(np.var(log_r, ddof=1)),
-        symmetrised_kl_mcse=_mcse_of_squares(centred**2),
-        weighted_symmetrised_kl=mean_full if usable else np.nan,
-        weighted_symmetrised_kl_mcse=(
-            _mcse_mean(relative * (centred - mean_full) - centred) if usable else np.nan
-        ),
+    log_weights, khat = smooth_tail(log_r, efficiency)
+    return SmoothedRatios(
+        log_ratios=log_r, log_weights=log_weights, pareto_khat=khat, efficiency=efficiency
     )
 
 
@@ -334,14 +304,13 @@ def smooth_tail(log_r: Floats, efficiency: float = 1.0) -> tuple[Floats, float]:
     >>> smooth_tail(np.zeros(4))[1]
     -inf
     """
-    stats: Any = array_stats
     as_they_are = log_r - log_sum(log_r)
     length = _tail_length(log_r.size, efficiency)
     if np.ptp(np.partition(log_r, -length, axis=None)[-length:]) <= EQUAL_RATIOS:
         return as_they_are, -np.inf
     with np.errstate(over="ignore", invalid="ignore"):  # in a tail beyond any smoothing
         # ArviZ expects the log-likelihood of the point left out: minus the log-ratio.
-        log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
+        log_weights, khat = array_stats.psislw(-log_r.ravel(), r_eff=efficiency)
     # The fit fails where the lower part of the tail vanishes beside its top.
     if not np.isfinite(khat) or np.isnan(log_weights).any():
         return as_they_are, np.inf
@@ -368,16 +337,11 @@ def _tail_length(n_draws: int, efficiency: float) -> int:
 
 def _validated(log_ratios: ArrayLike) -> Floats:
     log_r = np.asarray(log_ratios, dtype=np.float64)
-    if log_r.ndim != 2:
+    if log_r.ndim != 2 or log_r.size < MIN_DRAWS or log_r.shape[1] < MIN_PER_CHAIN:
         raise InvalidDataError(
-            f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted: put the draws "
-            "of a single chain into one row."
-        )
-    if log_r.size < MIN_DRAWS or log_r.shape[1] < MIN_PER_CHAIN:
-        raise InvalidDataError(
-            f"log_ratios has {log_r.shape[0]} chains of {log_r.shape[1]} draws, but at least "
-            f"{MIN_DRAWS} draws in all and {MIN_PER_CHAIN} per chain are needed to judge "
-            "their tail: sample more draws from the coreset posterior."
+            f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted, with at least "
+            f"{MIN_DRAWS} draws in all and {MIN_PER_CHAIN} per chain to judge their tail: sample "
+            "more draws from the coreset posterior, and put those of a single chain into one row."
         )
     invalid = np.argwhere(~np.isfinite(log_r))
     if invalid.size:
@@ -390,14 +354,8 @@ def _validated(log_ratios: ArrayLike) -> Floats:
     return log_r
 
 
-def _ess_mean(values: Floats) -> float:
-    stats: Any = array_stats
-    return float(stats.ess(values, method="mean"))
-
-
 def _mcse_mean(values: Floats) -> float:
-    stats: Any = array_stats
-    return float(stats.mcse(values, method="mean"))
+    return float(array_stats.mcse(values, method="mean"))
 
 
 def _mcse_of_squares(squares: Floats) -> float:

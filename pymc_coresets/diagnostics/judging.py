@@ -2,23 +2,21 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
-    SmoothedWeights,
-    estimate_divergences,
+    SmoothedRatios,
     khat_threshold,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.known_posterior import SeenModes
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
-from pymc_coresets.diagnostics.opinion import SecondOpinion
-from pymc_coresets.diagnostics.shifts import Shift
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.diagnostics.posterior_draws import Shift
+from pymc_coresets.display import as_text
 
 TOLERANCE = 0.01
 """Symmetrised KL divergence (nats) up to which draws can be used as they are, by default.
@@ -29,24 +27,14 @@ The mean of a normal posterior is then off by a tenth of its standard deviation 
 RHAT_CONVERGED = 1.01
 """R-hat above which chains disagree (Vehtari et al. 2021)."""
 
-_SMALL = 0.4  # nats: no draw counts half as much again as they do on average
-
-_OTHER_MODES = (
-    "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
-    "as many."
-)
-
-_BETWEEN_MODES = (
-    "Not to be used as they are: the full posterior has {} modes, and chains that stay in one each "
-    "never agree. importance_draws() draws from all. Where modes are images of each other, a "
-    "constraint such as an order of the entries leaves one of them."
-)
-
 MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
 
 ENOUGH_ESS = 400.0
-"""Bulk and tail effective sample size of all chains together from which R-hat can be trusted."""
+"""Bulk and tail effective sample size of all chains together from which R-hat can be trusted.
+
+Monte Carlo standard errors are 5 % of the posterior sd there.
+"""
 
 NEARLY_ALL = 0.75
 """Effective sample size, as a share of the draws, at which no few of them carry the weights."""
@@ -54,10 +42,18 @@ NEARLY_ALL = 0.75
 MISFIT = 5.0
 """Standard errors by which draws of a density are off once in a million times."""
 
+_SMALL = 0.4  # nats: no draw counts half as much again as they do on average
+
+#: What a certificate takes from importance ratios.
+_OF_RATIOS = (
+    "pareto_khat", "ess", "kl", "kl_mcse", "symmetrised_kl", "symmetrised_kl_mcse", "largest",
+)  # fmt: skip
+
 
 class _Words(NamedTuple):
     """What is said of draws, by what they come from."""
 
+    name: str
     title: str
     posterior: str
     better: str
@@ -66,29 +62,82 @@ class _Words(NamedTuple):
     @property
     def advice(self) -> str:
         """What is better, as a sentence of its own."""
-        return self.better[0].upper() + self.better[1:]
+        return f"{self.better[0].upper()}{self.better[1:]}."
 
 
 _WORDS = {
     "coreset": _Words(
+        name="coreset",
         title="Check of a coreset posterior",
         posterior="coreset posterior",
         better="build a larger coreset",
         correction="Use reweight(), or a larger size.",
     ),
     "approximation": _Words(
+        name="approximation",
         title="Check of an approximation",
         posterior="approximate posterior",
         better="fit a richer family, such as one with correlations, or build a coreset",
         correction="Resample the draws by them, or fit a richer family.",
     ),
     "polynomial": _Words(
+        name="polynomial",
         title="Check of a polynomial posterior",
         posterior="approximate posterior",
         better="use another degree or radius, or build_coreset, which needs no polynomial",
         correction="Use reweight().",
     ),
 }
+
+
+#: Nats by which log-ratios may differ: a divergence at the limit of 0.01 by a tenth at most.
+HARMLESS = 0.005
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SecondOpinion:
+    """What PyMC's own log-densities say of an approximate posterior, beside what we say.
+
+    Parameters
+    ----------
+    by_pymc, by_us : float
+        Variance of the log-ratios of the full over the approximate posterior density at the same
+        draws, in nats: to first order the symmetrised KL divergence.
+    difference : float
+        Largest difference between the log-ratios, both centred, in nats.
+    n_draws : int
+        At how many draws: those where PyMC's log-densities are finite.
+
+    Examples
+    --------
+    >>> SecondOpinion(by_pymc=0.0012, by_us=0.0012, difference=3e-11, n_draws=30)
+    Second opinion
+      symmetrised KL   0.0012 nats by PyMC's own log-densities
+      as stated by us  0.0012 nats at the same 30 draws
+      log-ratios       differ by at most 3e-11 nats
+    """
+
+    by_pymc: float
+    by_us: float
+    difference: float
+    n_draws: int
+
+    @property
+    def in_short(self) -> str:
+        """What it says, in a few words."""
+        if not self.n_draws:
+            return "not finite at any draw"
+        if self.difference > HARMLESS:  # as single log-likelihoods in float32 may
+            return f"differ by up to {self.difference:.1g} nats, at {self.n_draws} draws"
+        return f"agree at {self.n_draws} draws, to {self.difference:.1g} nats"
+
+    def __repr__(self) -> str:
+        rows = {
+            "symmetrised KL": f"{self.by_pymc:.2g} nats by PyMC's own log-densities",
+            "as stated by us": f"{self.by_us:.2g} nats at the same {self.n_draws} draws",
+            "log-ratios": f"differ by at most {self.difference:.1g} nats",
+        }
+        return as_text("Second opinion", rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,27 +194,49 @@ class Certificate:
     modes: SeenModes | None = None
     caveat: str = ""
 
+    _of_independent_draws: ClassVar[bool] = True
+
     @classmethod
-    def of(cls, log_ratios: ArrayLike) -> Self:
+    def of(cls, log_ratios: ArrayLike | SmoothedRatios, **others: Any) -> Self:  # noqa: ANN401
         """Judge log-ratios of the full over the coreset's posterior density.
 
         Parameters
         ----------
-        log_ratios : array_like of shape (n_draws,) or (n_chains, n_draws)
+        log_ratios : array_like of shape (n_draws,) or (n_chains, n_draws), or SmoothedRatios
             In nats, up to a constant.
+        **others
+            Fields that they do not give.
 
         Raises
         ------
         InvalidDataError
             If they are not finite, or fewer than 30.
         """
-        return cls(**importance_figures(np.atleast_2d(np.asarray(log_ratios, dtype=np.float64))))
+        if not isinstance(log_ratios, SmoothedRatios):
+            log_ratios = pareto_smooth(np.atleast_2d(np.asarray(log_ratios, dtype=np.float64)))
+        found = {name: getattr(log_ratios, name) for name in _OF_RATIOS}
+        return cls(**(found | {"n_draws": log_ratios.log_ratios.size} | others))
+
+    @property
+    def _words(self) -> _Words:
+        return _WORDS["coreset"]
+
+    @property
+    def _title(self) -> str:
+        return "Certificate of a coreset"
+
+    # -- numbers -----------------------------------------------------------------------------------
 
     @property
     def divergence(self) -> float:
         """Symmetrised KL divergence in nats: at the draws, with two errors, and beyond them."""
         at_draws = self.symmetrised_kl + 2 * self.symmetrised_kl_mcse
         return max(at_draws, self.kl + 2 * self.kl_mcse) + self.outside
+
+    @property
+    def outside(self) -> float:
+        """What the draws miss beyond their reach, in nats (`Probes`); 0 where nothing is known."""
+        return 0.0 if self.probes is None else self.probes.outside
 
     @property
     def negligible(self) -> bool:
@@ -178,28 +249,13 @@ class Certificate:
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property
-    def _lacks_a_tail(self) -> bool:
-        """Whether weights cannot mend what is missed along a coordinate."""
-        return self.probes is not None and self.probes.most > self.tolerance
-
-    @property
-    def outside(self) -> float:
-        """What the draws miss beyond their reach, in nats (`Probes`); 0 where nothing is known."""
-        return 0.0 if self.probes is None else self.probes.outside
+    def needs_reweighting(self) -> bool:
+        """Whether draws, as they are, differ noticeably from the full posterior's."""
+        return not self.negligible
 
     @property
     def _has_light_tail(self) -> bool:
         return self.pareto_khat < khat_threshold(self.n_draws)
-
-    @property
-    def _is_foreign(self) -> bool:
-        """Whether these are no draws of the approximate posterior."""
-        probes = self.probes
-        return probes is not None and (bool(probes.constant) or not self._misfit <= MISFIT)
-
-    @property
-    def _misfit(self) -> float:
-        return 0.0 if self.probes is None else self.probes.misfit
 
     @property
     def weights_serve(self) -> bool:
@@ -208,85 +264,107 @@ class Certificate:
         Of independent draws, most of which count, the tail of the weights says nothing: those of a
         mixture come in groups.
         """
-        nearly_all = self.ess >= NEARLY_ALL * self.n_draws
+        nearly_all = self._of_independent_draws and self.ess >= NEARLY_ALL * self.n_draws
         return self.negligible or self._has_light_tail or nearly_all
 
     @property
-    def needs_reweighting(self) -> bool:
-        """Whether draws, as they are, differ noticeably from the full posterior's."""
-        return not self.negligible
+    def resampling_serves(self) -> bool:
+        """Whether draws that were resampled by these weights follow the full posterior."""
+        return self.weights_serve and not self._unconverged
+
+    # -- what they mean ----------------------------------------------------------------------------
 
     @property
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
-        reached = self._has_light_tail and not self._lacks_a_tail
-        enough = reached and self.ess >= MIN_ESS
-        spoilt = self._unseen or self._is_foreign or self.caveat
-        return (self.negligible or enough) and not spoilt
-
-    @property
-    def _subject(self) -> str:
-        return "coreset"
-
-    @property
-    def _words(self) -> _Words:
-        return _WORDS[self._subject]
-
-    @property
-    def _unseen(self) -> list[int]:
-        return [] if self.modes is None else self.modes.unseen
+        return self._judgement.startswith("Reliable")
 
     @property
     def verdict(self) -> str:
         """What the numbers mean and what to do, in words."""
-        n_modes = 0 if self.modes is None else self.modes.n_modes
-        several = (
-            f" The posterior has {n_modes} modes, between which NUTS hardly moves: check() says "
-            "which of them its draws know."
-        )
-        return self._judgement() + (several if n_modes > 1 else "")
+        return f"{self._judgement}{self._remarks}"
 
+    @property
+    def _remarks(self) -> str:
+        if self.modes is None or self.modes.n_modes < 2:
+            return ""
+        several = f" The posterior has {self.modes.n_modes} modes."
+        return f"{several} {BETWEEN_MODES} check() says which of them draws know."
+
+    @property
     def _judgement(self) -> str:
-        words = self._words
-        if self._is_foreign:
-            return self._why_foreign()
+        """The first sentence that holds: Reliable, Doubtful, or Not to be used."""
+        words, is_light = self._words, self._has_light_tail
+        if self._foreign:
+            return f"Not to be used: {self._foreign}"
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                f"estimates of KL can be trusted. {words.advice}."
+                f"estimates of KL can be trusted. {words.advice}"
             )
-        if doubt := self.doubt:
-            return f"Doubtful: {doubt}"
-        if self.reliable:
-            return self._why_reliable()
-        if self._has_light_tail:
+        if self._unconverged:
+            return f"Not to be used{self._unconverged}"
+        if self.doubt:
+            return f"Doubtful: {self.doubt}"
+        if self.negligible or (is_light and self.ess >= MIN_ESS):
+            return self._why_reliable
+        if is_light:
             return (
                 f"Doubtful: the re-weighted draws have an effective sample size of only "
                 f"{self.ess:.0f}. Sample more draws, or {words.better}."
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            f"draws without making them right. {words.advice}; or sample more draws."
+            f"draws without making them right. {words.advice} Or sample more draws."
         )
+
+    @property
+    def _foreign(self) -> str:
+        """Why these are no draws of the approximate posterior; empty where they are."""
+        probes, words = self.probes, self._words
+        if probes is None:
+            return ""
+        if probes.constant:
+            return (
+                f"{probes.constant} is the same in all draws, which none of the {words.posterior} "
+                "are. Sample it again."
+            )
+        if self._misfit <= MISFIT:
+            return ""
+        along = f" along {probes.misfit_where}" if probes.misfit_where else ""
+        return (
+            f"these are not draws of the {words.posterior}. By its own density, they are off by "
+            f"{probes.misfit:.0f} standard errors{along}. Sample it again, or longer."
+        )
+
+    @property
+    def _misfit(self) -> float:
+        return 0.0 if self.probes is None else self.probes.misfit
+
+    @property
+    def _unconverged(self) -> str:
+        """Why the draws are none of any posterior yet."""
+        return ""
 
     @property
     def doubt(self) -> str:
         """What neither the draws nor their weights can know; empty where nothing is known of it."""
-        words = self._words
-        if self.modes is not None and self._unseen:
+        if self.modes is not None and self.modes.unseen:
             return (
                 f"the full posterior has {self.modes.n_modes} modes. These draws know nothing of "
-                f"the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
+                f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}"
             )
         if self.caveat:
             return self.caveat
-        if self.probes is not None and self._lacks_a_tail:
+        if self.probes is not None and self.probes.most > self.tolerance:
             return (
                 f"the full posterior reaches further along {self.probes.where} than the "
-                f"{words.posterior} and its draws, which no weights can mend. {words.advice}."
+                f"{self._words.posterior} and its draws, which no weights can mend. "
+                f"{self._words.advice}"
             )
         return ""
 
+    @property
     def _why_reliable(self) -> str:
         words = self._words
         where = "" if self.modes is not None else " around this mode (others were not looked for)"
@@ -313,27 +391,37 @@ class Certificate:
         """What the difference means for the variables, where that is known."""
         return ""
 
-    def _why_foreign(self) -> str:
-        probes, words = self.probes, self._words
-        assert probes is not None, "whose lines say so"
-        if probes.constant:
+    @property
+    def verdict_on_weights(self) -> str:
+        """What draws are worth that were resampled by their importance weights.
+
+        Examples
+        --------
+        >>> Certificate.of(np.zeros(400)).verdict_on_weights
+        'Reliable: resampled draws of the full posterior, worth 400 independent ones.'
+        """
+        if self._unconverged:
             return (
-                f"Not to be used: {probes.constant} is the same in all draws, which none of the "
-                f"{words.posterior} are. Sample it again."
+                "Not to be used: the draws that were resampled have not converged. Sample longer."
             )
-        along = f" along {probes.misfit_where}" if probes.misfit_where else ""
-        return (
-            f"Not to be used: these are not draws of the {words.posterior}. By its own density, "
-            f"they are off by {probes.misfit:.0f} standard errors{along}. Sample it again, or "
-            "longer."
-        )
+        if self.weights_serve:
+            few = self.ess < MIN_ESS and not self.negligible
+            kind = "Doubtful: few" if few else "Reliable:"
+            worth = f"worth {self.ess:.0f} independent ones"
+            return f"{kind} resampled draws of the full posterior, {worth}."
+        heavy = f"the importance weights have a heavy tail (Pareto k-hat {self.pareto_khat:.2f})"
+        if self.pareto_khat >= KHAT_USELESS:
+            return f"Not to be used: {heavy}, and a few draws carry all of them."
+        return f"Doubtful: {heavy}."
+
+    # -- what is shown -----------------------------------------------------------------------------
 
     @property
     def facts(self) -> dict[str, str]:
         """What is shown above the verdict: names, and numbers in words."""
         limit = khat_threshold(self.n_draws)
         return {
-            f"KL({self._subject} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            f"KL({self._words.name} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats "
             f"(tolerance {self.tolerance:g})",
             "beyond the draws": "not looked at" if self.probes is None else self.probes.in_short,
@@ -344,52 +432,6 @@ class Certificate:
 
     def __repr__(self) -> str:
         return as_text(self._title, self.facts, self.verdict)
-
-    def _repr_html_(self) -> str:
-        return as_html(self._title, self.facts, self.verdict)
-
-    @property
-    def _title(self) -> str:
-        return "Certificate of a coreset"
-
-
-def importance_figures(
-    log_ratios: np.ndarray, smoothed: SmoothedWeights | None = None
-) -> dict[str, Any]:
-    """Return the fields of a `Certificate` for log-ratios of shape (n_chains, n_draws)."""
-    smoothed = pareto_smooth(log_ratios) if smoothed is None else smoothed
-    found = estimate_divergences(log_ratios, smoothed)
-    return {
-        "pareto_khat": smoothed.pareto_khat,
-        "ess": smoothed.ess,
-        "n_draws": log_ratios.size,
-        "kl": found.kl,
-        "kl_mcse": found.kl_mcse,
-        "symmetrised_kl": found.symmetrised_kl,
-        "symmetrised_kl_mcse": found.symmetrised_kl_mcse,
-        "largest": float(np.abs(log_ratios - log_ratios.mean()).max()),
-    }
-
-
-def verdict_on_weights(found: Certificate) -> str:
-    """Say what draws are worth that were resampled by their importance weights.
-
-    Examples
-    --------
-    >>> verdict_on_weights(Certificate.of(np.zeros(400)))
-    'Reliable: resampled draws of the full posterior, worth 400 independent ones.'
-    """
-    if isinstance(found, Check) and not found.converged:
-        return "Not to be used: the draws that were resampled have not converged. Sample longer."
-    worth = f"worth {found.ess:.0f} independent ones"
-    if found.weights_serve:
-        few = found.ess < MIN_ESS and not found.negligible
-        kind = "Doubtful: few" if few else "Reliable:"
-        return f"{kind} resampled draws of the full posterior, {worth}."
-    heavy = f"the importance weights have a heavy tail (Pareto k-hat {found.pareto_khat:.2f})"
-    if found.pareto_khat >= KHAT_USELESS:
-        return f"Not to be used: {heavy}, and a few draws carry all of them."
-    return f"Doubtful: {heavy}."
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -408,7 +450,7 @@ tolerance, probes
     n_divergences : int or None
         Divergent transitions of NUTS; None where it was not needed.
     ess_tail : float
-        Smallest effective sample size of the 5 and 95 % quantiles.
+        Smallest effective sample size of the 11 and 89 % quantiles.
     n_chains : int
         Each of which must be worth a hundred draws, as PyMC's own warnings have it.
     mean_shift, sd_shift : Shift or None
@@ -451,9 +493,11 @@ tolerance, probes
     second_opinion: SecondOpinion | None = None
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
 
+    _of_independent_draws = False
+
     @property
-    def _subject(self) -> str:
-        return self.subject
+    def _words(self) -> _Words:
+        return _WORDS[self.subject]
 
     @property
     def _title(self) -> str:
@@ -472,72 +516,60 @@ tolerance, probes
         return super()._misfit * math.sqrt(min(self.ess_bulk / 100.0, 1.0))
 
     @property
-    def weights_serve(self) -> bool:
-        """Whether importance weights turn the draws into those of the full posterior."""
-        return self.negligible or self._has_light_tail
-
-    @property
-    def reliable(self) -> bool:
-        """Whether the draws can stand for the full posterior, re-weighted if necessary."""
-        return self.converged and super().reliable
-
-    @property
-    def verdict(self) -> str:
-        """What the numbers mean and what to do, in words."""
-        sentences = [self._judgement()]
-        if np.isnan(self.rhat) and self.subject != "approximation":
-            sentences.append("A single chain cannot show whether it converged: sample two or more.")
-        if self.n_divergences:
-            sentences.append(
-                f"The sampler reported {self.n_divergences} divergences: reparametrise the model, "
-                "or raise target_accept."
-            )
-        return " ".join(sentences)
-
-    def _judgement(self) -> str:
-        hopeless = self.pareto_khat >= KHAT_USELESS and not self.negligible
-        if self.converged or hopeless or self._is_foreign:
-            return super()._judgement()
+    def _unconverged(self) -> str:
+        if self.converged:
+            return ""
         if self.modes is not None and self.modes.n_modes > 1:
-            return _BETWEEN_MODES.format(self.modes.n_modes)
+            return (
+                f" as they are: the full posterior has {self.modes.n_modes} modes, and chains that "
+                f"stay in one each never agree. {BETWEEN_MODES}"
+            )
         if self.rhat > RHAT_CONVERGED and min(self.ess_bulk, self.ess_tail) < ENOUGH_ESS / 4:
             return (
-                "Not to be used: the chains are stuck, and do not agree on the "
-                f"{self._words.posterior}. Reparametrise the model (for hierarchies, "
-                "non-centred), or use another sampler."
+                f": the chains are stuck, and do not agree on the {self._words.posterior}. "
+                "Reparametrise the model (for hierarchies, non-centred), or use another sampler."
             )
         return (
-            f"Not to be used yet: the draws have not converged to the {self._words.posterior}, so "
-            "that its distance from the full one cannot be judged. Sample longer."
+            f" yet: the draws have not converged to the {self._words.posterior}, so that its "
+            "distance from the full one cannot be judged. Sample longer."
         )
+
+    @property
+    def _remarks(self) -> str:
+        found = ""
+        if np.isnan(self.rhat) and self.subject != "approximation":
+            found += " A single chain cannot show whether it converged: sample two or more."
+        if self.n_divergences:
+            found += (
+                f" The sampler reported {self.n_divergences} divergences: reparametrise the model, "
+                "or raise target_accept."
+            )
+        return found
+
+    @property
+    def _worth(self) -> str:
+        largest = self.mean_shift
+        if largest is None:
+            return ""
+        return f"They move no mean by more than {abs(largest.size):.2g} sd ({largest.name}). "
 
     @property
     def facts(self) -> dict[str, str]:
         """What is shown above the verdict: names, and numbers in words."""
-        n_divergences, asked = self.n_divergences, self.second_opinion
-        return super().facts | {
+        one_chain = np.isnan(self.rhat)
+        found = super().facts | {
             "R-hat (largest)": "needs two chains"
-            if np.isnan(self.rhat)
+            if one_chain
             else f"{self.rhat:.3f} (converged up to {RHAT_CONVERGED})",
             "ESS (smallest)": f"{self.ess_bulk:.0f} in the bulk, {self.ess_tail:.0f} in the tails",
-            **self._shifts,
-            **({} if n_divergences is None else {"divergences": str(n_divergences)}),
-            **({} if asked is None else {"PyMC's densities": asked.in_short}),
         }
-
-    @property
-    def _shifts(self) -> dict[str, str]:
-        if self.mean_shift is None or self.sd_shift is None:
-            return {}
-        mean, sd = self.mean_shift, self.sd_shift
-        return {
-            "largest shift": f"mean of {mean.name} by {mean.size:.2g} ± {mean.error:.1g} sd",
-            "largest change": f"sd of {sd.name} by {sd.size:.1%} ± {sd.error:.1%}",
-        }
-
-    @property
-    def _worth(self) -> str:
-        if self.mean_shift is None:
-            return ""
-        largest = self.mean_shift
-        return f"They move no mean by more than {abs(largest.size):.2g} sd ({largest.name}). "
+        if (mean := self.mean_shift) and (sd := self.sd_shift):
+            found |= {
+                "largest shift": f"mean of {mean.name} by {mean.size:.2g} ± {mean.error:.1g} sd",
+                "largest change": f"sd of {sd.name} by {sd.size:.1%} ± {sd.error:.1%}",
+            }
+        if self.n_divergences is not None:
+            found["divergences"] = str(self.n_divergences)
+        if self.second_opinion is not None:
+            found["PyMC's densities"] = self.second_opinion.in_short
+        return found

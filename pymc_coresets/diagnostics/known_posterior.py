@@ -10,11 +10,18 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.shifts import entry_name
-from pymc_coresets.display.report import as_text
+from pymc_coresets.diagnostics.posterior_draws import entry_name
+from pymc_coresets.display import as_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
+
+BETWEEN_MODES = (
+    "NUTS hardly moves from one to another. sample() begins chains in all, where there are as "
+    "many; importance_draws() draws from all. Where they are images of each other, a constraint "
+    "such as an order of the entries leaves one of them."
+)
+"""What to do where a posterior has several modes."""
 
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
 _ROUNDING = 1e-12  # of an entry: what varies by less is constant

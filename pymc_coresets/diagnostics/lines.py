@@ -273,7 +273,7 @@ def neighbours(logs: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """What was found on lines through draws, where no draws are.
+    """What was found on lines through draws, where no draws are; by default, nobody looked.
 
     Parameters
     ----------
@@ -307,30 +307,15 @@ class Probes:
     '0.3 nats, 0.26 of them along alpha, at 60 points'
     """
 
-    outside: float
-    most: float
-    where: str
-    n_points: int
-    n_coordinates: int
-    largest: float
+    outside: float = 0.0
+    most: float = 0.0
+    where: str = ""
+    n_points: int = 0
+    n_coordinates: int = 0
+    largest: float = 0.0
     misfit: float = 0.0
     misfit_where: str = ""
     constant: str = ""
-
-    @classmethod
-    def nothing(cls, constant: str, misfit: float = 0.0, misfit_where: str = "") -> "Probes":
-        """Make those of a density that was compared with no other."""
-        return cls(
-            outside=0.0,
-            most=0.0,
-            where="",
-            n_points=0,
-            n_coordinates=0,
-            largest=0.0,
-            misfit=misfit,
-            misfit_where=misfit_where,
-            constant=constant,
-        )
 
     @property
     def in_short(self) -> str:

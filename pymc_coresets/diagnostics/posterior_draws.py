@@ -1,26 +1,23 @@
-"""The draws of a posterior in a DataTree: which there are, whether chains agree, and their use."""
+"""The draws of a posterior by chains: which there are, how well they agree, what weights move."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
-from functools import partial
-from typing import Self
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 
-import arviz_stats
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.importance import Floats, SmoothedWeights
-from pymc_coresets.diagnostics.judging import Check, importance_figures
-from pymc_coresets.diagnostics.shifts import largest_shifts
+from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError
 
 SAMPLE_DIMS = ("chain", "draw")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
 
-MOST_ENTRIES = 100
-"""Of a deterministic whose convergence is judged beside that of the free variables."""
-
+_MOST_ENTRIES = 100  # of a deterministic that is judged beside the free variables: each takes 3 ms
 _GROUP = "posterior"
 _OF_ROWS = ("indices", "weights")  # in the group that `Coreset.sample` adds
 
@@ -51,24 +48,18 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     >>> posterior_dataset(xr.DataTree.from_dict({"posterior": draws}), "idata").sizes["draw"]
     2
     """
-    if isinstance(data, xr.DataTree):
-        if "posterior" not in data.children:
-            raise InvalidDataError(
-                f"{name} has the groups {list(data.children)} but no posterior: pass what "
-                "pm.sample returns."
-            )
-        dataset = data["posterior"].to_dataset()
-    elif isinstance(data, xr.Dataset):
-        dataset = data
-    else:
-        raise InvalidDataError(f"{name} is a {type(data).__name__}: pass what pm.sample returns.")
-    if not set(SAMPLE_DIMS) <= set(dataset.dims):
+    is_tree = isinstance(data, xr.DataTree)
+    dataset = data[_GROUP].to_dataset() if is_tree and _GROUP in data.children else data
+    if not isinstance(dataset, xr.Dataset):
+        found = f"is a {type(data).__name__}"
+        if is_tree:
+            found = f"has the groups {list(data.children)} but no posterior"
+        raise InvalidDataError(f"{name} {found}: pass what pm.sample returns.")
+    if not all(dataset.sizes.get(dim) for dim in SAMPLE_DIMS):
         raise InvalidDataError(
-            f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
-            "arviz.convert_to_datatree makes them from arrays."
+            f"{name} has no draws: the sizes of its posterior are {dict(dataset.sizes)}, but chain "
+            "and draw are needed. arviz.convert_to_datatree makes them from arrays."
         )
-    if not all(dataset.sizes[dim] for dim in SAMPLE_DIMS):
-        raise InvalidDataError(f"{name} has no draws: its posterior is empty.")
     return dataset
 
 
@@ -88,34 +79,6 @@ def draws_tree(data: xr.DataTree | xr.Dataset) -> xr.DataTree:
     """
     posterior = posterior_dataset(data, "idata")
     return data if isinstance(data, xr.DataTree) else xr.DataTree.from_dict({_GROUP: posterior})
-
-
-def diagnosed(posterior: xr.Dataset, free: Collection[str] | None) -> xr.Dataset:
-    """Return the free variables, and deterministics of at most `MOST_ENTRIES` entries.
-
-    Larger deterministics, as those of the rows, are functions of the free variables too, and take
-    milliseconds for each entry.
-
-    Parameters
-    ----------
-    posterior : xarray.Dataset
-        With dims chain and draw.
-    free : collection of str or None
-        Names of the free variables; None where they are not known, so that all count.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> draws = xr.Dataset({"mu": (("chain", "draw"), np.zeros((2, 3)))})
-    >>> wide = draws.assign(fit=(("chain", "draw", "row"), np.zeros((2, 3, 101))))
-    >>> list(diagnosed(wide, ["mu"])), list(diagnosed(wide, ["mu", "fit"]))
-    (['mu'], ['mu', 'fit'])
-    """
-    if free is None:
-        return posterior
-    most = MOST_ENTRIES * posterior.sizes["chain"] * posterior.sizes["draw"]
-    large = (n for n, v in posterior.data_vars.items() if n not in free and v.size > most)
-    return posterior.drop_vars(list(large))
 
 
 def require_own(
@@ -174,6 +137,201 @@ def require_own(
     return idata
 
 
+@dataclass(frozen=True)
+class Shift:
+    """How much a number of a posterior changes.
+
+    Parameters
+    ----------
+    name : str
+        The variable, with the index of its entry.
+    size, error : float
+        The change, in standard deviations of the variable, and its Monte Carlo standard error.
+    """
+
+    name: str
+    size: float
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """The draws of a posterior by chains: how well these agree, and what weights change.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree or xarray.Dataset
+        Draws with dims chain and draw; of a DataTree the group ``posterior``, and the divergences
+        of NUTS in ``sample_stats``.
+    free : collection of str, optional
+        The free variables.  Where they are known, deterministics of more than 100 entries, such as
+        those of the rows, are not judged beside them: they are functions of the free variables, and
+        take milliseconds for each entry.
+
+    Examples
+    --------
+    >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
+    >>> found = Chains(xr.Dataset({"mu": mu}))
+    >>> found.ess_bulk > 1_000, found.n_divergences
+    (True, None)
+    """
+
+    idata: xr.DataTree | xr.Dataset
+    free: Collection[str] | None = None
+
+    @cached_property
+    def posterior(self) -> xr.Dataset:
+        """The draws, with their dims checked."""
+        return posterior_dataset(self.idata, "idata")
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return int(self.posterior.sizes["chain"])
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of each chain."""
+        return int(self.posterior.sizes["draw"])
+
+    # -- some of the draws -------------------------------------------------------------------------
+
+    def spread(self, draws: float) -> NDArray[np.int64]:
+        """Return numbers of evenly spread draws of each chain: that many in all, or a few more."""
+        each = min(math.ceil(min(draws, 2**62) / self.n_chains), self.n_draws)
+        return evenly(np.arange(self.n_draws), each)
+
+    def some(self, numbers: NDArray[np.int64]) -> xr.DataTree:
+        """Return some draws of each chain, as the group ``posterior`` alone."""
+        return xr.DataTree.from_dict({_GROUP: self.posterior.isel(draw=numbers)})
+
+    # -- how well chains agree ---------------------------------------------------------------------
+
+    @cached_property
+    def _judged(self) -> dict[str, xr.DataArray]:
+        """The variables that are numbers, chain and draw first."""
+        most = _MOST_ENTRIES * self.n_chains * self.n_draws
+        return {
+            str(name): variable.transpose(*SAMPLE_DIMS, ...)
+            for name, variable in self.posterior.data_vars.items()
+            if variable.dtype.kind in "biuf"
+            and set(SAMPLE_DIMS) <= set(variable.dims)
+            and (self.free is None or name in self.free or variable.size <= most)
+        }
+
+    def _of_entries(self, statistic: Callable[[Floats], Floats]) -> Iterator[float]:
+        """Yield a statistic of all entries that vary: it means nothing of constants."""
+        for variable in self._judged.values():
+            draws = np.moveaxis(_by_entry(variable), -1, 0)
+            moving = draws[np.ptp(draws, axis=(1, 2)) > 0]
+            with np.errstate(divide="ignore", invalid="ignore"):  # of chains that stand still
+                numbers = statistic(moving) if len(moving) else np.empty(0)
+            yield from numbers[~np.isnan(numbers)].tolist()
+
+    @cached_property
+    def rhat(self) -> float:
+        """Largest R-hat; NaN for a single chain, infinite where nothing moves."""
+        stuck = np.nan if self.n_chains == 1 else np.inf
+        return max(self._of_entries(array_stats.rhat), default=stuck)
+
+    @cached_property
+    def ess_bulk(self) -> float:
+        """Smallest effective sample size in the bulk; 0 where nothing moves."""
+        return min(self._of_entries(array_stats.ess), default=0.0)
+
+    @cached_property
+    def ess_tail(self) -> float:
+        """Smallest effective sample size of the quantiles of 11 and 89 %, ArviZ's default."""
+        tails = partial(array_stats.ess, method="tail", prob=(0.11, 0.89))
+        return min(self._of_entries(tails), default=0.0)
+
+    @property
+    def n_divergences(self) -> int | None:
+        """Divergent transitions of NUTS; None where they were not recorded."""
+        groups = self.idata.children if isinstance(self.idata, xr.DataTree) else {}
+        if "sample_stats" not in groups or "diverging" not in groups["sample_stats"]:
+            return None
+        diverging = groups["sample_stats"]["diverging"]
+        if diverging.dtype.kind not in "biuf":
+            raise InvalidDataError(
+                f"idata has a sample_stats group whose 'diverging' is of type {diverging.dtype}, "
+                "but True or False is needed for each draw: pass what pm.sample returns."
+            )
+        return int(diverging.sum())
+
+    # -- what weights change -----------------------------------------------------------------------
+
+    def largest_shifts(
+        self, weights: Floats, numbers: NDArray[np.int64] | slice = slice(None)
+    ) -> tuple[Shift | None, Shift | None]:
+        """Return the largest shift of a mean, and the largest relative change of an sd.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_chains, n_draws)
+            Importance weights of draws, which sum to one.
+        numbers : ndarray of int64 or slice
+            Of these draws in each chain; all by default.
+
+        Returns
+        -------
+        tuple of Shift, or of None
+            None where nothing varies.
+
+        Notes
+        -----
+        With relative weights ``r_s = n w_s``, the shift of a mean in standard deviations is the
+        mean of ``(r - 1) z`` for standardised draws z, and that of a variance the mean of
+        ``(r - 1) z^2``: the sd changes by half of it, to first order.  Errors are those of these
+        means for independent draws.
+
+        Examples
+        --------
+        >>> mu = np.random.default_rng(1).normal(size=(4, 1_000))
+        >>> weights = np.exp(0.1 * mu) / np.exp(0.1 * mu).sum()
+        >>> chains = Chains(xr.Dataset({"mu": (("chain", "draw"), mu)}))
+        >>> mean, sd = chains.largest_shifts(weights)
+        >>> mean.name, abs(mean.size - 0.1) < 4 * mean.error
+        ('mu', True)
+        """
+        relative = (weights * weights.size).reshape(-1, 1) - 1.0
+        found: list[list[Shift]] = [[], []]
+        for name, variable in self._judged.items():
+            draws = _by_entry(variable)[:, numbers].reshape(weights.size, -1)
+            centred = draws - draws.mean(axis=0)
+            sd = centred.std(axis=0)
+            varies = np.flatnonzero(sd > 0)
+            if not len(varies):
+                continue
+            z = centred[:, varies] / sd[varies]
+            for shifts, values in zip(found, (z, (np.square(z) - 1) / 2), strict=True):
+                changes = relative * values
+                worst = int(np.abs(changes.mean(axis=0)).argmax())
+                index = np.unravel_index(varies[worst], variable.shape[2:])
+                change = changes[:, worst]
+                error = float(change.std() / np.sqrt(weights.size))
+                shifts.append(Shift(entry_name(name, index), float(change.mean()), error))
+        of_mean, of_sd = (max(each, key=lambda s: abs(s.size), default=None) for each in found)
+        return of_mean, of_sd
+
+
+def _by_entry(variable: xr.DataArray) -> Floats:
+    """Return draws as (n_chains, n_draws, n_entries)."""
+    values = np.asarray(variable.to_numpy(), dtype=np.float64)
+    return values.reshape(*values.shape[:2], -1)
+
+
+def evenly(numbers: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return so many of some numbers, evenly spread from the first to the last.
+
+    Examples
+    --------
+    >>> evenly(np.arange(10), 4)
+    array([0, 3, 6, 9])
+    """
+    return numbers[np.linspace(0, len(numbers) - 1, n).round().astype(np.int64)]
+
+
 def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
     """Return evenly spread draws of each chain: that many in all, or a few more.
 
@@ -197,127 +355,17 @@ def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
     >>> dict(thinned(idata, 100)["posterior"].sizes)
     {'chain': 2, 'draw': 50}
     """
-    posterior = posterior_dataset(idata, "idata")
-    n_chains, n_draws = (posterior.sizes[dim] for dim in SAMPLE_DIMS)
-    kept = np.linspace(0, n_draws - 1, min(-(-draws // n_chains), n_draws)).round().astype(int)
-    return xr.DataTree.from_dict({"posterior": posterior.isel(draw=kept)})
+    chains = Chains(idata)
+    return chains.some(chains.spread(draws))
 
 
-def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
-    """Arrange the log-ratios of all draws by chain; refuse draws that the full data exclude.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-        Draws, with a group ``posterior`` (dims chain, draw).
-    log_ratios : ndarray of shape (n_chains * n_draws,)
-        Log of full over approximate posterior density at these draws, in nats.
-    impossible : str
-        What it means if a draw has zero density under the full data, and what to do.
-
-    Returns
-    -------
-    ndarray of shape (n_chains, n_draws)
-
-    Raises
-    ------
-    InvalidDataError
-        If a ratio is not finite.
+def entry_name(name: str, index: Iterable[object]) -> str:
+    """Name an entry of a variable: ``beta[0, 1]``; the variable alone, if it is a scalar.
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> mu = xr.DataArray(np.zeros((2, 3)), dims=("chain", "draw"))
-    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
-    >>> ratios_by_chain(idata, np.zeros(6), impossible="sample again.").shape
-    (2, 3)
+    >>> entry_name("beta", (0, 1)), entry_name("mu", ())
+    ('beta[0, 1]', 'mu')
     """
-    share = np.mean(~np.isfinite(log_ratios))
-    if share:
-        raise InvalidDataError(
-            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
-        )
-    sizes = posterior_dataset(idata, "idata").sizes
-    return log_ratios.reshape(*(sizes[dim] for dim in SAMPLE_DIMS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Convergence:
-    """How well the chains of some draws agree.
-
-    Parameters
-    ----------
-    rhat, ess_bulk, n_divergences, ess_tail, n_chains
-        As of a `Check`.
-
-    Examples
-    --------
-    >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
-    >>> found = Convergence.of(xr.DataTree(), xr.Dataset({"mu": mu}))
-    >>> found.ess_bulk > 1_000, found.n_divergences
-    (True, None)
-    """
-
-    rhat: float
-    ess_bulk: float
-    n_divergences: int | None
-    ess_tail: float
-    n_chains: int
-
-    @classmethod
-    def of(cls, idata: xr.DataTree | xr.Dataset, posterior: xr.Dataset) -> Self:
-        """Judge draws (dims chain, draw); `idata` may know of divergences."""
-        # Draws of which nothing varies are those of a chain that does not move.
-        ess_bulk, ess_tail = (
-            min(_numbers(partial(arviz_stats.ess, method=method), posterior), default=0.0)
-            for method in ("bulk", "tail")
-        )
-        stuck = np.nan if posterior.sizes["chain"] == 1 else np.inf
-        return cls(
-            rhat=max(_numbers(arviz_stats.rhat, posterior), default=stuck),
-            ess_bulk=ess_bulk,
-            n_divergences=_n_divergences(idata),
-            ess_tail=ess_tail,
-            n_chains=posterior.sizes["chain"],
-        )
-
-    def check(self, log_r: Floats, smoothed: SmoothedWeights, some: xr.Dataset) -> Check:
-        """Judge log-ratios (n_chains, n_draws) at these draws, or at some of them."""
-        figures = importance_figures(log_r, smoothed)
-        # The draws' own autocorrelation remains when they are weighted.
-        share = min(self.ess_bulk / log_r.size, 1.0)
-        figures["ess"] = min(smoothed.ess, share * smoothed.ess_of_independent)
-        mean, sd = largest_shifts(some, smoothed.weights) or (None, None)
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Check(**figures, **own, mean_shift=mean, sd_shift=sd)
-
-
-def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
-    """Return a statistic of all components that vary: it means nothing of constants."""
-    sampled = [
-        name
-        for name, variable in posterior.data_vars.items()
-        if variable.dtype.kind in "biuf" and set(SAMPLE_DIMS) <= set(variable.dims)
-    ]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = statistic(posterior[sampled])
-    found = []
-    for name in sampled:
-        draws, numbers = posterior[name], values[name].values
-        varies = (draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)).values
-        found += numbers[varies & ~np.isnan(numbers)].tolist()
-    return found
-
-
-def _n_divergences(idata: xr.DataTree | xr.Dataset) -> int | None:
-    if not isinstance(idata, xr.DataTree):
-        return None
-    if "sample_stats" not in idata.children or "diverging" not in idata["sample_stats"]:
-        return None
-    diverging = idata["sample_stats"]["diverging"]
-    if diverging.dtype.kind not in "biuf":
-        raise InvalidDataError(
-            f"idata has a sample_stats group whose 'diverging' is of type {diverging.dtype}, but "
-            "True or False is needed for each draw: pass what pm.sample returns."
-        )
-    return int(diverging.sum())
+    index = list(index)
+    return f"{name}[{', '.join(map(str, index))}]" if index else name

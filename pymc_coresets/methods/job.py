@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.methods.loop import CoresetPosterior
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import Solution

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
-from pymc_coresets.diagnostics.judging import Certificate, importance_figures
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, pareto_smooth
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import Look, Potentials
@@ -128,9 +128,7 @@ def judge(log_ratios: Vector) -> Judgement | None:
     if log_ratios.size < MIN_DRAWS:
         return None
     smoothed = pareto_smooth(log_ratios[None])
-    certificate = Certificate(**importance_figures(log_ratios[None], smoothed))
-    both = estimate_divergences(log_ratios[None], smoothed).weighted_symmetrised_kl
-    return Judgement(certificate, max(both - certificate.kl, 0.0))
+    return Judgement(Certificate.of(smoothed), smoothed.reverse_kl)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
-from pymc_coresets.diagnostics.judging import MIN_ESS, TOLERANCE
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import InvalidDataError, warn_user
+from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.evaluator import Evaluator
+from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.keyed import numbers_of, random_key
 from pymc_coresets.rows.values import Rows
 
 type Floats = NDArray[np.float64]
@@ -62,6 +64,82 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):
         note = f"Monte Carlo standard error of elpd_loo: {self.mcse:.2g}"
         table: str = super().__str__()  # type: ignore[no-untyped-call]
         return f"{table}\n{note}\n"
+
+
+def loo(
+    result: HasStandIn,
+    idata: xr.DataTree,
+    *,
+    ess: float = ENOUGH_ESS,
+    observations: int | None = 1_000,
+    random_seed: int | np.random.Generator | None = None,
+) -> ElpdOfAllRows:
+    """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
+
+    All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
+    seconds, and elsewhere as many as are worth 400 independent ones; the result states the
+    Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
+    `observations` rows at the same draws, about 1 ms for each.  Memory: some 40 bytes per row
+    of the data.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample` or `pm.sample`.
+    ess : float, default 400
+        Effective sample size of the draws, weighted by the full posterior, that is enough;
+        `math.inf` evaluates all draws.
+    observations : int, optional
+        How many rows, drawn at random, are left out one by one; None for all.  The others
+        contribute by a surrogate.
+    random_seed : int or Generator, optional
+        Decides which.  The same seed gives the same rows for every model of the data, so that
+        `arviz.compare` compares them pair by pair.
+
+    Returns
+    -------
+    ElpdOfAllRows
+        An `arviz.ELPDData`, with standard errors apart: `subsampling_se`, `mcse` and `se`.
+
+    Raises
+    ------
+    InvalidOptionError
+        If `observations` is not a whole number of at least 2, `ess` not positive, or `random_seed`
+        not a seed.
+    InvalidDataError
+        If the draws lack a variable, are impossible under the full data, fewer than 30, or
+        those of `reweight` or `importance_draws`, which are corrected already.
+
+    Warns
+    -----
+    CoresetWarning
+        If Pareto k-hat of a row that was left out is too large, or few draws count once they
+        are corrected to the full posterior.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
+    >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
+    500
+    """
+    own = result.stand_in
+    if observations is not None:
+        observations = whole_number("observations", observations, least=2)
+    ess, key = wanted_ess(ess), random_key(generator(random_seed))
+    own.require_all_rows()
+    idata = require_own(idata, "loo()", own.groups)
+    chains = Chains(idata, own.free)
+    evaluated = own.evaluated(chains, ess, exactly=True)
+    draws = Draws.of(chains.some(evaluated.numbers), own.free)
+    return elpd_of_rows(
+        own.parts, draws, evaluated, observations=observations, key=key, remedy=own.remedy
+    )
 
 
 class SumOfRows(NamedTuple):
@@ -110,9 +188,10 @@ def difference_estimate(
     >>> found.total, round(found.subsampling_se, 3)
     (8.0, 2.828)
     """
-    stats: Any = array_stats
     all_rows, some, n_rows = counts * surrogate, counts[sampled], len(counts)
-    total, se, _ = stats.diff_srs_estimator(some * values, all_rows[sampled], all_rows, n_rows)
+    total, se, _ = array_stats.diff_srs_estimator(
+        some * values, all_rows[sampled], all_rows, n_rows
+    )
     residual = some * (values**2 - surrogate[sampled] ** 2)
     squares = all_rows @ surrogate + n_rows * residual.mean()
     # The square of the estimate is too large by its variance.
@@ -181,7 +260,13 @@ def elpd_of_rows(
     Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
     comparison in large data. https://doi.org/10.48550/arXiv.2001.00980
     """
-    _warn_of_correction(found, remedy)
+    ess = found.smoothed.ess
+    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= TOLERANCE:
+        # Standard errors do not know what draws never saw.
+        warn_user(
+            f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
+            f"elpd is not to be relied on, whatever its standard errors. {remedy}"
+        )
     logliks = [loglik.collapsed(collapse=False) for loglik in logliks]
     n_rows = sum(loglik.n_rows for loglik in logliks)
     sampled = _sample(n_rows, observations, key)
@@ -206,7 +291,6 @@ def elpd_of_rows(
     # Of each draw on the weighted mean of the log-likelihood of all rows, and on what is left.
     of_mean = log_p.size * weights * (log_p - weights @ log_p)
     influences = of_mean + n_rows / len(sampled) * influences
-    stats: Any = array_stats
     return ElpdOfAllRows(
         elpd=elpd.total,
         se=elpd.data_se,
@@ -225,7 +309,7 @@ def elpd_of_rows(
         elpd_loo_approx=xr.DataArray(contributions, dims=_OBSERVATION),
         log_p=xr.DataArray(found.log_p, dims=SAMPLE_DIMS),
         log_q=xr.DataArray(found.log_q, dims=SAMPLE_DIMS),
-        mcse=float(stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
+        mcse=float(array_stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
         posterior_khat=found.smoothed.pareto_khat,
     )
 
@@ -376,16 +460,6 @@ def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tu
                 own = np.exp(log_w + f - elpd) - np.exp(log_w)
                 influences += count * draws.n_draws * (own - weights * (f - weights @ f))
     return _Elpds(*np.array(figures).T), influences
-
-
-def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:
-    """Say that standard errors do not know what draws never saw, where few of them count."""
-    ess = found.smoothed.ess
-    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= TOLERANCE:
-        warn_user(
-            f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
-            f"elpd is not to be relied on, whatever its standard errors. {remedy}"
-        )
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:

@@ -116,7 +116,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
 
     Examples
     --------
-    >>> from pymc_coresets.predictive.forward import Forward, forward_graphs
+    >>> from pymc_coresets.predictive.predictions import Forward, forward_graphs
     >>> from pymc_coresets.rows.sources.opening import open_rows
     >>> with pm.Model() as model:
     ...     x = pm.Data("x", np.arange(5.0))
@@ -132,6 +132,23 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     _refuse_fixed(filled)
     _check(filled, _checks_of_codes(filled, graphs))
     return filled
+
+
+def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
+    """Prepare a copy of the model for all rows; None where it holds them already."""
+    if len(own.parts) > 1:
+        raise InvalidOptionError(
+            "The rows of summaries that were added lie in several models: predict those of one "
+            "with model=..., or new ones with rows=..."
+        )
+    own.require_all_rows()
+    [loglik] = own.parts
+    template = loglik.observations.template
+    if template is None:
+        return None
+    columns = tuple(row.name for row in loglik.observations.rows)
+    others = tuple(name for name in template.values if name not in columns)
+    return FilledModel(copy, loglik.source, columns, others)
 
 
 # -- containers and columns ------------------------------------------------------------------------

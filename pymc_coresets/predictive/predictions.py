@@ -3,41 +3,395 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import xarray as xr
-from pytensor.graph import Variable
+from pytensor.graph import Apply, FunctionGraph, Variable, ancestors, node_rewriter
 
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
+from pymc_coresets.compat import pymc_api
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import NoneTypeT, RandomType, SharedVariable, dfs_rewriter
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, draws_tree, thinned
 from pymc_coresets.exceptions import (
     CoresetError,
     InvalidDataError,
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive.forward import Forward, Values, forward_graphs, is_random
-from pymc_coresets.predictive.model_data import BLOCK_ROWS, FilledModel, data_groups, labelled
-from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.predictive.model_data import (
+    BLOCK_ROWS,
+    FilledModel,
+    data_groups,
+    fill_with,
+    filled_with_own,
+    labelled,
+    used_by_value,
+)
+from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.reading.template import row_dims
+from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import in_threads
+from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
+
+type Kind = Literal["mean", "draws"]
+#: Values of some variables, by name.
+type Values = dict[str, np.ndarray]
+#: Its rows, its draws of each chain, and its values.
+type Block = tuple[slice, slice, Values]
 
 _MOST_BYTES = 2**33  # of a result in memory: 8 GiB
 _ENTRIES = 2**25  # float64 numbers in a block of random values: 256 MB
 _STRIPS = 32  # into which the draws of a block are divided for the threads
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _WORTH_COMPILING = 10**8  # means: NumPy takes a second for them, as long as a loop to compile
-_MALFORMED = (ValueError, TypeError, IndexError)
+_CHANGED = (
+    "To predict with these, pass model=... too, your model, perhaps with rows=...; to predict the "
+    "rows of the coreset, put the old data back."
+)
 
-#: Its rows, its draws of each chain, and its values.
-type Block = tuple[slice, slice, Values]
+
+def predict(  # noqa: PLR0913 - the options of what users know from PyMC
+    result: HasStandIn,
+    idata: xr.DataTree,
+    *,
+    rows: RowSource | Mapping[str, Any] | None = None,
+    model: pm.Model | None = None,
+    kind: Kind = "mean",
+    draws: int | None = None,
+    to: Callable[[xr.Dataset], object] | None = None,
+    var_names: str | Sequence[str] | None = None,
+    random_seed: int | np.random.Generator | None = None,
+    progressbar: bool | None = None,
+) -> xr.DataTree:
+    """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
+
+    Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
+    loops where there are 10^8 means or more; blocks of 32 768 rows or more by one thread for each
+    core.  Memory: that of the result, or some 400 MB with `to`.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the posterior, from `sample`, `reweight` or `pm.sample`.
+    rows : RowSource or mapping of str to array_like, optional
+        New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
+        values are not needed.  By default all rows that the posterior is of.
+    model : pm.Model, optional
+        Another model with the same free variables; by default yours.
+    kind : {"mean", "draws"}, default "mean"
+        The expectation of each variable, or its draws.
+    draws : int, optional
+        Take that many draws, evenly spread over the chains, and as many of each; all by
+        default.
+    to : callable, optional
+        Called with each block of the results in place of keeping them: the group's Dataset for all
+        rows and some draws of each chain where your model holds the rows, and for some rows and all
+        draws where they lie elsewhere.
+    var_names : str or sequence of str, optional
+        Observed variables or deterministics; by default the observed variables.
+    random_seed : int or Generator, optional
+        The result is reproducible from it, with any number of threads.
+    progressbar : bool, optional
+        By default as in the build.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
+        group is ``predictions`` where `rows` or `model` is given.  Without groups with `to`.
+
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
+        has put other data into your model since, which `rows` lacks; `model` takes it as it is now.
+    InvalidOptionError
+        If an option is out of range, rows lack a column, a variable has no mean, or the result does
+        not fit into 8 GiB of memory.
+    UnsupportedModelError
+        If the model cannot hold other rows than its own.
+
+    Notes
+    -----
+    The mean is that of ``E[y_n | theta_s]`` over the draws, for distributions whose mean PyMC
+    knows; for others, predictive draws are averaged.  The attribute ``averaged`` says which.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> rng = np.random.default_rng(1)
+    >>> t = rng.normal(size=500)
+    >>> with pm.Model():
+    ...     x = pm.Data("x", t, dims="obs")
+    ...     slope = pm.Normal("slope")
+    ...     y = pm.Normal("y", slope * x, 1.0, observed=rng.normal(2 * t), dims="obs")
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.importance_draws(random_seed=1)
+    >>> new = {"x": np.array([0.0, 10.0])}
+    >>> found = coreset.predict(idata, rows=new, progressbar=False)
+    >>> found["predictions"]["y"].round(0).values
+    array([ 0., 20.])
+    """
+    own = result.stand_in
+    means = one_of("kind", kind, ["mean", "draws"]) == "mean"
+    names = names_of("var_names", var_names)
+    if names == []:
+        raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
+    if to is not None and not callable(to):
+        raise InvalidOptionError(
+            f"to={to!r} must be a function: it is called with each block of the predictions, an "
+            "xarray.Dataset, and may append it to a Zarr store."
+        )
+    rng = generator(random_seed)
+    key = random_key(rng)
+    show = own.progressbar if progressbar is None else flag("progressbar", progressbar)
+    if draws is not None:
+        idata = thinned(idata, whole_number("draws", draws, least=1))
+    idata = draws_tree(idata)
+    if model is None:
+        idata = with_missing(own.complete(idata, rng), own, rng=rng)
+    its_own = rows is None and model is None
+    held = own.parts[0].observations.held
+    if its_own:
+        held.unchanged(_CHANGED)
+    copy = copy_with_rows(held.whole if model is None else given_model(model), {})
+    names = [names] if isinstance(names, str) else names or predicted_names(copy)
+    graphs = forward_graphs(copy, names, means=means)
+    filled = _filled(own, copy, graphs, rows, model)
+    wanted = Predictions(
+        model=copy, graphs=graphs, chains=Chains(idata), key=key, means=means, filled=filled
+    )
+    if to is not None:
+        for block in wanted.blocks(progressbar=show):
+            to(block)
+        return xr.DataTree()
+    found, observed = wanted.in_memory(progressbar=show, observed=its_own)
+    groups = {"posterior_predictive": found, "observed_data": observed}
+    groups = {n: g for n, g in groups.items() if g.data_vars} if its_own else {"predictions": found}
+    return xr.DataTree.from_dict(groups)
+
+
+def _filled(
+    own: StandIn,
+    copy: pm.Model,
+    graphs: Mapping[str, Variable],
+    rows: RowSource | Mapping[str, Any] | None,
+    model: pm.Model | None,
+) -> FilledModel | None:
+    """Prepare a copy of a model for new rows, or for its own; None where it holds them already."""
+    if rows is None:
+        return filled_with_own(own, copy) if model is None else None
+    rows = rows if isinstance(rows, RowSource) else open_rows(rows)
+    held, columns = own.parts[0].observations.held, rows.columns
+    others = set(held.changed).difference(columns, row_dims(copy, columns))
+    used = used_by_value(copy, graphs)
+    if model is None and any(n not in copy.named_vars or copy[n] in used for n in others):
+        held.unchanged(_CHANGED)  # other data than those in the new rows
+    return fill_with(copy, rows, graphs)
+
+
+# -- variables as functions of the free ones -------------------------------------------------------
+
+
+@node_rewriter([ops.BernoulliRV])
+def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable]:
+    """Draw Bernoulli variables from uniform ones: SciPy takes ten times as long."""
+    rng, size = node.inputs[:2]
+    p = pt.as_tensor(node.inputs[2])
+    valid = pt.all((p >= 0) & (p <= 1))
+    checked = ops.CheckAndRaise(ValueError, "A Bernoulli probability is not between 0 and 1.")(
+        p, valid
+    )
+    shape = pt.shape(p) if isinstance(size.type, NoneTypeT) else size
+    next_rng, uniform = pt.random.uniform(size=shape, rng=rng, return_next_rng=True)
+    return [next_rng, pt.cast(pt.lt(uniform, checked), node.op.dtype)]
+
+
+_WITH_NUMPY = PLAIN_MODE.register((dfs_rewriter(_compare_uniform_numbers), 0.5))
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """Some variables of a model as a function of its free variables.
+
+    It computes them for the rows that the model's data containers hold when it is called.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the variables that it returns.
+    inputs : tuple of str
+        Of the free variables.
+    function : callable
+        From PyTensor.
+    rngs : tuple of SharedVariable
+        Random number generators of the function.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1e-9, observed=np.zeros(2))
+    >>> forward = Forward.of(model, forward_graphs(model, ["y"], means=False))
+    >>> forward({"mu": np.array(3.0)}, 1)["y"].round(3)
+    array([3., 3.])
+    """
+
+    names: tuple[str, ...]
+    inputs: tuple[str, ...]
+    function: Any
+    rngs: tuple[SharedVariable, ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: pm.Model,
+        graphs: Mapping[str, Variable],
+        drawn: Collection[str] = (),
+        *,
+        compiled: bool = False,
+    ) -> "Forward":
+        """Make the function of graphs from `forward_graphs`; free variables may be drawn, too.
+
+        NumPy evaluates it, which is nearly as fast for random values as a compiled function; means
+        of many rows take a third of the time in compiled loops.  Both let other threads work at the
+        same time.
+        """
+        free = [rv for rv in model.free_RVs if rv.name not in drawn]
+        mode = loop_mode() if compiled else _WITH_NUMPY
+        function: Any = pymc_api.compile_random(free, list(graphs.values()), mode=mode)
+        rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
+        return cls(tuple(graphs), tuple(rv.name for rv in free), function, rngs)
+
+    def separate(self) -> "Forward":
+        """Return the same function for another thread: with memory and random numbers of its own.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+        >>> one = Forward.of(model, forward_graphs(model, ["y"], means=False))
+        >>> at = {"mu": np.array(3.0)}
+        >>> bool((one(at, 7)["y"] == one.separate()(at, 7)["y"]).all())
+        True
+        """
+        others = {v: pytensor.shared(v.get_value(), name=v.name) for v in self.rngs}
+        function = self.function.copy(swap=others)
+        return replace(self, function=function, rngs=tuple(others.values()))
+
+    def __call__(self, point: Mapping[str, np.ndarray], *key: int) -> Values:
+        """Return the variables at one draw of all free variables.
+
+        Their random numbers are those that belong to a key of whole numbers.
+        """
+        pymc_api.reseed_rngs(self.rngs, key)
+        values: Sequence[np.ndarray] = self.function(*(point[name] for name in self.inputs))
+        return dict(zip(self.names, values, strict=True))
+
+
+def predicted_names(model: pm.Model) -> list[str]:
+    """Return what PyMC predicts by default: what was observed, and what is computed from it.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+    >>> predicted_names(model)
+    ['y']
+    """
+    found = [*model.observed_RVs, *pymc_api.observed_dependent_deterministics(model)]
+    return [variable.name for variable in found]
+
+
+def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dict[str, Variable]:
+    """Return the graphs of some variables, or of their means, given the free variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        Observed variables, deterministics, or free variables.
+    means : bool
+        Replace observed variables by their means, where PyMC knows these.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there are no names, a name is none of the model's random variables and deterministics,
+        or what it names has no mean.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", p=pm.Beta("p", 1, 1), observed=np.zeros(2))
+    >>> Forward.of(model, forward_graphs(model, ["y"], means=True))({"p": np.array(0.25)}, 1)
+    {'y': array([0.25, 0.25])}
+    """
+    if not names:
+        raise InvalidOptionError(
+            "The model has no observed variables to predict: name deterministics with var_names."
+        )
+    known = {v.name for v in [*model.basic_RVs, *model.deterministics]}
+    for name in names:
+        if name not in known:
+            raise InvalidOptionError(
+                f"var_names: the model has no random variable or deterministic {name!r}; it has "
+                f"{sorted(known)!r}."
+            )
+    observed = {rv.name for rv in model.observed_RVs}
+    return {
+        name: pt.as_tensor(
+            _mean(model[name]) if means and name in observed else model[name],
+            allow_xtensor_conversion=True,
+        )
+        for name in names
+    }
+
+
+def is_random(model: pm.Model, graph: Variable) -> bool:
+    """Whether a graph has other values each time, at the same values of the free variables.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+    >>> [is_random(model, model[name]) for name in ("mu", "y")]
+    [False, True]
+    """
+    blockers = set(model.free_RVs)
+    found = ancestors([graph], blockers=blockers)
+    return graph not in blockers and any(isinstance(v.type, RandomType) for v in found)
+
+
+def _mean(variable: Variable) -> Variable:
+    try:
+        mean: Variable = pymc_api.mean_of(variable)
+    except NotImplementedError:
+        return variable  # the draws are averaged, which the result says
+    except pymc_api.UndefinedMomentException as error:
+        raise InvalidOptionError(
+            f"{variable.name!r} has no mean ({error}): use kind='draws', or give the names of "
+            "deterministics as var_names."
+        ) from error
+    return mean
+
+
+# -- blocks of rows and draws ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +404,7 @@ class Predictions:
         A copy of the user's.
     graphs : mapping of str to Variable
         From `forward_graphs`.
-    posterior : xarray.Dataset
+    chains : Chains
         The draws.
     key : int
         Of the random numbers.
@@ -74,7 +428,7 @@ class Predictions:
     ...     line = pm.Deterministic("line", pm.Normal("slope") * np.arange(3.0))
     >>> draws = xr.Dataset({"slope": (("chain", "draw"), [[1.0, 3.0]])})
     >>> wanted = Predictions(
-    ...     model=model, graphs={"line": line}, posterior=draws, key=1, means=True
+    ...     model=model, graphs={"line": line}, chains=Chains(draws), key=1, means=True
     ... )
     >>> found, _ = wanted.in_memory(progressbar=False)
     >>> found["line"].values
@@ -83,7 +437,7 @@ class Predictions:
 
     model: pm.Model
     graphs: Mapping[str, Variable]
-    posterior: xr.Dataset
+    chains: Chains
     key: int
     means: bool = False
     filled: FilledModel | None = None
@@ -93,16 +447,15 @@ class Predictions:
         self, *, progressbar: bool, observed: bool = False
     ) -> tuple[xr.Dataset, xr.Dataset]:
         """Return all of them and, if wanted, what was observed of the same variables."""
-        rows, draws = slice(0, self._n_rows), slice(0, self._n_each)
-        layout = self._layout(rows, draws)
-        n_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in layout.values())
+        rows, draws = slice(0, self._n_rows), slice(0, self.chains.n_draws)
+        n_bytes = 8 * self._n_values * (1 if self.means else self._draws.n_draws)
         if n_bytes > _MOST_BYTES:
             raise InvalidOptionError(
                 f"The predictions would take {spaced(n_bytes // 10**6)} MB of memory: ask for "
                 "fewer with draws=..., for their mean with kind='mean', or take them block by "
                 "block with to=..., a function that stores each."
             )
-        whole = {name: np.zeros(*of_name) for name, of_name in layout.items()}
+        whole = self._zeros(rows, draws)
         seen = [rv.name for rv in self.model.observed_RVs if observed and rv.name in self.graphs]
         parts: dict[str, list[np.ndarray]] = {name: [] for name in seen}
         for of_rows, of_draws, values in self._blocks(progressbar=progressbar):
@@ -125,29 +478,23 @@ class Predictions:
     # -- blocks ------------------------------------------------------------------------------------
 
     def _blocks(self, *, progressbar: bool) -> Iterator[Block]:
+        """Divide rows from elsewhere, or the draws of each chain where the model holds all rows."""
+        chains, at_draw = self.chains, max(self._n_values, 1)
+        each, of_rows = chains.n_draws, iter([slice(0, 1)])
+        if self.filled is not None:
+            of_row = max(at_draw // self._n_rows * (1 if self.means else self._draws.n_draws), 1)
+            of_rows = self.filled.blocks(max(1, min(_ENTRIES // of_row, BLOCK_ROWS)))
+        elif not self.means:
+            each = max(1, _ENTRIES // (chains.n_chains * at_draw))
         n_predictions = self._n_rows * self._draws.n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
-            for number, rows in enumerate(self._blocks_of_rows()):
-                for draws in self._blocks_of_draws():
+            for number, rows in enumerate(of_rows):
+                for start in range(0, chains.n_draws, each):
+                    draws = slice(start, min(start + each, chains.n_draws))
                     yield rows, draws, self._computed(number, rows, draws, show)
-
-    def _blocks_of_rows(self) -> Iterator[slice]:
-        """Fill the model with one block of rows after the other."""
-        if self.filled is None:
-            return iter([slice(0, 1)])
-        of_row = self._n_values // self._n_rows * (1 if self.means else self._draws.n_draws)
-        return self.filled.blocks(max(1, min(_ENTRIES // max(of_row, 1), BLOCK_ROWS)))
-
-    def _blocks_of_draws(self) -> Iterator[slice]:
-        """Divide the draws of each chain, where the model holds all rows."""
-        size = self._n_each
-        if not self.means and self.filled is None:
-            size = max(1, _ENTRIES // max(self._n_chains * self._n_values, 1))
-        starts = range(0, self._n_each, size)
-        return (slice(start, min(start + size, self._n_each)) for start in starts)
 
     def _computed(
         self, number: int, rows: slice, draws: slice, show: Callable[[int], None]
@@ -156,22 +503,25 @@ class Predictions:
 
         The strips of draws do not depend on the number of threads, so that sums do not.
         """
-        layout, n_draws = self._layout(rows, draws), self._draws.n_draws
-        values = {name: np.zeros(*of_name) for name, of_name in layout.items()}
+        values, n_draws = self._zeros(rows, draws), self._draws.n_draws
 
         def compute(task: tuple[Forward, np.ndarray]) -> Values:
             forward, strip = task
             into = {n: np.zeros_like(v) for n, v in values.items()} if self.means else values
             for i in strip.tolist():
-                chain, draw = divmod(i, self._n_each)
+                chain, draw = divmod(i, self.chains.n_draws)
+                block = "" if self.filled is None else f" in block {number} of the rows"
                 at = () if self.means else (chain, draw - draws.start)
-                for name, value in self._at_draw(forward, number, chain, draw).items():
+                with self._explained(f" at draw {draw} of chain {chain}{block}"):
+                    found = forward(self._draws.at(i), self.key, number, i)
+                for name, value in found.items():
                     into[name][at] += value
             return into
 
-        by_chain = np.arange(n_draws).reshape(self._n_chains, -1)[:, draws]
+        by_chain = np.arange(n_draws).reshape(self.chains.n_chains, -1)[:, draws]
         strips = np.array_split(by_chain.ravel(), min(_STRIPS, by_chain.size))
-        largest = max(prod(shape[0 if self.means else 2 :]) for shape, _ in layout.values())
+        n_before = 0 if self.means else 2
+        largest = max(math.prod(value.shape[n_before:]) for value in values.values())
         run = map if largest < _WORTH_A_THREAD else in_threads
         parts = run(compute, zip(self._forwards, strips, strict=False))
         for strip, part in zip(strips, parts, strict=True):
@@ -180,21 +530,12 @@ class Predictions:
             show(len(strip) * (rows.stop - rows.start))
         return values
 
-    def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
-        i = chain * self._n_each + draw
-        rows = "" if self.filled is None else f" in block {number} of the rows"
-        remedy = (
-            ". Leave out the rows, or the draws, at which the distribution has no such parameters."
-        )
-        with self._explained(f" at draw {draw} of chain {chain}{rows}", remedy):
-            return forward(self._draws.at(i), self.key, number, i)
-
     def _labelled(self, block: Block, before: Sequence[str] = SAMPLE_DIMS) -> xr.Dataset:
         """Give a block the names that PyMC gives it, and say what was averaged."""
         rows, draws, values = block
         before, named = () if self.means else before, self.model.named_vars_to_dims
         each = {"chain": slice(None), "draw": draws}
-        labels = {dim: self.posterior[dim].to_numpy()[each[dim]] for dim in before}
+        labels = {dim: self.chains.posterior[dim].to_numpy()[each[dim]] for dim in before}
         for name in values:
             value, axis = self._known[name]
             if axis is not None:
@@ -211,16 +552,8 @@ class Predictions:
     def _draws(self) -> Draws:
         """The draws of all free variables, the chains one after the other."""
         shapes = {name: v.type.shape for name, v in parameter_inputs(self.model).items()}
-        return Draws.of(self.posterior, {n: s for n, s in shapes.items() if n not in self.drawn})
-
-    @property
-    def _n_chains(self) -> int:
-        return int(self.posterior.sizes["chain"])
-
-    @property
-    def _n_each(self) -> int:
-        """Number of draws of each chain."""
-        return int(self.posterior.sizes["draw"])
+        wanted = {name: shape for name, shape in shapes.items() if name not in self.drawn}
+        return Draws.of(self.chains.posterior, wanted)
 
     @property
     def _n_rows(self) -> int:
@@ -243,26 +576,28 @@ class Predictions:
     @cached_property
     def _n_values(self) -> int:
         """Number of values at a draw, for all rows."""
-        layout = self._layout(slice(0, self._n_rows), slice(0, 1)).values()
-        return sum(prod(shape) for shape, _ in layout) // (1 if self.means else self._n_chains)
+        n_rows = self._n_rows
+        return sum(
+            value.size if axis is None else value.size // value.shape[axis] * n_rows
+            for value, axis in self._known.values()
+        )
 
-    def _layout(self, rows: slice, draws: slice) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Return shape and type of the predictions for some rows and draws of each chain."""
-        before = () if self.means else (self._n_chains, draws.stop - draws.start)
+    def _zeros(self, rows: slice, draws: slice) -> Values:
+        """Return room for the predictions for some rows and draws of each chain."""
+        before = () if self.means else (self.chains.n_chains, draws.stop - draws.start)
         found = {}
         for name, (value, axis) in self._known.items():
             shape = list(value.shape)
             if axis is not None:
                 shape[axis] = rows.stop - rows.start
-            dtype = np.dtype(np.float64) if self.means else value.dtype
-            found[name] = (*before, *shape), dtype
+            found[name] = np.zeros((*before, *shape), np.float64 if self.means else value.dtype)
         return found
 
     @cached_property
     def _known(self) -> dict[str, tuple[np.ndarray, int | None]]:
         """The variables for all rows or a few, and along which of their axes these rows lie."""
         if self.filled is None:
-            return {name: (value, None) for name, value in self._at_first(None).items()}
+            return {name: (value, None) for name, value in self._at_first().items()}
         found: dict[str, tuple[np.ndarray, int | None]] = {}
         fewer, more = self._at_first(2), self._at_first(3)
         for name, value in more.items():
@@ -277,31 +612,28 @@ class Predictions:
             found[name] = value, shapes.index((2, 3))
         return found
 
-    def _at_first(self, n_rows: int | None) -> Values:
-        """Return the values for a few rows, at the first draw."""
-        remedy = (
-            " Put all data of the rows into pm.Data, and let no shape be the number of rows of the "
-            "model."
-        )
+    def _at_first(self, n_rows: int | None = None) -> Values:
+        """Return the values for a few rows, or those that the model holds, at the first draw."""
         if self.filled is not None and n_rows is not None:
             self.filled.few(n_rows)
-        with self._explained("" if n_rows is None else f" for {n_rows} rows", remedy):
+        with self._explained("" if n_rows is None else f" for {n_rows} rows"):
             return self._by_numpy(self._draws.at(0), self.key)
 
     @contextmanager
-    def _explained(self, where: str, remedy: str) -> Iterator[None]:
+    def _explained(self, where: str) -> Iterator[None]:
         """Name the variables that cannot be computed, and what to do."""
+        names = list(self.graphs)
         try:
             yield
         except CoresetError:  # which says that already
             raise
         except NotImplementedError as error:
-            raise UnsupportedModelError(
-                f"{list(self.graphs)!r} cannot be drawn: {error}"
-            ) from error
-        except _MALFORMED as error:
+            raise UnsupportedModelError(f"{names!r} cannot be drawn: {error}") from error
+        except (ValueError, TypeError, IndexError) as error:
             raise InvalidDataError(
-                f"{list(self.graphs)!r} cannot be computed{where}: {error}{remedy}"
+                f"{names!r} cannot be computed{where}: {error}. Leave out rows or draws at which a "
+                "distribution has no such parameters; put all data of the rows into pm.Data, and "
+                "let no shape be the number of rows of the model."
             ) from error
 
 
@@ -332,19 +664,20 @@ def with_missing(
     held = own.parts[0].observations.held
     if not held.imputed:
         return idata
-    posterior, model = idata["posterior"].to_dataset(), held.whole
+    chains, model = Chains(idata), held.whole
+    posterior = chains.posterior
     missing = held.imputed.difference(posterior.data_vars)
     if not held.integrated.issubset(posterior.data_vars):
         return idata
     shapes = model.eval_rv_shapes() if missing else {}
-    sizes = {name: prod(shapes[model.rvs_to_values[model[name]].name]) for name in missing}
+    sizes = {name: math.prod(shapes[model.rvs_to_values[model[name]].name]) for name in missing}
     names = sorted(name for name in missing if sizes[name] <= most)
     if not names:
         return idata
     predictions = Predictions(
         model=model,
         graphs=forward_graphs(model, names, means=False),
-        posterior=posterior,
+        chains=chains,
         key=random_key(rng),
         drawn=missing,
     )

@@ -1,18 +1,20 @@
 """What stands for all rows in a posterior that is cheap to sample: one form for all kinds of it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_for, evaluate
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
+from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
@@ -92,12 +94,15 @@ class StandIn:
             return 0
         return self.parts[0].observations.n_obs
 
-    def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
-        """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
-        full, own = self.log_densities_at(Draws.of(idata, self.free))
-        with np.errstate(invalid="ignore"):  # such draws are refused
-            ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
-        return full.reshape(ratios.shape), own.reshape(ratios.shape)
+    def log_densities(self, idata: xr.DataTree, *, exactly: bool = False) -> tuple[Floats, Floats]:
+        """Log-likelihood of all rows, and what stands for it, at draws: (n_draws,) each.
+
+        Zeros where the approximate posterior is the full one, unless they are wanted exactly.
+        """
+        draws = Draws.of(idata, self.free)  # which names what the draws lack
+        if self.has_all_rows() and not exactly:
+            return np.zeros(draws.n_draws), np.zeros(draws.n_draws)
+        return self.log_densities_at(draws)
 
     def log_densities_at(self, draws: Draws) -> tuple[Floats, Floats]:
         """Return both at any points of the support, (n_draws,); they need not be finite."""
@@ -130,10 +135,19 @@ class StandIn:
             known = replace(known, modes=self.modes.seen_in(idata))
         return known.doubt
 
-    def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
+    def evaluated(
+        self, chains: Chains, ess: float = math.inf, *, exactly: bool = False
+    ) -> EvaluatedDraws:
         """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
-        cheap = _CHEAP / sum(part.n_terms for part in self.parts)
-        return enough_draws(idata, self.log_densities, ess=ess, at_least=cheap, free=self.free)
+        n_terms = sum(part.n_terms for part in self.parts)
+        is_known = self.has_all_rows() and not exactly
+        return evaluate(
+            chains,
+            partial(self.log_densities, exactly=exactly),
+            enough_for(chains, ess),
+            first=math.inf if is_known else max(ess, _CHEAP / n_terms),
+            impossible=self.impossible,
+        )
 
 
 class HasStandIn(Protocol):
@@ -181,10 +195,4 @@ def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
     >>> coreset.log_ratios(idata).shape
     (2, 50)
     """
-    idata, found = draws_tree(idata), result.stand_in
-    if found.has_all_rows():
-        Draws.of(idata, found.free)  # which names what the draws lack
-        return np.zeros([idata["posterior"].sizes[dim] for dim in SAMPLE_DIMS])
-    full, own = found.log_densities(idata)
-    ratios: np.ndarray = full - own
-    return ratios
+    return result.stand_in.evaluated(Chains(draws_tree(idata))).log_ratios

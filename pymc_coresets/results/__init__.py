@@ -1,6 +1,5 @@
-"""What a coreset has to show: its rows beside all rows, and draws that its construction weighed.
+"""What a coreset has to show: its rows beside all rows, and plots of it.
 
-What belongs here: columns of the rows, their summary, and what is shown of a coreset. May import:
-`updates`, `predictive`, `diagnostics`, `potentials`, `reading`, `rows`, `display`, pandas,
-Matplotlib.
+What belongs here: columns of the rows, their summary, plots, and what is printed of a coreset. May
+import: `updates`, `diagnostics`, `potentials`, `reading`, `rows`, pandas, Matplotlib.
 """

@@ -11,14 +11,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from pymc_coresets.diagnostics.datatree import check_some_draws
+from pymc_coresets.diagnostics.evaluated_draws import check_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.diagnostics.posterior_draws import (
-    posterior_dataset,
-    ratios_by_chain,
-    require_own,
-)
+from pymc_coresets.diagnostics.posterior_draws import Chains, posterior_dataset, require_own
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -136,9 +132,9 @@ def check_approximation(
         posterior = _holding(posterior, density)
         density = None
     loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
-    ratios = partial(_log_ratios, loglik, space, density)
-    tree = xr.DataTree.from_dict({"posterior": posterior})
-    return replace(check_some_draws(tree, ratios, draws=draws), subject="approximation")
+    densities = partial(_log_densities, loglik, space, density)
+    found = check_draws(Chains(posterior), densities, draws=draws, impossible=_IMPOSSIBLE)
+    return replace(found, subject="approximation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,13 +256,13 @@ class GaussianApproximation:
 # -- log-densities ---------------------------------------------------------------------------------
 
 
-def _log_ratios(
+def _log_densities(
     loglik: LogLikelihood,
     space: Unconstrained,
     density: DensityOfPoints | None,
     idata: xr.DataTree,
-) -> np.ndarray:
-    """Return log-ratios of the posterior over an approximation, on the unconstrained scale.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return those of the posterior and of an approximation, on the unconstrained scale.
 
     The density is None where the draws hold its values.
     """
@@ -279,7 +275,7 @@ def _log_ratios(
     else:
         with np.errstate(all="ignore"):  # what is not finite is named
             own = _usable(density(points), (len(points),))
-    return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
+    return full, own
 
 
 def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass

@@ -1,14 +1,15 @@
 """Whether draws are those of an approximate posterior, and what this lacks beyond them."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
 
+from pymc_coresets.diagnostics.evaluated_draws import evaluate
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
-from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain
-from pymc_coresets.diagnostics.shifts import entry_name
+from pymc_coresets.diagnostics.posterior_draws import Chains, entry_name
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws
@@ -78,7 +79,7 @@ class Probing:
             names[c] for c in np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
         ]
         if constant or not len(columns):
-            return Probes.nothing(constant[0] if constant else "")
+            return Probes(constant=constant[0] if constant else "")
         n_draws, n_columns = _numbers(found, len(points), len(columns))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         every = Lines.through(
@@ -94,22 +95,18 @@ class Probing:
         lines = Lines.through(points, of_each, columns, ~space.continuous)
         return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
 
-    def log_ratios(self, idata: xr.DataTree) -> Floats:
-        """Return those of draws (n_chains, n_draws), and evaluate the lines if this is new."""
+    def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
+        """Return those of draws (n_draws,), and evaluate the lines if this is new."""
         own = self.found
+        if own.has_all_rows() or self._ratios is not None:
+            return own.log_densities(idata)
         draws = Draws.of(idata, own.free)
-        if own.has_all_rows():
-            ratios = np.zeros(draws.n_draws)
-        elif self._ratios is None:
-            positions = self.profile.ends
-            points = self.lines.points(positions).reshape(-1, self.lines.origins.shape[1])
-            both = self.evaluated(points, draws)
-            ratios, on_lines = both[: draws.n_draws], both[draws.n_draws :]
-            self._ratios = np.where(np.isfinite(on_lines), on_lines, -np.inf)
-        else:
-            full, approximate = own.log_densities_at(draws)
-            ratios = full - approximate
-        return ratios_by_chain(idata, ratios, impossible=own.impossible)
+        positions = self.profile.ends
+        points = self.lines.points(positions).reshape(-1, self.lines.origins.shape[1])
+        both = self.evaluated(points, draws)
+        ratios, on_lines = both[: draws.n_draws], both[draws.n_draws :]
+        self._ratios = np.where(np.isfinite(on_lines), on_lines, -np.inf)
+        return ratios, np.zeros(len(ratios))
 
     def evaluated(self, points: Floats, draws: Draws | None = None) -> Floats:
         """Return log-ratios at draws, and then at points; minus infinity outside of the support."""
@@ -130,7 +127,7 @@ class Probing:
         """Say what was found: where all rows may have mass beyond the draws, evaluate more."""
         misfit, misfit_where = self.fit
         if self._ratios is None:  # the approximate posterior is that of all rows
-            return Probes.nothing("", misfit, misfit_where)
+            return Probes(misfit=misfit, misfit_where=misfit_where)
         found, n_points, largest = missed(
             self.lines,
             self.profile,
@@ -157,7 +154,14 @@ def probed(found: StandIn, draws: Draws) -> Probes:
     probing = Probing.of(found, draws)
     if isinstance(probing, Probes):
         return probing
-    probing.log_ratios(draws.to_datatree())
+    chains = Chains(draws.to_datatree())
+    evaluate(
+        chains,
+        probing.log_densities,
+        lambda _: 0.0,
+        first=math.inf,
+        impossible=found.impossible,
+    )
     return probing.result()
 
 

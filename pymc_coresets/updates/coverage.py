@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.display.report import as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.density import WeightedPosterior

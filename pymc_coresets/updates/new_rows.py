@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.advice import decided_by
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display.report import as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import Coefficients, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -36,7 +36,7 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.sameness import points_of
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.memory import InMemoryRows

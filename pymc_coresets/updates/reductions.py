@@ -33,7 +33,7 @@ from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import copy_with_rows, settable_data

@@ -74,7 +74,6 @@ def _read(change: Change, *, with_model: bool) -> None:
         write_netcdf(xr.DataTree.from_dict(change(groups)), path)
         found = Coreset.from_netcdf(path, stage.model() if with_model else None)
         repr(found)
-        found._repr_html_()
         if with_model:
             found.log_ratios(stage.idata())
             assert found.model.free_RVs

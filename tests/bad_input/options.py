@@ -350,7 +350,7 @@ def comparisons(draw: st.DrawFn) -> Call:
 
 @st.composite
 def plots_of_comparisons(draw: st.DrawFn) -> Call:
-    table = {"var_names": _WANTED, "kind": one_of("dist", "forest")}
+    table = {"var_names": _WANTED}
     given, bad = draw(arguments(table).filter(lambda drawn: drawn[1]))
     run = partial(_closing, plot_comparison, stage.posterior(), stage.idata(), **given)
     return Call(run=run, given=given, names=bad, refused=True)

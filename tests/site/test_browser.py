@@ -16,7 +16,7 @@ return images.filter(image => !image.naturalWidth).map(image => image.src);
 # neither may what scrolls.
 OVERFLOW = """
 const width = document.documentElement.clientWidth;
-const scrolls = 'pre, .pst-scrollable-table-container, .formula, .pmc-scroll';
+const scrolls = 'pre, .pst-scrollable-table-container, .formula';
 return [...document.querySelectorAll('body *')]
     .filter(element => element.getBoundingClientRect().right > width + 1)
     .filter(element => !element.parentElement.closest(scrolls) && element.checkVisibility())

@@ -486,7 +486,7 @@ def test_a_file_of_another_model_is_refused(coreset, tmp_path):
 
 def test_reprs_say_what_it_is(coreset):
     assert "of 3,000" in repr(coreset)
-    assert "pursuit" in coreset._repr_html_()
+    assert "pursuit" in repr(coreset)
 
 
 def test_weights_and_history_can_be_plotted(coreset):

@@ -181,7 +181,7 @@ def test_gaussian_regression_has_the_conjugate_posterior(gaussian):
     assert not check.needs_reweighting
     assert check.max_error < 1e-9
     assert check.verdict.startswith("Reliable")
-    assert "Reliable" in check._repr_html_()
+    assert "Reliable" in repr(check)
 
 
 def test_a_quadratic_likelihood_has_a_closed_form_at_any_degree(gaussian):
@@ -265,7 +265,7 @@ def test_parts_add_up_to_the_whole(logistic):
     theta = np.array([[3.0, 1.0]])
     assert total._reach(theta).n_outside == np.count_nonzero(np.abs(COVARIATES @ theta.T) > R)
     assert "parts         2" in repr(total)
-    assert "2,000" in total._repr_html_()
+    assert "2,000" in repr(total)
 
 
 def test_reweighted_draws_have_the_moments_of_the_full_posterior():

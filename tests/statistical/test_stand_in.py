@@ -24,6 +24,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.pymc_densities import second_opinion
+from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.sampling.probing import Probing
 
@@ -274,19 +275,19 @@ class CountedDraws:
     def __init__(self, monkeypatch, shift):
         self.asked = []
 
-        def log_ratios(_, idata):
-            b = idata["posterior"]["b"].values
+        def log_densities(_, some):
+            b = some["posterior"]["b"].to_numpy().ravel()
             self.asked.append(b.size)
-            return shift * (b - 0.5) / 0.2
+            return shift * (b - 0.5) / 0.2, np.zeros(b.size)
 
-        monkeypatch.setattr("pymc_coresets.sampling.stand_in.log_ratios", log_ratios)
+        monkeypatch.setattr(StandIn, "log_densities", log_densities)
 
 
 @pytest.mark.parametrize(
     ("shift", "options", "asked"),
     [
         (0.01, {}, [400]),
-        (0.5, {}, [400, 4_000]),
+        (0.5, {}, [400, 3_604]),  # the others, and one of each chain that joins them
         (0.5, {"draws": 100}, [100]),
         (0.01, {"draws": 4_000}, [4_000]),
     ],
@@ -295,7 +296,7 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     stand_in, monkeypatch, shift, options, asked
 ):
     counted = CountedDraws(monkeypatch, shift)
-    no_lines = Probes.nothing("")
+    no_lines = Probes()
     monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
     verify = "pymc_coresets.sampling.stand_in.verify"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object

@@ -7,7 +7,8 @@ import xarray as xr
 from scipy.signal import lfilter
 
 from pymc_coresets.diagnostics.comparison import compare
-from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
@@ -32,32 +33,13 @@ def test_shift_and_scale_are_read_off():
     assert row["sd_ratio"] == pytest.approx(1.5)
     quantiles = np.quantile(1 + z, [0.05, 0.5, 0.95]) / 2 / sd
     np.testing.assert_allclose(row[["shift_q5", "shift_q50", "shift_q95"]], quantiles)
-    assert row["wasserstein_sd"] == pytest.approx(np.abs(1 + z).mean() / 2 / sd)
-
-
-def test_joint_distances_of_a_shift():
-    z = normal(1, 2)
-    x = z - z.mean(axis=(0, 1))
-    joint = compare(dataset(b=x), dataset(b=x + np.array([0.3, 0.0]))).joint["value"]
-    precision = np.linalg.inv(np.cov(x.reshape(-1, 2).T))
-    assert joint["gaussian_kl_approximation_full"] == pytest.approx(0.09 * precision[0, 0] / 2)
-    assert joint["gaussian_kl_full_approximation"] == pytest.approx(0.09 * precision[0, 0] / 2)
-    assert joint[["energy_distance", "mmd"]].min() > 0.1
-
-
-def test_direction_of_the_gaussian_kl():
-    z = normal(1) - normal(1).mean()
-    joint = compare(dataset(mu=z), dataset(mu=2 * z)).joint["value"]
-    assert joint["gaussian_kl_approximation_full"] == pytest.approx((4 - 1 - np.log(4)) / 2)
-    assert joint["gaussian_kl_full_approximation"] == pytest.approx((1 / 4 - 1 + np.log(4)) / 2)
 
 
 def test_equal_draws_do_not_differ():
     found = compare(dataset(mu=normal(1)), dataset(mu=normal(1)))
-    differences = ["delta_mean_sd", "wasserstein_sd", "shift_q5", "shift_q50", "shift_q95"]
+    differences = ["delta_mean_sd", "shift_q5", "shift_q50", "shift_q95"]
     assert (found.table[differences] == 0).all(axis=None)
     assert found.within_noise == 1
-    np.testing.assert_allclose(found.joint["value"], 0, atol=1e-6)
 
 
 def ar1(seed, *shape, correlation, n_draws=250):
@@ -85,18 +67,13 @@ def test_noise_is_what_two_independent_runs_show(correlation):
         assert standardised(name, f"{name}_noise") == pytest.approx(1, abs=0.3)
     log_ratio = np.log(values["sd_ratio"]) / values["sd_ratio_noise"]
     assert np.sqrt(np.mean(log_ratio**2)) == pytest.approx(1, abs=0.15)
-    wasserstein = values["wasserstein_sd"].mean() / values["wasserstein_noise"].mean()
-    assert wasserstein == pytest.approx(1, abs=0.2)
-    joint = np.mean([pair.joint for pair in pairs], axis=0)
-    assert np.all(joint[:, 0] < 1.3 * joint[:, 1])
-    assert np.all(joint[:, 0] > 0.5 * joint[:, 1])
 
 
 def test_constant_components_do_not_differ_up_to_rounding():
     one = np.ones((4, 500))
     found = compare(dataset(one=one, mu=normal(1)), dataset(one=one + 1e-15, mu=normal(2)))
     row = found.table.loc["one"]
-    assert row["delta_mean_sd"] == row["wasserstein_sd"] == row["shift_q5"] == 0
+    assert row["delta_mean_sd"] == row["shift_q5"] == row["shift_q5_noise"] == 0
     assert row["sd_ratio"] == 1
     assert found.largest_mean_shift.name == found.largest_sd_change.name == "mu"
 
@@ -125,31 +102,12 @@ def test_a_constant_that_changed_is_infinitely_far():
 def test_a_component_that_froze_is_seen():
     found = compare(dataset(mu=normal(1), b=normal(2)), dataset(mu=normal(1), b=0 * normal(2)))
     assert found.largest_sd_change == ("b", -np.inf)
-    assert found.joint.loc["gaussian_kl_approximation_full", "value"] == np.inf
-
-
-def test_nothing_but_constants_has_no_joint_distance():
-    one = dataset(one=np.ones((4, 50)))
-    assert compare(one, one).joint.isna().all(axis=None)
 
 
 def test_discrete_and_boolean_variables():
     counts = np.random.default_rng(1).poisson(3.0, size=(2, 4, 500))
     found = compare(*(dataset(n=n, odd=n % 2 == 1) for n in counts))
     assert np.isfinite(found.table).all(axis=None)
-
-
-def test_redundant_components_count_once():
-    x, y = normal(1, 2), normal(2, 2)
-    plain = compare(dataset(b=x), dataset(b=y)).joint
-    twice = compare(dataset(b=x, c=-3 * x), dataset(b=y, c=-3 * y)).joint
-    np.testing.assert_allclose(plain.iloc[:2], twice.iloc[:2], rtol=1e-6)
-
-
-def test_more_components_than_draws_have_no_gaussian_kl():
-    joint = compare(*(dataset(b=normal(seed, 30, n_draws=5)) for seed in (1, 2))).joint
-    assert joint.iloc[:2].isna().all(axis=None)
-    assert np.isfinite(joint.iloc[2:]).all(axis=None)
 
 
 def test_components_are_labelled_by_their_coordinates():
@@ -210,7 +168,8 @@ def test_order_of_dims_and_numbers_of_draws_may_differ():
 def test_reweighted_draws_count_by_their_own_effective_sample_size():
     theta = normal(1)
     tree = xr.DataTree.from_dict({"posterior": dataset(theta=theta)})
-    weighted = reweight_draws(tree, 1.0 * theta, rng=np.random.default_rng(1))
+    found = EvaluatedDraws.at_all(1.0 * theta)
+    weighted = resample_draws(Chains(tree), found, rng=np.random.default_rng(1))
     full = dataset(theta=1 + normal(2))
     row = compare(full, weighted).table.loc["theta"]
     assert row["delta_mean_noise"] > 1 / np.sqrt(weighted.posterior.attrs["psis_ess"])
@@ -225,21 +184,13 @@ def test_summary_names_what_differs_most():
     assert found.largest_sd_change.value == pytest.approx(np.log(2))
     assert found.within_noise == 0.5
     assert "b[0]" in repr(found)
-    assert "<table" in found._repr_html_()
+    assert max(map(len, repr(found).splitlines())) <= 80
 
 
 def test_long_tables_are_cut_in_print_only():
     found = compare(dataset(b=normal(1, 30)), dataset(b=normal(2, 30)))
     assert len(found.table) == 30
     assert "10 more rows" in repr(found)
-
-
-def test_energy_distance_notices_a_change_of_dependence():
-    # Equal marginals, opposite correlation: only the joint distances see it.
-    z = normal(1, 2)
-    x = np.stack([z[..., 0], 0.8 * z[..., 0] + 0.6 * z[..., 1]], axis=-1)
-    joint = compare(dataset(b=x), dataset(b=x * [1, -1])).joint
-    assert (joint["value"] > 3 * joint["noise"]).iloc[:3].all()
 
 
 @pytest.mark.parametrize("spoiled", ["full", "approximation"])

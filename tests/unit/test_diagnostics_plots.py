@@ -6,9 +6,8 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import Coreset, diagnostics
-from pymc_coresets.diagnostics.plots import plot_comparison
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.results.plots import plot_history, plot_weights
+from pymc_coresets.results.plots import plot_comparison, plot_history, plot_weights
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -91,9 +90,8 @@ def test_history_without_objective_is_refused():
         plot_history(recorded(objective=[0.0] * 3, heldout_objective=[np.nan] * 3))
 
 
-@pytest.mark.parametrize("kind", ["dist", "forest"])
-def test_comparison_has_a_legend_and_can_be_drawn(kind):
-    figure = plot_comparison(posterior(1), posterior(2), kind=kind)
+def test_comparison_has_a_legend_and_can_be_drawn():
+    figure = plot_comparison(posterior(1), posterior(2))
     figure.canvas.draw()
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["full posterior", "approximation"]
@@ -105,11 +103,6 @@ def test_comparison_has_one_density_plot_for_each_component():
     assert (
         sum(len(ax.lines) == 2 for ax in plot_comparison(*map(posterior, (1, 2)), "mu").axes) == 1
     )
-
-
-def test_unknown_kind_is_refused():
-    with pytest.raises(InvalidOptionError, match="kind='pie'"):
-        plot_comparison(posterior(1), posterior(2), kind="pie")
 
 
 def test_unknown_names_are_not_found():

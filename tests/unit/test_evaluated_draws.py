@@ -7,12 +7,24 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_coresets.diagnostics.datatree import resample_draws, reweight_draws
-from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws, wanted_ess
+from pymc_coresets.diagnostics.evaluated_draws import (
+    EvaluatedDraws,
+    enough_for,
+    evaluate,
+    resample_draws,
+    wanted_ess,
+)
 from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import InvalidOptionError
 
 DIMS = ("chain", "draw")
+
+
+def enough_draws(idata, densities, *, ess, at_least=0):
+    chains = Chains(idata)
+    wanted, first = enough_for(chains, ess), max(ess, at_least)
+    return evaluate(chains, densities, wanted, first=first, impossible="")
 
 
 @pytest.fixture
@@ -32,7 +44,7 @@ class Shifted:
         theta = some["posterior"]["theta"].to_numpy()
         self.calls.append(theta)
         log_p = -((theta - self.shift) ** 2) / 2
-        return log_p - log_p.mean(), -(theta**2) / 2
+        return (log_p - log_p.mean()).ravel(), (-(theta**2) / 2).ravel()
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1, 0.7])
@@ -48,7 +60,7 @@ def test_ratios_of_several_passes_are_those_of_one(idata):
     densities = Shifted(0.7)
     found = enough_draws(idata, densities, ess=300)
     assert len(densities.calls) > 1
-    theta = found.of(idata)["posterior"]["theta"].to_numpy()
+    theta = Chains(idata).some(found.numbers)["posterior"]["theta"].to_numpy()
     assert_array_equal(theta, idata["posterior"]["theta"].values[:, found.numbers])
     expected = 0.7 * theta
     off = found.log_ratios - expected
@@ -86,17 +98,17 @@ def test_bounds_of_how_many(idata, options, n_evaluated):
 def test_weights_without_a_variance_take_all_draws(idata):
     def cubed(some):
         theta = some["posterior"]["theta"].to_numpy()
-        return 100 * theta**3, np.zeros(theta.shape)
+        return (100 * theta**3).ravel(), np.zeros(theta.size)
 
     assert enough_draws(idata, cubed, ess=100).log_p.size == 4_000
 
 
 def test_only_draws_that_were_evaluated_are_resampled(idata):
     found = enough_draws(idata, Shifted(0.5), ess=200)
-    tree = resample_draws(idata, found, rng=np.random.default_rng(1))
+    tree = resample_draws(Chains(idata), found, rng=np.random.default_rng(1))
     theta = tree["posterior"]["theta"].to_numpy()
     assert theta.shape == found.log_p.shape
-    assert np.isin(theta, found.of(idata)["posterior"]["theta"]).all()
+    assert np.isin(theta, Chains(idata).some(found.numbers)["posterior"]["theta"]).all()
     assert_array_equal(tree["sample_stats"]["lp"], theta)
     attrs = tree["posterior"].attrs
     assert abs(theta.mean() - 0.5) < 4 / np.sqrt(attrs["psis_ess"])
@@ -104,20 +116,15 @@ def test_only_draws_that_were_evaluated_are_resampled(idata):
     assert f"evaluated at {found.log_p.size} of 4 000 draws" in attrs["verdict"]
 
 
-def test_all_draws_are_resampled_as_they_are_without_this(idata):
+def test_nothing_is_said_of_the_number_where_all_were_evaluated(idata):
     ratios = 0.5 * idata["posterior"]["theta"].to_numpy()
-    found = EvaluatedDraws(np.arange(1_000), ratios, np.zeros_like(ratios))
-    rngs = [np.random.default_rng(1) for _ in range(2)]
-    one, other = (
-        resample_draws(idata, found, rng=rngs[0]),
-        reweight_draws(idata, ratios, rng=rngs[1]),
-    )
-    assert one.identical(other)
+    found = EvaluatedDraws.at_all(ratios)
+    one = resample_draws(Chains(idata), found, rng=np.random.default_rng(1))
     assert "evaluated" not in one["posterior"].attrs["verdict"]
     assert one["posterior"].attrs["psis_ess"] <= pareto_smooth(ratios).ess
 
 
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, "all", True, None, -math.inf])
 def test_sizes_that_are_none_are_named(value):
-    with pytest.raises(InvalidOptionError, match=r"ess=.*math\.inf"):
+    with pytest.raises(InvalidOptionError, match=r"ess=.* positive"):
         wanted_ess(value)

@@ -157,7 +157,7 @@ def test_a_tail_without_an_end_is_infinitely_far():
 
 
 def test_probes_say_in_short_what_was_found():
-    assert Probes.nothing("").in_short == "not looked at"
+    assert Probes().in_short == "not looked at"
     found = Probes(outside=0.0, most=0.0, where="", n_points=9, n_coordinates=3, largest=0.1)
     assert found.in_short == "nothing missed, at 9 points"
 

@@ -9,7 +9,7 @@ import xarray as xr
 from rich.console import Console
 
 from pymc_coresets import build_coreset, build_pass_glm, merge
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.solving.solution import History, Progress
 
 
@@ -74,7 +74,7 @@ def test_a_part_that_has_ended_is_complete_and_timed(reporter):
 
 def test_parts_that_fail_are_timed_and_their_times_add_up(reporter, monkeypatch):
     clock = iter([10.0, 12.0, 20.0, 25.0])
-    monkeypatch.setattr("pymc_coresets.progress.reporter.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("pymc_coresets.progress.time.perf_counter", lambda: next(clock))
     for error in (ValueError, KeyboardInterrupt):
         with pytest.raises(error), reporter.part("groups", total=9):
             raise error
@@ -94,16 +94,17 @@ def test_the_clocks_of_a_history_count_what_fails(clock, monkeypatch):
     assert (step.seconds, getattr(step, f"seconds_{clock}")) == (10.0, 3.0)
 
 
-def test_readings_show_their_speed_and_the_time_left(reporter, monkeypatch):
-    clock = iter([10.0, 12.0, 14.0, 20.0, 21.0])
-    monkeypatch.setattr("pymc_coresets.progress.reporter.time.perf_counter", lambda: next(clock))
+def test_readings_show_the_time_left(reporter, monkeypatch):
+    clock = [10.0]
+    monkeypatch.setattr(reporter._bars, "get_time", lambda: clock[0])
     reporter.rows_read(2_000, 8_000)  # begins now
+    clock[0] = 14.0
     reporter.rows_read(4_000, 8_000)
-    assert bar(reporter).fields["note"] == "4,000 of 8,000 rows, 1,000 rows/s, 0:00:04 left"
+    assert bar(reporter).fields["note"] == "4,000 of 8,000 rows, 0:00:04 left"
     reporter.rows_read(8_000, 8_000)
     assert reporter._bars.tasks == []
     reporter.rows_read(1_000, 8_000)  # the next one
-    assert bar(reporter).fields["note"] == "1,000 of 8,000 rows, 1,000 rows/s, 0:00:07 left"
+    assert bar(reporter).fields["note"] == "1,000 of 8,000 rows, 0:00:00 left"
 
 
 LONG = Progress(size=123_456, objective=0.5, heldout_objective=0.25, seconds=1.0, pareto_khat=0.5)
@@ -155,7 +156,7 @@ def test_bars_of_a_terminal_take_one_line_each(width):
 
 
 NOTEBOOK = """
-from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.progress import Reporter
 from pymc_coresets.solving.solution import History, Progress
 with Reporter(show=True) as report:
     with report.part("reading <the> model"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets.diagnostics.shifts import largest_shifts
+from pymc_coresets.diagnostics.posterior_draws import Chains
 
 SHAPE = (4, 5_000)
 
@@ -20,7 +20,7 @@ def test_the_largest_shift_of_a_mean_is_found_and_named():
     y[..., 0] = 1.0
     dims = ("chain", "draw")
     posterior = xr.Dataset({"x": (dims, x), "y": ((*dims, "k"), y)})
-    mean, sd = largest_shifts(posterior, weighted(0.2 * y[..., 1] / 3.0 + 0.05 * x))
+    mean, sd = Chains(posterior).largest_shifts(weighted(0.2 * y[..., 1] / 3.0 + 0.05 * x))
     assert mean.name == "y[1]"
     assert mean.size == pytest.approx(0.2, abs=4 * mean.error)  # of N(0.2, 1) over N(0, 1)
     assert 0.2 / np.sqrt(x.size) < mean.error < 0.6 / np.sqrt(x.size)
@@ -31,11 +31,12 @@ def test_the_largest_shift_of_a_mean_is_found_and_named():
 def test_the_largest_change_of_a_standard_deviation_is_found():
     x = np.random.default_rng(2).normal(size=SHAPE)
     posterior = xr.Dataset({"x": (("chain", "draw"), x), "same": (("chain", "draw"), 0 * x)})
-    _, sd = largest_shifts(posterior, weighted(-(x**2) / 2 * (1 / 0.95**2 - 1)))
+    _, sd = Chains(posterior).largest_shifts(weighted(-(x**2) / 2 * (1 / 0.95**2 - 1)))
     assert sd.name == "x"
     assert sd.size == pytest.approx((0.95**2 - 1) / 2, abs=4 * sd.error)
 
 
 def test_constants_and_words_have_no_shift():
     posterior = xr.Dataset({"c": (("chain", "draw"), np.ones(SHAPE)), "n": ("k", np.arange(3.0))})
-    assert largest_shifts(posterior, np.full(SHAPE, 1 / np.prod(SHAPE))) is None
+    weights = np.full(SHAPE, 1 / np.prod(SHAPE))
+    assert Chains(posterior).largest_shifts(weights) == (None, None)

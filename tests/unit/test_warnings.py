@@ -10,7 +10,8 @@ import xarray as xr
 
 import pymc_coresets
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
-from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
+from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import warn_user
 
 PACKAGE = Path(pymc_coresets.__file__).parent
@@ -33,8 +34,9 @@ def far_draws():
 
 def test_a_warning_of_reweighted_draws_points_here():
     idata = far_draws()
+    found = EvaluatedDraws.at_all(100 * idata.posterior["mu"].to_numpy())
     with pytest.warns(CoresetWarning, match="importance weights") as caught:
-        reweight_draws(idata, 100 * idata.posterior["mu"], rng=np.random.default_rng(1))
+        resample_draws(Chains(idata), found, rng=np.random.default_rng(1))
     assert [warning.filename for warning in caught] == [__file__]
 
 

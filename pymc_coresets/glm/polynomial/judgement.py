@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.display import as_text
 
 OUTSIDE_NOTICEABLE = 0.03
 """Share of predictors outside the radius above which the verdict gives the radius as the reason."""
-
-
-_TITLE = "Check of a polynomial posterior"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +92,12 @@ class PolynomialCheck:
             f"radius that covers nearly all of them ({self.reach:.2g})."
         )
 
-    def _facts(self) -> dict[str, str]:
-        return {
+    def __repr__(self) -> str:
+        facts = {
             "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
             "99.9 % of |eta| below": f"{self.reach:.3g}",
             "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
             "bounded above": "yes" if self.bounded else "no",
             **self.draws.facts,
         }
-
-    def __repr__(self) -> str:
-        return as_text(_TITLE, self._facts(), self.verdict)
-
-    def _repr_html_(self) -> str:
-        return as_html(_TITLE, self._facts(), self.verdict)
+        return as_text("Check of a polynomial posterior", facts, self.verdict)

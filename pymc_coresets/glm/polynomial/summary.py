@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.display.report import as_html, as_text
+from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
@@ -15,9 +15,11 @@ from pymc_coresets.glm.polynomial.settling import PredictorRows, Reach
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.leave_one_out import loo
 from pymc_coresets.predictive.model_data import with_data
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.predictions import predict
+from pymc_coresets.predictive.pymc_densities import verify
+from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
@@ -226,10 +228,10 @@ class PolynomialSummary:
     sample = shared.sample
     reweight = shared.reweight
     with_log_densities = shared.with_log_densities
-    log_ratios = stand_ins.log_ratios
-    verify = all_rows.verify
-    loo = all_rows.loo
-    predict = all_rows.predict
+    log_ratios = log_ratios
+    verify = verify
+    loo = loo
+    predict = predict
 
     @cached_property
     def stand_in(self) -> StandIn:
@@ -344,19 +346,15 @@ class PolynomialSummary:
     # -- display and copies --------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return as_text(type(self).__name__, self._facts())
-
-    def _repr_html_(self) -> str:
-        return as_html(type(self).__name__, self._facts())
-
-    __reduce__ = shared.pickled
-    __copy__ = replace
-
-    def _facts(self) -> dict[str, str]:
         facts = {
             "rows": f"{self.n_observations:,}",
             "coefficients": f"{len(self.coefficients):,}",
             "degree": str(self.degree),
             "radius": f"{self.radius:.4g}",
         }
-        return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
+        if len(self.parts) > 1:
+            facts["parts"] = str(len(self.parts))
+        return as_text(type(self).__name__, facts)
+
+    __reduce__ = shared.pickled
+    __copy__ = replace

@@ -1,4 +1,7 @@
-"""The parts of a construction: their progress, as it is shown, and their seconds."""
+"""Progress of long work, in terminals, notebooks and logs, and the seconds of its parts.
+
+What belongs here: what is shown while something runs. May import: Rich, IPython in notebooks.
+"""
 
 import logging
 import time
@@ -46,7 +49,6 @@ class Reporter:
         self.counts: dict[str, int] = {}
         self.figures: dict[str, Any] = {}
         self._reading: TaskID | None = None
-        self._reading_since = 0.0
         console = console or Console()
         in_terminal = console.is_terminal and not console.is_jupyter
         names, notes = (Column(no_wrap=True, overflow="ellipsis") for _ in range(2))
@@ -82,11 +84,7 @@ class Reporter:
     def part(self, name: str, total: int | None = None) -> Iterator[Callable[[object], None]]:
         """Show and time a part; yield a function that counts steps, and shows each as it prints."""
         with self._timed(name, total) as task:
-
-            def show(step: object) -> None:
-                self._update(task, advance=1, note=str(step))
-
-            yield show
+            yield lambda step: self._update(task, advance=1, note=str(step))
 
     @contextmanager
     def passes(
@@ -107,7 +105,7 @@ class Reporter:
             yield show
 
     def rows_read(self, n_rows: int, n_total: int) -> None:
-        """Show how far one reading of all rows has come, how fast it is, and how long it will take.
+        """Show how far one reading of all rows has come, and how long it will take.
 
         Parameters
         ----------
@@ -123,14 +121,14 @@ class Reporter:
         """
         if self._reading is None:
             self._reading = self._bars.add_task("  reading rows", total=n_total, note="")
-            self._reading_since = time.perf_counter()
         if n_rows >= n_total:
             self._bars.remove_task(self._reading)
             self._reading = None
             return
-        rate = n_rows / max(time.perf_counter() - self._reading_since, 1e-9)
-        left = timedelta(seconds=round((n_total - n_rows) / rate))
-        note = f"{n_rows:,} of {n_total:,} rows, {rate:,.0f} rows/s, {left} left"
+        [reading] = (task for task in self._bars.tasks if task.id == self._reading)
+        since = self._bars.get_time() - (reading.start_time or 0.0)
+        left = timedelta(seconds=round(since * (n_total - n_rows) / max(n_rows, 1)))
+        note = f"{n_rows:,} of {n_total:,} rows, {left} left"
         self._update(self._reading, completed=n_rows, note=note)
 
     @contextmanager

@@ -16,6 +16,7 @@ type Rng = np.random.Generator
 type Build = Callable[[Rng, int], None]
 
 N_SLOPES = 4
+SHOPS = ("intercept", "b0", "b1", "b2", "b3", "log_dispersion")
 
 
 def expit(x: Array) -> Array:
@@ -121,6 +122,21 @@ def student_groups(rng: Rng, n: int) -> None:
     )
 
 
+def shops(rng: Rng, n: int) -> None:
+    """Counts of 600 days for each shop, which has an intercept, four slopes and a dispersion."""
+    shop = np.repeat(np.arange(n), 600)
+    x = rng.normal(size=(len(shop), N_SLOPES))
+    true = rng.normal([2.0, 0.3, -0.2, 0.1, 0.0, 1.5], [0.5, 0.2, 0.2, 0.2, 0.2, 0.4], (n, 6))
+    mean, size = np.exp(true[shop, 0] + (x * true[shop, 1:5]).sum(axis=1)), np.exp(true[shop, 5])
+    own = [
+        pm.Normal(name, pm.Normal(f"{name}_mean", 0, 2), pm.HalfNormal(f"{name}_sd", 1), shape=n)
+        for name in SHOPS
+    ]
+    eta = own[0][shop] + sum(b[shop] * x[:, j] for j, b in enumerate(own[1:5]))
+    counts = rng.negative_binomial(size, size / (size + mean))
+    pm.NegativeBinomial("y", mu=pt.exp(eta), alpha=pt.exp(own[5][shop]), observed=counts)
+
+
 # -- other likelihoods, and other priors of the variables of units ---------------------------------
 
 
@@ -184,6 +200,19 @@ def two_parameter_logistic(rng: Rng, n: int) -> None:
     pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, expit(eta)))
 
 
+def classes(rng: Rng, n: int) -> None:
+    """Eight binary answers of each respondent, who is of one of three classes."""
+    shares, agree = np.array([0.5, 0.3, 0.2]), rng.uniform(0.1, 0.9, (3, 8))
+    agree[:, 0] = 0.15, 0.5, 0.85
+    of = rng.choice(3, n, p=shares)
+    own = pm.Categorical("own", p=pm.Dirichlet("shares", np.ones(3)), shape=n)
+    ordered = pm.distributions.transforms.ordered
+    first = pm.Normal("first", 0, 1.5, shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
+    others = pm.Normal("others", 0, 1.5, shape=(3, 7))
+    logits = pt.concatenate([first[:, None], others], axis=1)
+    pm.Bernoulli("y", logit_p=logits[own], observed=rng.binomial(1, agree[of]))
+
+
 def _case(name: str, n_units: int, build: Build, *local: str) -> Case:
     return Case(name=name, n_units=n_units, build=build, local=local or ("own",))
 
@@ -212,6 +241,8 @@ CASES = {
         "slope",
         "log_scale",
     ),
+    "shops": _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS),
+    "classes": _case("20 000 respondents × 8 answers, three classes", 20_000, classes),
     "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
     "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
     "many items": _case("20 000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),

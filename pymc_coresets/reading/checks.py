@@ -5,7 +5,7 @@ vector to minus infinity.  For a few rows the check has to be about these rows a
 ``f_n = -inf`` exactly where a condition fails for row n.  The sum over all rows is unchanged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 import pytensor.scalar as ps
@@ -41,6 +41,41 @@ def conditions(node: Apply, known: Known) -> list[Variable]:
     parts = reached(node.inputs[1:], _conjuncts)
     found = [_with_known_sums(c) for c in parts if not _conjuncts(c) and not _always_true(c)]
     return [c for c in found if known.depends(c) or not np.all(known.value(c))]
+
+
+def by_row[K](
+    node: Apply,
+    known: Known,
+    guarded: K,
+    part: Callable[[Variable], K | None],
+    below: Callable[[K], Set[Variable]],
+) -> tuple[list[K], list[Variable]]:
+    """Tell conditions of single rows from those that concern all rows.
+
+    A condition that is as long as the rows may concern a parameter that all of them share, such as
+    the probabilities of as many categories: then a selection reaches it that reaches the guarded
+    log-density nowhere.
+
+    Parameters
+    ----------
+    node : Apply
+        Of the check.
+    known : Known
+    guarded : hashable
+        What stands for rows of the log-density.
+    part : callable
+        Returns what stands for rows of a condition; None where it has none.
+    below : callable
+        Returns where a selection of rows ends.
+    """
+    own, of_rows, whole = below(guarded), list[K](), list[Variable]()
+    for condition in conditions(node, known):
+        found = part(condition)
+        if found is None or below(found) - own:
+            whole.append(condition)
+        else:
+            of_rows.append(found)
+    return of_rows, whole
 
 
 def row_axis(condition: Variable, x: Variable, axis: int, length: int) -> int | None:

@@ -370,7 +370,7 @@ def _select(
     if not allow_local:
         names = ", ".join(term.name for term in terms)
         for length in {term.length for term in terms}:
-            refuse_recursion(names, pushdown.stops, length, pushdown.depends)
+            refuse_recursion(names, pushdown.stops, length, pushdown)
         if local:
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]

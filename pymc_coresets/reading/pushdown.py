@@ -27,8 +27,8 @@ from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.forms.other_forms import written_otherwise
-from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
+from pymc_coresets.reading.forms.long_format import written_otherwise
+from pymc_coresets.reading.indexing import axes_of_inputs, indexed, joined_piece
 from pymc_coresets.reading.known import Known, Planned, Step, describe
 from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
 from pymc_coresets.reading.template import constant_of_rows, not_by_row, taken_over_rows
@@ -212,7 +212,7 @@ class Pushdown(Known):
         )
         if step is not None:
             return step
-        other = written_otherwise(node, self.depends)
+        other = written_otherwise(node, self)
         if other is not None:
             inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
@@ -226,7 +226,7 @@ class Pushdown(Known):
 
     def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow the rule of an operation."""
-        axes, counting = axes_of_inputs(node, key.axis, self.depends)
+        axes, counting = axes_of_inputs(node, key.axis, self)
         return None if axes is None else self._apply_to_rows(key, node, axes, counting)
 
     def _plan_black_box(self, key: _Key, node: Apply) -> Step[_Key] | None:
@@ -266,16 +266,12 @@ class Pushdown(Known):
         if not isinstance(node.op, CheckParameterValue):
             return Step((guarded,), lambda built: built[0])
         length = guarded.variable.type.shape[key.axis] or self.n_obs
-        # A condition with as many entries as rows may concern a parameter that all rows share.
-        own = self._parameters_below(guarded)
-        by_row, whole = list[_Key](), list[Variable]()
-        for condition in checks.conditions(node, self):
+
+        def part(condition: Variable) -> _Key | None:
             axis = checks.row_axis(condition, guarded.variable, key.axis, length)
-            part = None if axis is None else _key(condition, axis, key.rows)
-            if part is None or self._parameters_below(part) - own:
-                whole.append(condition)
-            else:
-                by_row.append(part)
+            return None if axis is None else _key(condition, axis, key.rows)
+
+        by_row, whole = checks.by_row(node, self, guarded, part, self._parameters_below)
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             guards = [(c, part.axis) for c, part in zip(built[1:], by_row, strict=True)]
@@ -286,10 +282,10 @@ class Pushdown(Known):
 
     def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
-        index = indexed_axis(node, key.axis, self.depends)
-        if index is None:
+        index = indexed(node, key.axis, self)
+        if index is None or len(index.positions) > 1:
             return None
-        inner = _Key(index.x, index.axis, key.rows.compose(index.positions))
+        inner = _Key(index.x, index.axis, key.rows.compose(index.positions[0]))
         if index.by_label and (index.repeats or self._parameters_below(inner)):
             return None  # a lookup: its index is a row array
         # The index only leaves rows out: the selection can pass through it.
@@ -302,9 +298,11 @@ class Pushdown(Known):
         piece = joined_piece(node, key.axis, key.rows.positions)
         if piece is None:
             return None
-        whole = piece.x.type.shape[piece.axis] == self.n_obs
-        in_order = whole and np.array_equal(piece.positions, np.arange(self.n_obs))
-        rows = ALL_ROWS if in_order else RowMap(piece.positions, key.rows.own)
+        [positions] = piece.positions
+        in_order = piece.lengths == (self.n_obs,) and np.array_equal(
+            positions, np.arange(self.n_obs)
+        )
+        rows = ALL_ROWS if in_order else RowMap(positions, key.rows.own)
         return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:

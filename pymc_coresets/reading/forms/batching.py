@@ -1,14 +1,18 @@
 """Apply an operation to many cells at once: its inputs for each cell lie along a leading axis."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import pytensor.tensor as pt
-from pytensor.graph import Apply, Variable, vectorize_graph
+from pytensor.graph import Apply, FunctionGraph, Variable, vectorize_graph
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import unflatten_index_variables
+from pymc_coresets.compat.pytensor_api import (
+    dfs_rewriter,
+    local_dimshuffle_lift,
+    unflatten_index_variables,
+)
 from pymc_coresets.reading.selection_rules import Lengths, rebuild
 
 
@@ -112,3 +116,23 @@ def _aligned(array: TensorVariable, own: int, ndim: int) -> TensorVariable:
     if array.type.ndim == own:
         return array
     return cast(TensorVariable, array.dimshuffle(0, *["x"] * (ndim - own), *range(1, own + 1)))
+
+
+def without_length_one(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Drop axes of length 1 where they are only added and taken away again, and merge equal parts.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> [graph] = without_length_one([pt.exp(x.dimshuffle(0, "x")).squeeze(1)])
+    >>> graph.owner.inputs[0] is x
+    True
+    """
+    fgraph = FunctionGraph(outputs=cast(list[Variable], list(graphs)), copy_inputs=False)
+    lift, merge = dfs_rewriter(local_dimshuffle_lift), ops.MergeOptimizer()
+    before: set[Apply] = set()
+    while before != fgraph.apply_nodes:
+        before = set(fgraph.apply_nodes)
+        lift.rewrite(fgraph)
+        merge.rewrite(fgraph)  # what is used once only can be lifted through
+    return cast(list[TensorVariable], list(fgraph.outputs))

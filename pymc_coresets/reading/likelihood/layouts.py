@@ -12,7 +12,8 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
+from pymc_coresets.reading.forms.batching import without_length_one
+from pymc_coresets.reading.forms.long_format import Cells, LongFormat
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.likelihood import missing
 from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of

@@ -1,6 +1,6 @@
 """Likelihood terms and their rows; where the log-density is one number, it is taken apart."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
@@ -15,7 +15,7 @@ from pymc_coresets.compat.pytensor_api import XTensorVariable, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.indexing import Depends, joints
+from pymc_coresets.reading.indexing import joints
 from pymc_coresets.reading.known import Known, describe, reached
 from pymc_coresets.reading.likelihood.addends import (
     Addend,
@@ -24,12 +24,9 @@ from pymc_coresets.reading.likelihood.addends import (
     sum_over_events,
     total_of,
 )
-from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
+from pymc_coresets.reading.selection_rules import input_axes
 
 _FEW = 100  # terms beside the rows that cost next to nothing
-
-#: A variable, and its axis that has the rows.
-type _Place = tuple[Variable, int | None]
 
 
 @dataclass(frozen=True)
@@ -302,7 +299,7 @@ def _is_scan(variable: Variable) -> bool:
 
 
 def refuse_recursion(
-    name: str, stops: Iterable[tuple[Variable, int]], n_obs: int, depends: Depends
+    name: str, stops: Iterable[tuple[Variable, int]], n_obs: int, known: Known
 ) -> None:
     """Refuse a term of which each row needs the others, through a loop or a matrix of all rows.
 
@@ -313,8 +310,8 @@ def refuse_recursion(
     stops : iterable of (Variable, int)
         Where the selection of rows ended.
     n_obs : int
-    depends : callable
-        Whether a variable depends on the parameters.
+    known : Known
+        Tells the parameters from data.
 
     Raises
     ------
@@ -329,7 +326,7 @@ def refuse_recursion(
     ...     lambda new, old, rate: new + rate * old,
     ...     sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[rate], return_updates=False,
     ... )
-    >>> refuse_recursion("y", [(stock, 0)], 5, lambda v: True)
+    >>> refuse_recursion("y", [(stock, 0)], 5, Known([x, rate]))
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is a recursion over
     the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'x[0:]'), each row needs all
@@ -337,17 +334,18 @@ def refuse_recursion(
     finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample the
     model itself. (docs: troubleshooting#no-sum-over-rows)
     """
-    for variable, axis in stops:
-        loop = _loop_along(variable, axis, depends)
-        if loop is not None:
-            raise UnsupportedModelError(
-                f"The log-likelihood of {name!r} is a recursion over the rows: through "
-                f"{describe(loop)}, each row needs all rows before it, and a few rows cost as much "
-                "as all. If effects last for a limited time, write a finite convolution "
-                "(pt.signal.convolve1d, or lagged data times weights); otherwise sample the model "
-                "itself.",
-                topic="no-sum-over-rows",
-            )
+    for variable, _ in stops:
+        loops = (v for v in ancestors([variable]) if _is_scan(v) and known.depends(v))
+        for loop in loops:
+            if n_obs not in known.shape(loop)[1:]:  # rows have no loops of their own
+                raise UnsupportedModelError(
+                    f"The log-likelihood of {name!r} is a recursion over the rows: through "
+                    f"{describe(loop)}, each row needs all rows before it, and a few rows cost as "
+                    "much as all. If effects last for a limited time, write a finite convolution "
+                    "(pt.signal.convolve1d, or lagged data times weights); otherwise sample the "
+                    "model itself.",
+                    topic="no-sum-over-rows",
+                )
         if variable.type.shape.count(n_obs) > 1:
             raise UnsupportedModelError(
                 f"In the log-likelihood of {name!r}, each row needs all others through "
@@ -356,35 +354,3 @@ def refuse_recursion(
                 "approximation with few coefficients, such as pm.gp.HSGP.",
                 topic="no-sum-over-rows",
             )
-
-
-def _loop_along(variable: Variable, axis: int, depends: Depends) -> Variable | None:
-    """Find a loop whose steps are rows; where rows have loops of their own, there is none."""
-
-    def below(place: _Place) -> Iterable[_Place]:
-        v, along = place
-        ends = v.owner is None or isinstance(v.owner.op, ops.Scan) or not depends(v)
-        return [] if ends else _below(v, along)
-
-    start: _Place = (variable, axis)
-    for v, along in reached([start], below):
-        if v.owner is not None and isinstance(v.owner.op, ops.Scan) and not along and depends(v):
-            return v
-    return None
-
-
-def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
-    """List what a variable is computed from, with the axes of the rows; None if it is not known."""
-    node = variable.owner
-    if axis is None:
-        yield from ((v, None) for v in node.inputs)
-    elif isinstance(node.op, ops.Subtensor):
-        yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
-    elif isinstance(node.op, ops.Join | ops.IncSubtensor):
-        yield from ((v, axis) for v in node.inputs)
-    else:
-        axes = input_axes(node.op, node, axis) or [None] * len(node.inputs)
-        known = any(a is not None for a in axes)
-        yield from (
-            (v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None or not known
-        )

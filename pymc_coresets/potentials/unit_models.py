@@ -12,7 +12,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of, find_factors
-from pymc_coresets.reading.units.nodes import fewest_nodes
+from pymc_coresets.reading.units.integral import fewest_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 #: Up to which choosing rows alone takes no longer than a quadratic.

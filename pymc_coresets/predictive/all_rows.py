@@ -25,7 +25,7 @@ from pymc_coresets.predictive.model_data import FilledModel, fill_with, used_by_
 from pymc_coresets.predictive.predictions import Predictions, with_missing
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.template import row_dims
+from pymc_coresets.reading.likelihood.template import row_dims
 from pymc_coresets.reading.user_model import HeldModel, copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows

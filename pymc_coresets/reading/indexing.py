@@ -106,11 +106,7 @@ def _sliced_axis(
     length = known_length(x, x_axis)
     if length is None:
         return None
-    bounds = [
-        None if bound is None else int(evaluate([pt.as_tensor(bound)])[0])
-        for bound in (entry.start, entry.stop, entry.step)
-    ]
-    positions = (np.arange(length)[slice(*bounds)],)
+    positions = tuple(evaluate([pt.arange(length)[entry]]))
     others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
     if all(other == slice(None) for other in others):
         return Indexed(x, x_axis, (length,), positions)

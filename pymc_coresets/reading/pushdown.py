@@ -26,12 +26,23 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading import checks
-from pymc_coresets.reading.forms.long_format import written_otherwise
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed, joined_piece
-from pymc_coresets.reading.known import Known, Planned, Step, describe
+from pymc_coresets.reading.known import (
+    Known,
+    Planned,
+    Step,
+    axis_of_condition,
+    conditions_by_row,
+    describe,
+    guard,
+)
+from pymc_coresets.reading.likelihood.template import (
+    constant_of_rows,
+    not_row_by_row,
+    taken_over_rows,
+)
+from pymc_coresets.reading.long_format import written_otherwise
 from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
-from pymc_coresets.reading.template import constant_of_rows, not_by_row, taken_over_rows
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"
@@ -268,15 +279,15 @@ class Pushdown(Known):
         length = guarded.variable.type.shape[key.axis] or self.n_obs
 
         def part(condition: Variable) -> _Key | None:
-            axis = checks.row_axis(condition, guarded.variable, key.axis, length)
+            axis = axis_of_condition(condition, guarded.variable, key.axis, length)
             return None if axis is None else _key(condition, axis, key.rows)
 
-        by_row, whole = checks.by_row(node, self, guarded, part, self._parameters_below)
+        by_row, whole = conditions_by_row(node, self, guarded, part, self._parameters_below)
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             guards = [(c, part.axis) for c, part in zip(built[1:], by_row, strict=True)]
             shared = [(self._whole(c), None) for c in whole]
-            return checks.guard(built[0], key.axis, [*guards, *shared])
+            return guard(built[0], key.axis, [*guards, *shared])
 
         return Step((guarded, *by_row), build)
 
@@ -341,7 +352,9 @@ class Pushdown(Known):
         if self.row_inputs and variable not in self.row_inputs:
             raise constant_of_rows(variable, axis)
         if self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
-            raise not_by_row(variable)
+            raise not_row_by_row(
+                f"The rows of {variable.name!r} are sliced, reordered, or not along its first axis"
+            )
         shape = [None if i == axis else n for i, n in enumerate(variable.type.shape)]
         placeholder = pt.tensor(dtype=_computable(variable), shape=tuple(shape))
         self._leaves[key] = placeholder

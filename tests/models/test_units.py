@@ -25,7 +25,7 @@ from pymc_coresets.predictive.pymc_densities import log_densities_of_units, seco
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
+from pymc_coresets.reading.units.integral import Nodes, fewest_nodes, more_nodes
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read

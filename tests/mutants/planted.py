@@ -450,7 +450,7 @@ PLANTED = [
         ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),
     *plant(
-        "reading/forms/long_format.py",
+        "reading/long_format.py",
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("known.value(index) % n", "known.value(index)"),
@@ -460,7 +460,7 @@ PLANTED = [
         ("positions[rows] for", "positions for"),
     ),
     *plant(
-        "reading/forms/other_forms.py",
+        "reading/other_forms.py",
         ("np.where(is_entry, rows.data[entries], 0)", "rows.data[entries]"),
         ("[total.T if turned else total]", "[total]"),
     ),
@@ -639,16 +639,13 @@ PLANTED = [
         ("digits < _DIGITS", "digits < np.inf"),
         ("at_nodes + log_weights[:, None]", "at_nodes"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
+        ("np.log(weights) + np.square(points).sum(axis=1) / 2", "np.log(weights)"),
     ),
     *plant(
         "reading/units/factors.py",
         ("np.where(levels < 0, levels + length, levels)", "levels"),
         ("if v in below and v not in elsewhere and", "if v in below and"),
         ("other.name not in summarised and other.name not in together", "False"),
-    ),
-    *plant(
-        "reading/units/nodes.py",
-        ("np.log(weights) + np.square(points).sum(axis=1) / 2", "np.log(weights)"),
     ),
     *plant(
         "reading/units/ragged.py",

@@ -12,7 +12,6 @@ from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
@@ -140,7 +139,7 @@ def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
     of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
     parameters = set(observations.parameters.values())
     factors: dict[bytes, list[Lookup]] = {}
-    for node in io_toposort([], [observations.loglik]):
+    for node in ops.io_toposort([], [observations.loglik]):
         found = _lookup(node, of_rows)
         if found is not None and not parameters.isdisjoint(ancestors([found.table])):
             length = found.table.type.shape[found.axis]
@@ -357,7 +356,7 @@ def _taken(
 ) -> Iterator[tuple[str, Variable, int]]:
     """Find where levels were selected from the variables, and along which axis of these."""
     names: dict[Variable, str] = {v: name for name, v in inputs.items()}
-    for node in io_toposort([], list(graphs)):
+    for node in ops.io_toposort([], list(graphs)):
         if isinstance(node.op, ops.AdvancedSubtensor) and node.inputs[0] in names:
             _, arrays = index_of(node)
             if len(arrays) == 1:

@@ -19,7 +19,7 @@ from pymc_coresets.potentials.unit_models import (
 )
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes, nodes_to_judge_by
+from pymc_coresets.reading.units.integral import fewest_nodes, more_nodes, nodes_to_judge_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbing import descend, negative_of

@@ -16,7 +16,6 @@ that leaves an axis with the observations.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -26,65 +25,18 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue
-from pymc_coresets.compat.pytensor_api import unflatten_index_variables
-from pymc_coresets.reading import checks
-from pymc_coresets.reading.forms import other_forms
-from pymc_coresets.reading.forms.batching import apply_to_cells
+from pymc_coresets.reading import other_forms
 from pymc_coresets.reading.indexing import Indexed, axes_of_inputs, indexed
-from pymc_coresets.reading.known import Known, Planned, Step, describe
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Where the cells lie along some axes.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        Length of each axis.
-    indices : tuple of ndarray of int, each of shape (n_cells,)
-        Position of each cell along each axis; the positions of the K entries of each, (n_cells, K),
-        along a single axis.
-
-    Examples
-    --------
-    >>> Cells.all_of((2, 3)).indices
-    (array([0, 0, 0, 1, 1, 1]), array([0, 1, 2, 0, 1, 2]))
-    """
-
-    lengths: tuple[int, ...]
-    indices: tuple[np.ndarray, ...]
-
-    @classmethod
-    def all_of(cls, lengths: Sequence[int]) -> "Cells":
-        """Return all cells in C order: the last axis is the fastest."""
-        return cls.at(np.arange(np.prod(lengths, dtype=int)), lengths)
-
-    @classmethod
-    def at(cls, positions: np.ndarray, lengths: Sequence[int]) -> "Cells":
-        """Return the cells at some positions in C order."""
-        return cls(tuple(lengths), np.unravel_index(positions, tuple(lengths)))
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return len(self.indices[0])
-
-    @property
-    def n_entries(self) -> int | None:
-        """How many entries K each cell has; None for one, without an axis of its own."""
-        return self.indices[0].shape[1] if self.indices[0].ndim > 1 else None
-
-    def is_whole_axis(self, part: int) -> bool:
-        """Whether the cells are the entries of one axis, in their order."""
-        return np.array_equal(self.indices[part].ravel(), np.arange(self.lengths[part]))
-
-    def are_distinct_along(self, parts: Sequence[int]) -> bool:
-        """Whether no two cells share an entry of an array that has only some of the axes."""
-        flat = np.ravel_multi_index(
-            [self.indices[i] for i in parts], [self.lengths[i] for i in parts]
-        )
-        return len(np.unique(flat)) == self.n_cells
+from pymc_coresets.reading.known import (
+    Known,
+    Planned,
+    Step,
+    axis_of_condition,
+    conditions_by_row,
+    describe,
+    guard,
+)
+from pymc_coresets.reading.other_forms import Cells, apply_to_cells
 
 
 class _Key(NamedTuple):
@@ -206,13 +158,13 @@ class LongFormat(Known):
             return Step((guarded,), lambda built: built[0])
         if key.cells.n_entries is not None:
             return self._gather_here(key)
-        by_cell, whole = checks.by_row(
+        by_cell, whole = conditions_by_row(
             node, self, guarded, lambda c: self._condition_key(c, guarded), self._reached
         )
         shared = [(condition, None) for condition in whole]
 
         def build(built: list[TensorVariable]) -> TensorVariable:
-            return checks.guard(built[0], 0, [*((c, 0) for c in built[1:]), *shared])
+            return guard(built[0], 0, [*((c, 0) for c in built[1:]), *shared])
 
         return Step((guarded, *by_cell), build)
 
@@ -225,7 +177,7 @@ class LongFormat(Known):
         axes: list[int | None] = [None] * len(guarded.axes)
         for part, axis in guarded.selected.items():
             length = guarded.cells.lengths[part]
-            axes[part] = checks.row_axis(condition, guarded.variable, axis, length)
+            axes[part] = axis_of_condition(condition, guarded.variable, axis, length)
         found = [axis for axis in axes if axis is not None]
         key = self._key(condition, axes, guarded.cells)
         return key if key.selected and len(set(found)) == len(found) else None
@@ -454,7 +406,7 @@ def sum_of_members(node: Apply, known: Known) -> list[Variable] | None:
     if not isinstance(node.op, ops.AdvancedIncSubtensor) or node.op.set_instead_of_inc:
         return None
     x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
-    [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
+    [index, *others] = ops.unflatten_index_variables(index_inputs, node.op.idx_list)
     if others or isinstance(index, slice) or index.type.ndim != 1 or index.type.dtype == "bool":
         return None
     if known.depends(index) or y.type.ndim != x.type.ndim:

@@ -179,17 +179,6 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
     )
 
 
-def has_randomness(graph: Variable) -> bool:
-    """Whether random numbers are drawn in a graph.
-
-    Examples
-    --------
-    >>> has_randomness(pm.Normal.dist())
-    True
-    """
-    return any(isinstance(v.type, ops.RandomType) for v in graph_inputs([graph]))
-
-
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
@@ -314,7 +303,7 @@ def _refuse_simulated(observed: Sequence[Variable]) -> None:
 
 def _refuse_randomness(graphs: Mapping[str, Variable]) -> None:
     for name, graph in graphs.items():
-        if has_randomness(graph):
+        if any(isinstance(v.type, ops.RandomType) for v in graph_inputs([graph])):
             raise UnsupportedModelError(
                 f"{name!r} contains random draws (pm.Minibatch, or a distribution that is not a "
                 "variable of the model). Give the model the whole data, and register every "

@@ -330,7 +330,8 @@ class Pushdown(Known):
             self._note(key)
             if self.row_inputs:
                 return key.variable  # a local variable: whoever asked refuses it
-            return _take(self._whole(key.variable), built[0], key.axis)
+            index = (slice(None),) * key.axis + (built[0],)
+            return cast(TensorVariable, self._whole(key.variable)[index])
 
         return Step(() if self.row_inputs else (positions,), build)
 
@@ -378,8 +379,3 @@ def _computable(variable: Variable) -> str:
     """Return the dtype to keep data in: Numba cannot compute in half precision."""
     dtype: str = variable.type.dtype
     return "float32" if dtype == "float16" else dtype
-
-
-def _take(x: TensorVariable, positions: TensorVariable, axis: int) -> TensorVariable:
-    rows: TensorVariable = x[(slice(None),) * axis + (positions,)]
-    return rows

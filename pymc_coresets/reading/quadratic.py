@@ -198,7 +198,8 @@ class Quadratic:
 
     def ordered(self, order: np.ndarray, interface: TensorVariable) -> "Quadratic":
         """Return the same with its coefficients in another order, that of `interface`."""
-        return Quadratic(
+        return replace(
+            self,
             names=tuple(self.names[k] for k in order),
             center=self.center[order],
             slope=self.slope[order],

@@ -645,7 +645,7 @@ PLANTED = [
         "reading/units/factors.py",
         ("np.where(levels < 0, levels + length, levels)", "levels"),
         ("if v in below and v not in elsewhere and", "if v in below and"),
-        ("other.name not in summarised and other.name not in together", "False"),
+        ("if v.name not in own]", "if False]"),
     ),
     *plant(
         "reading/units/ragged.py",

@@ -10,7 +10,6 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.known import Known, describe, reached
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term
@@ -176,6 +175,7 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     ------
     UnsupportedModelError
     """
+    is_matrix = any(len(dims_of_data(model, term.name)) > 1 for term in terms)
     joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
@@ -183,23 +183,11 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
         "the other variables: write the likelihood without them (pm.Censored, pm.Mixture, an "
         "overdispersed likelihood, ...), or keep them all with allow_local=True."
         + (" In place of a Gaussian process at the rows, take pm.gp.HSGP." if joint else "")
-        + _advice_on_cells(model, terms, local),
+        + (
+            " If each cell of a matrix is an observation, name its dims with dim=(...)." * is_matrix
+        ),
         topic="local-latent-variables",
     )
-
-
-def _advice_on_cells(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> str:
-    """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
-    for term in terms:
-        dims = dims_of_data(model, term.name)
-        lengths = evaluate([model.dim_lengths[d] for d in dims if d is not None])
-        shapes = [model[name].type.ndim for name in local]
-        if len(lengths) > 1 and None not in dims and max(shapes) < len(dims):
-            return (
-                f" If each cell of {term.name!r} is an observation, give dim={dims!r}: these "
-                "variables then are shared by several."
-            )
-    return ""
 
 
 def refuse_jumps(loglik: TensorVariable, parameters: Mapping[str, TensorVariable]) -> None:

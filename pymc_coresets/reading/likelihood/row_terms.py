@@ -107,28 +107,6 @@ class RowTerm:
     grows: str = ""
 
 
-def n_rows_of(name: str, graph: TensorVariable, axis: int) -> int:
-    """Return the number of observations along an axis of a term's potentials.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it depends on free variables.
-
-    Examples
-    --------
-    >>> n_rows_of("y", pt.zeros((5, 3)), 0)
-    5
-    """
-    length = known_length(graph, axis)
-    if length is None:
-        raise UnsupportedModelError(
-            f"The number of observations of {name!r} depends on the values of free variables: "
-            "there are no rows to choose from. Give the data a fixed length."
-        )
-    return length
-
-
 def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     """Find the rows of a term; take it apart if its potentials lack the axis of observations.
 
@@ -144,6 +122,11 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     -------
     RowTerm or None
         None for potentials that lack the axis, and are no sum over it.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the number of rows depends on free variables.
 
     Notes
     -----
@@ -163,7 +146,13 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     """
     graph = plain.graphs[name]
     if axis < graph.type.ndim:
-        return RowTerm(Term(name, axis, n_rows_of(name, graph, axis)), graph)
+        length = known_length(graph, axis)
+        if length is None:
+            raise UnsupportedModelError(
+                f"The number of observations of {name!r} depends on the values of free variables: "
+                "there are no rows to choose from. Give the data a fixed length."
+            )
+        return RowTerm(Term(name, axis, length), graph)
     series = Series(axis, observed_length(plain.model, name, axis))
     return _split(name, graph, series, plain.known)
 

@@ -67,16 +67,11 @@ class Template:
         5
         """
         values = {n: np.asarray(v) for n, v in settable_data(model).items() if n in columns}
-        if not columns:
-            raise UnsupportedModelError(
-                "The model has no data container along the observation: put each array that has "
-                "one entry for each row into a pm.Data."
-            )
         if not values:
             raise UnsupportedModelError(
                 f"The rows have the columns {list(columns)!r}, but the model has no pm.Data of "
-                "these names: put some rows of each column that the model needs into a pm.Data of "
-                "its name, such as pm.Data('x', rows.head(1_000)['x'])."
+                "these names: put some rows of each array that has one entry for each row into a "
+                "pm.Data of its name, such as pm.Data('x', rows.head(1_000)['x'])."
             )
         for name, value in values.items():
             check_column(name, value, columns[name])

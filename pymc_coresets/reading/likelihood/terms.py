@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
-from pytensor.graph import Variable, ancestors, graph_inputs
+from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import PartialObservedRV, resolve_shapes
@@ -326,23 +326,21 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
     part, above = model[name], set(ancestors([model[whole]]))
     if part not in above:
         return None  # names that the user chose
-    if isinstance(part.owner.op, PartialObservedRV) and model[unobserved].owner is part.owner:
+    joint = isinstance(part.owner.op, PartialObservedRV) and model[unobserved].owner is part.owner
+    writing = (v.owner for v in above if v.owner is not None and _writes(v.owner, part))
+    node = None if joint else next(writing, None)
+    if node is None:
         raise UnsupportedModelError(
             f"PyMC imputes the missing values of {whole!r} together with the others, in one "
-            "density: without some rows there is none. Leave the rows with missing values out."
+            "density, or something else joins them: without some rows there is none. Leave the "
+            "rows with missing values out, or rename the variables."
         )
-    for variable in above:
-        node = variable.owner
-        if node is not None and isinstance(node.op, AdvancedIncSubtensor):
-            _, written, *index = node.inputs
-            if written is part:
-                [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
-                return _flat_positions(evaluate(index), tuple(int(n) for n in shape))
-    raise UnsupportedModelError(
-        f"{whole!r} joins {name!r} and {unobserved!r}, but not as PyMC does where it imputes "
-        "missing values: the positions of the observations in your data are unknown. Give "
-        f"{whole!r} a masked array as observed=..., or rename the variables."
-    )
+    [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
+    return _flat_positions(evaluate(node.inputs[2:]), tuple(int(n) for n in shape))
+
+
+def _writes(node: Apply, part: Variable) -> bool:
+    return isinstance(node.op, AdvancedIncSubtensor) and node.inputs[1] is part
 
 
 def _flat_positions(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

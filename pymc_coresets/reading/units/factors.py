@@ -15,6 +15,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
+from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.selection_rules import index_of
@@ -209,20 +210,10 @@ def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, 
         for name, v in observations.parameters.items()
         if v in below and v not in elsewhere and n_levels in v.type.shape
     ]
-    return tuple(name for name in names if not _used_elsewhere(model, name, observations, names))
-
-
-def _used_elsewhere(
-    model: pm.Model, name: str, observations: Observations, together: Sequence[str]
-) -> bool:
-    """Whether the density of another variable depends on this one."""
-    summarised = {term.name for term in observations.terms}
-    others = (*model.basic_RVs, *model.potentials)
-    return any(
-        model[name] in ancestors([other])
-        for other in others
-        if other.name not in summarised and other.name not in together
-    )
+    own = {*names, *(term.name for term in observations.terms)}
+    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in own]
+    behind = set(ancestors(others))
+    return tuple(name for name in names if model[name] not in behind)
 
 
 def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
@@ -277,8 +268,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (n_levels, None):
             raise _tied([name])
         of_level = pushdown.select(cast(TensorVariable, graph), axes[name])
-        others = [i for i in range(of_level.type.ndim) if i != axes[name]]
-        terms.append(of_level.sum(axis=others) if others else of_level)
+        terms.append(sum_over_events([(of_level, axes[name])]))
     graphs = [*tables, *terms]
     replaced: dict[Variable, Variable] = {}
     stand_ins: dict[str, TensorVariable] = {}

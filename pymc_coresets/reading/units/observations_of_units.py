@@ -24,6 +24,7 @@ from pymc_coresets.reading.units.integral import (
     integrated,
     summed,
 )
+from pymc_coresets.rows.values import Members, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +150,35 @@ class UnitModel:
         if self.factor.values:
             return Nodes.of_values(self.factor.values)
         return Nodes.of_axes(n_each, self.factor.n_dims)
+
+    def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
+        """Return levels with their rows, also those that have none.
+
+        Parameters
+        ----------
+        observations : Observations
+            Of these units.
+        levels : ndarray of int64
+            Increasing.
+        """
+        n_levels, n_dims = self.factor.n_levels, self.factor.n_dims
+        known = {row.name: row.values for row in observations.rows}
+        units = observations.units
+        assert units is not None
+        sizes = np.zeros(n_levels, dtype=np.int64)
+        centre, width = self.initial_values.copy(), np.tile(np.eye(n_dims), (n_levels, 1, 1))
+        sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
+        width[self.levels] = known[FACTOR]
+        own = {SIZE: sizes, CENTRE: centre, FACTOR: width}
+        whole = {row.placeholder: row.values for row in self.density.arrays}
+        arrays = (
+            own.get(row.name, np.moveaxis(whole.get(row.placeholder, row.values), row.axis, 0))
+            for row in observations.rows
+        )
+        of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
+        nodes = tuple(row.values for row in units.nodes)
+        members = Members(sizes, units.positions, of_members, nodes)
+        return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), members).take(levels)
 
     @cached_property
     def initial_values(self) -> np.ndarray:

@@ -332,8 +332,9 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
     if node is None:
         raise UnsupportedModelError(
             f"PyMC imputes the missing values of {whole!r} together with the others, in one "
-            "density, or something else joins them: without some rows there is none. Leave the "
-            "rows with missing values out, or rename the variables."
+            f"density; or {whole!r} joins {name!r} and {unobserved!r} in a way of your own. It is "
+            "not known which rows these are. Leave the rows with missing values out, or rename the "
+            "variables."
         )
     [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
     return _flat_positions(evaluate(node.inputs[2:]), tuple(int(n) for n in shape))

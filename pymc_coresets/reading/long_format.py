@@ -339,18 +339,8 @@ def without_merged_axes(node: Apply, known: Known) -> list[Variable] | None:
     the product's first axis again: in between, no axis has the observations.  Nor has any where
     data in long form, K rows for each of N observations, become a matrix (N, K) at the end.
 
-    Parameters
-    ----------
-    node : Apply
-        The application of any Op.
-    known : Known
-        Tells the parameters from data.
-
-    Returns
-    -------
-    list of Variable, or None
-        Of the one output; None if the node is no such reshape, where lengths are not
-        known, or where a parameter itself or an operation without a rule is split.
+    None if the node is no such reshape, where lengths are not known, or where a parameter
+    itself or an operation without a rule is split.
 
     Examples
     --------
@@ -383,18 +373,8 @@ def sum_of_members(node: Apply, known: Known) -> list[Variable] | None:
     So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
     size of the largest set, and smaller ones are filled up with zeros.
 
-    Parameters
-    ----------
-    node : Apply
-        The application of any Op.
-    known : Known
-        Tells the parameters from data.
-
-    Returns
-    -------
-    list of Variable, or None
-        Of the one output; None if the node is no such sum, where lengths are not known
-        or too different, or where a parameter itself or an operation without a rule is split.
+    None if the node is no such sum, where lengths are not known or too different, or where a
+    parameter itself or an operation without a rule is split.
 
     Examples
     --------

@@ -76,18 +76,8 @@ def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa
 def lagged_product(node: Apply, known: Known) -> list[Variable] | None:
     """Write a convolution of data as the product of their lagged values with the weights.
 
-    Parameters
-    ----------
-    node : Apply
-        The application of any Op.
-    known : Known
-        Tells the parameters from data.
-
-    Returns
-    -------
-    list of Variable, or None
-        Of the one output.  None where the node is no convolution along the last axis, of data that
-        are longer than the weights.
+    None where the node is no convolution along the last axis, of data that are longer than the
+    weights.
 
     Examples
     --------
@@ -131,18 +121,8 @@ def product_of_entries(node: Apply, known: Known) -> list[Variable] | None:
 
     Rows with fewer entries than the longest are filled up with zeros.
 
-    Parameters
-    ----------
-    node : Apply
-        The application of any Op.
-    known : Known
-        Tells the parameters from data.
-
-    Returns
-    -------
-    list of Variable, or None
-        Of the one output; None if the node is no such product, or where the longest row has many
-        times as many entries as there are on average.
+    None if the node is no such product, or where the longest row has many times as many entries
+    as there are on average.
 
     Examples
     --------

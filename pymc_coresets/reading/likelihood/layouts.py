@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pymc as pm
@@ -245,18 +245,16 @@ def _layout_of_cells(
             _refuse(plain, name, dim[graphs[name].type.ndim :])
     positions = common_positions(model, names)
     lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
-    n_cells = int(np.prod(lengths)) if positions is None else len(positions)
-    cells = Cells.all_of(lengths) if positions is None else Cells.at(positions, lengths)
     # What is left after the missing cells are taken out has one row for each cell already.
-    of_terms = cells if positions is None else Cells.all_of((n_cells,))
+    cells = Cells.all_of(lengths if positions is None else (len(positions),))
     long_format = LongFormat(plain.parameters.values())
-    by_cell = [long_format.of(graphs[name], axes[name], of_terms) for name in names]
+    by_cell = [long_format.of(graphs[name], axes[name], cells) for name in names]
     local, unselected = frozenset(long_format.local), tuple(dict.fromkeys(long_format.unselected))
-    simple = without_length_one(by_cell)
-    terms = [Term(name, 0, n_cells) for name in names]
-    rows = RowSet(tuple(terms), dim, positions)
+    terms = tuple(Term(name, 0, cells.n_cells) for name in names)
+    rows = RowSet(terms, dim, positions)
+    long = zip(terms, without_length_one(by_cell), strict=True)
     return Layout(
-        {term.name: RowTerm(term, long) for term, long in zip(terms, simple, strict=True)},
+        {term.name: RowTerm(term, graph) for term, graph in long},
         (rows,),
         left_out=tuple(_along_rows(plain, rows)),
         reference=sum_over_events([(_flat_cells(graphs[name], axes[name]), 0) for name in names]),
@@ -267,8 +265,5 @@ def _layout_of_cells(
 
 def _flat_cells(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
     """Return the potentials of all cells in one row, straight from PyMC's graph."""
-    others = [i for i in range(graph.type.ndim) if i not in axes]
-    flat: TensorVariable = graph.dimshuffle(*axes, *others)
-    if others:
-        flat = flat.sum(axis=list(range(len(axes), graph.type.ndim)))
-    return cast(TensorVariable, flat.flatten())
+    first = pt.moveaxis(graph, axes, range(len(axes)))
+    return pt.join_dims(first, 0, len(axes))

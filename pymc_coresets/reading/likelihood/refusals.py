@@ -175,7 +175,9 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     ------
     UnsupportedModelError
     """
-    is_matrix = any(len(dims_of_data(model, term.name)) > 1 for term in terms)
+    most = max(model[name].type.ndim for name in local)
+    found = (dims_of_data(model, term.name) for term in terms)
+    dims = next((dims for dims in found if len(dims) > max(most, 1) and None not in dims), ())
     joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
@@ -183,9 +185,7 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
         "the other variables: write the likelihood without them (pm.Censored, pm.Mixture, an "
         "overdispersed likelihood, ...), or keep them all with allow_local=True."
         + (" In place of a Gaussian process at the rows, take pm.gp.HSGP." if joint else "")
-        + (
-            " If each cell of a matrix is an observation, name its dims with dim=(...)." * is_matrix
-        ),
+        + (f" If each cell of a matrix is an observation, give dim={dims!r}." if dims else ""),
         topic="local-latent-variables",
     )
 

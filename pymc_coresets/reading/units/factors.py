@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -71,18 +71,14 @@ class Factor:
 
     Attributes
     ----------
-    names : tuple of str
-        Of the variables.
+    parts : tuple of Part
+        The variables, each an input that stands for it at any levels, on its unconstrained scale.
     n_levels : int
         G.
     level_of_row : ndarray of int64, of shape (n_obs,)
-    variables : tuple of TensorVariable
-        Inputs that stand for each variable, on its unconstrained scale, at any levels.
-    axes : tuple of int
-        Where each of them has the levels.
     lookups : tuple of (TensorVariable, TensorVariable, int)
         What rows see of the levels, in the log-likelihood of the rows; the same at the levels, as a
-        function of `variables`; and the axis that has them.
+        function of the variables; and the axis that has them.
     log_prior : TensorVariable
         Of each level, (n_levels,), in nats, with the logarithm of the Jacobian.
     n_rows : Variable
@@ -96,11 +92,9 @@ class Factor:
         are continuous.
     """
 
-    names: tuple[str, ...]
+    parts: tuple[Part, ...]
     n_levels: int
     level_of_row: np.ndarray
-    variables: tuple[TensorVariable, ...]
-    axes: tuple[int, ...]
     lookups: tuple[tuple[TensorVariable, TensorVariable, int], ...]
     log_prior: TensorVariable
     n_rows: Variable
@@ -109,15 +103,9 @@ class Factor:
     values: tuple[range, ...] = ()
 
     @property
-    def parts(self) -> list[Part]:
-        """The variables, one after the other."""
-        found, start = [], 0
-        for name, v, axis in zip(self.names, self.variables, self.axes, strict=True):
-            shape = tuple(n for i, n in enumerate(v.type.shape) if i != axis)
-            stop = start + math.prod(shape)
-            found.append(Part(name, v, axis, shape, slice(start, stop)))
-            start = stop
-        return found
+    def names(self) -> tuple[str, ...]:
+        """The names of the variables."""
+        return tuple(part.name for part in self.parts)
 
     @property
     def n_dims(self) -> int:
@@ -267,8 +255,8 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     for name, graph in zip(names, log_priors, strict=True):
         if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (n_levels, None):
             raise _tied([name])
-        of_level = pushdown.select(cast(TensorVariable, graph), axes[name])
-        terms.append(sum_over_events([(of_level, axes[name])]))
+        selected = pushdown.select(cast(TensorVariable, graph), axes[name])
+        terms.append(sum_over_events([(selected, axes[name])]))
     graphs = [*tables, *terms]
     replaced: dict[Variable, Variable] = {}
     stand_ins: dict[str, TensorVariable] = {}
@@ -284,12 +272,16 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     if tied or pushdown.unselected:
         raise _tied(tied or names, pushdown.unselected)
     used = set(ancestors(fresh))
-    factor = Factor(
-        names=tuple(names),
+    parts = list[Part]()
+    for name in names:
+        whole, start = stand_ins[name].type.shape, parts[-1].columns.stop if parts else 0
+        of_level = tuple(n for i, n in enumerate(whole) if i != axes[name])
+        columns = slice(start, start + math.prod(of_level))
+        parts.append(Part(name, stand_ins[name], axes[name], of_level, columns))
+    return Factor(
+        parts=tuple(parts),
         n_levels=n_levels,
         level_of_row=np.frombuffer(key, dtype=np.int64),
-        variables=tuple(stand_ins[name] for name in names),
-        axes=tuple(axes[name] for name in names),
         lookups=tuple(
             (look.found, cast(TensorVariable, table), look.row_axis)
             for look, table in zip(lookups, fresh, strict=False)
@@ -298,11 +290,11 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         n_rows=pushdown.n_rows,
         arrays=tuple(row for row in pushdown.row_arrays() if row.placeholder in used),
         reference=tuple(cast(TensorVariable, graph) for graph in log_priors),
+        values=_values(observations.held.whole, parts),
     )
-    return replace(factor, values=_values(observations.held.whole, factor))
 
 
-def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
+def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
     """Return what discrete variables of a level may be.
 
     Raises
@@ -310,16 +302,16 @@ def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
     UnsupportedModelError
         If they are discrete without end, or some are and others are not.
     """
-    discrete = [name for name in factor.names if model[name].type.dtype.startswith(("int", "uint"))]
+    discrete = [p.name for p in parts if model[p.name].type.dtype.startswith(("int", "uint"))]
     if not discrete:
         return ()
-    if len(discrete) < len(factor.names):
+    if len(discrete) < len(parts):
         raise UnsupportedModelError(
             f"{discrete!r} are discrete, but others of the same levels are not: they cannot be "
             "integrated out together. Sum the discrete ones out of the likelihood (pm.Mixture)."
         )
     found: list[range] = []
-    for part in factor.parts:
+    for part in parts:
         found += [_support(model, part.name)] * math.prod(part.shape)
     return tuple(found)
 

@@ -44,7 +44,7 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.unit_models import FEW_DIMENSIONS
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
-from pymc_coresets.reading.likelihood.jumps import refuse_jumps
+from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -227,7 +227,7 @@ def build_coreset(  # noqa: PLR0913
         chosen, limit = _sized(asked, loglik, size)
         if isinstance(chosen, RiemannianPursuit):
             own = loglik.observations
-            refuse_jumps(own.loglik, own.parameters, own.rows)
+            refuse_jumps(own.loglik, own.parameters)
         if method == "auto" and size is None and isinstance(chosen, RiemannianPursuit):
             chosen, limit = _suited(chosen, limit, given, loglik)
         job = Job(

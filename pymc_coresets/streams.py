@@ -37,7 +37,7 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.template import Template
+from pymc_coresets.reading.likelihood.template import Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key

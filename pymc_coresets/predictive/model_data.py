@@ -22,7 +22,7 @@ from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.graphs import as_plain_tensor
-from pymc_coresets.reading.template import check_column, row_dims
+from pymc_coresets.reading.likelihood.template import check_column, row_dims
 from pymc_coresets.reading.user_model import data_of, settable_data
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.sources.row_source import RowSource

@@ -40,7 +40,7 @@ from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
-from pymc_coresets.reading.template import row_dims
+from pymc_coresets.reading.likelihood.template import row_dims
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.keyed import random_key

@@ -285,8 +285,8 @@ def log_densities_of_units(
             of_levels = np.bincount(
                 factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels
             )
-            for own, place in zip(priors, factor.axes, strict=True):
-                by_level = np.moveaxis(own, place, 0).reshape(factor.n_levels, -1)
+            for own, part in zip(priors, factor.parts, strict=True):
+                by_level = np.moveaxis(own, part.axis, 0).reshape(factor.n_levels, -1)
                 of_levels = of_levels + by_level.sum(axis=1)
             integral = np.logaddexp(integral, of_levels[levels])
         total.append(float((integral + volume).sum()))

@@ -129,9 +129,10 @@ class Draws:
         array([1., 2., 3., 4.])
         """
         found = _arrays(draws, shapes)
-        values = {name: _flat(name, found, shape) for name, shape in shapes.items()}
-        if not isinstance(draws, Draws):
-            _refuse_not_finite(values)
+        values = {name: _flat(name, found.get(name), shape) for name, shape in shapes.items()}
+        for name, value in values.items():
+            if not (isinstance(draws, Draws) or np.isfinite(value).all()):
+                raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
         lengths = {name: len(value) for name, value in values.items()}
         if len(set(lengths.values())) > 1:
             raise InvalidDataError(f"The variables have different numbers of draws: {lengths}.")
@@ -158,33 +159,23 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
     return {n: np.asarray(draws[n]) for n in names if n in draws}
 
 
-def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    if name not in found:
+def _flat(name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    if value is None:
         raise InvalidDataError(f"The draws lack the free variable {name!r}.")
-    value = found[name]
-    if value.dtype.kind not in "biuf":
-        raise InvalidDataError(f"The draws of {name!r} are not numbers but {value.dtype}.")
-    if value.dtype == np.float16:
-        raise InvalidDataError(
-            f"The draws of {name!r} are of type float16, which has three digits: too few for a "
-            "log-density. Keep them in float32 at least."
-        )
     n_leading = value.ndim - len(shape)
-    if n_leading not in (1, 2) or value.shape[n_leading:] != shape:
-        raise InvalidDataError(
-            f"The draws of {name!r} have shape {value.shape}; expected (n_draws, *{shape}) or "
-            f"(n_chains, n_draws, *{shape})."
-        )
-    flat = value.reshape(-1, *shape)
-    if not len(flat):
-        raise InvalidDataError(f"There are no draws of {name!r}: its shape is {value.shape}.")
-    return flat
-
-
-def _refuse_not_finite(values: Mapping[str, np.ndarray]) -> None:
-    for name, value in values.items():
-        if not np.isfinite(value).all():
-            raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
+    what = ""
+    if value.dtype.kind not in "biuf":
+        what = f"are not numbers but {value.dtype}"
+    elif value.dtype == np.float16:
+        what = "are of type float16, too coarse for a log-density: keep them in float32 at least"
+    elif n_leading not in (1, 2) or value.shape[n_leading:] != shape:
+        sizes = f"expected (n_draws, *{shape}) or (n_chains, n_draws, *{shape})"
+        what = f"have shape {value.shape}; {sizes}"
+    elif 0 in value.shape[:n_leading]:
+        what = f"are none: their shape is {value.shape}"
+    if what:
+        raise InvalidDataError(f"The draws of {name!r} {what}.")
+    return value.reshape(-1, *shape)
 
 
 def dims_of(name: str, n_axes: int, dims: Mapping[str, Sequence[str | None] | None]) -> list[str]:

@@ -26,7 +26,6 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, inline_ofg_node, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
 
@@ -67,7 +66,7 @@ def inline_graphs(
 ) -> list[Variable] | None:
     """Replace operations such as a softmax by their parts, which PyTensor would compile."""
     if isinstance(node.op, OpFromGraph):
-        inlined: list[Variable] = inline_ofg_node(node)
+        inlined: list[Variable] = ops.inline_ofg_node(node)
         return inlined
     if not isinstance(node.op.core_op, OpFromGraph):
         return None
@@ -93,20 +92,20 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     >>> pytensor.function([x], pt.add(*[x] * 40), mode=plain_mode("None"))([1.0])
     array([40.])
     """
-    mode: Mode = Mode(linker="py", optimizer=rewrites).register((dfs_rewriter(_in_parts), 48.1))
+    mode: Mode = Mode(linker="py", optimizer=rewrites).register((ops.dfs_rewriter(_in_parts), 48.1))
     return mode
 
 
 #: Evaluates a graph as it is written.  PyTensor would compile the graphs inside of operations.
-WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((dfs_rewriter(inline_graphs), 47.9))
+WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((ops.dfs_rewriter(inline_graphs), 47.9))
 
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
 
 
 def _numpy_mode() -> Mode:
     mode: Mode = plain_mode(RewriteDatabaseQuery(include=[*_STABLE, "specialize"])).register(
-        (dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
-        (dfs_rewriter(as_ufuncs), 48.0),  # and after those that would undo it
+        (ops.dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
+        (ops.dfs_rewriter(as_ufuncs), 48.0),  # and after those that would undo it
     )
     return mode
 
@@ -138,7 +137,7 @@ def numpy_function(
     >>> numpy_function([b], [b * pt.log(1 - pt.sigmoid(x))])(2.0)[0].round(9)
     array([ -0., -80.])
     """
-    with compiling():
+    with ops.compiling():
         graphs, constants = _lifted(outputs)
         function = pytensor.function(
             [*inputs, *constants.values()],
@@ -183,7 +182,7 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     ['Neg', '[id', 'A]']
     """
     lifted, constants = _lifted(graphs)
-    with compiling():
+    with ops.compiling():
         rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten
@@ -203,40 +202,44 @@ def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:
     (array([0, 1, 0, 0]), array([1., 2., 1., 1.]))
     """
 
-    def joined(node: Apply, inputs: Sequence[Variable]) -> Variable | None:
+    def joined(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable] | None:
         is_vector = isinstance(node.op, ops.MakeVector) and node.op.dtype in ("float64", "float32")
-        return _joined(inputs, node.op.dtype) if is_vector else None
+        return [_joined(inputs, node.op.dtype)] if is_vector else None
 
     return rewritten_by(joined, graphs)
 
 
 def rewritten_by(
-    write: Callable[[Apply, Sequence[Variable]], Variable | None], graphs: Sequence[Variable]
+    write: Callable[[Apply, list[Variable]], Sequence[Variable] | None],
+    graphs: Sequence[Variable],
+    given: Mapping[Variable, Variable] | None = None,
 ) -> list[Variable]:
     """Write some operations otherwise, each after all that it needs; what does not change is kept.
 
     Parameters
     ----------
     write : callable
-        Returns what stands for the one output of a node, from its new inputs; None to keep it.
+        Returns what stands for the outputs of a node, from its new inputs; None to keep it.
     graphs : sequence of Variable
+    given : mapping of Variable to Variable, optional
+        What takes the place of inputs.
 
     Examples
     --------
     >>> x = pt.scalar("x")
     >>> def doubled(node, inputs):
-    ...     return 2 * inputs[0] if node.op == pt.exp else None
+    ...     return [2 * inputs[0]] if node.op == pt.exp else None
     >>> float(rewritten_by(doubled, [pt.exp(pt.exp(x)) + 1])[0].eval({x: 1.0}))
     5.0
     """
-    known: dict[Variable, Variable] = {}
-    for node in io_toposort(list(graph_inputs(graphs)), graphs):
+    known = dict(given or {})
+    for node in ops.io_toposort(list(graph_inputs(graphs)), graphs):
         inputs = [known.get(v, v) for v in node.inputs]
         found = write(node, inputs)
+        if found is None and inputs != node.inputs:
+            found = node.clone_with_new_inputs(inputs).outputs
         if found is not None:
-            known[node.outputs[0]] = found
-        elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
-            known.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
+            known.update(zip(node.outputs, found, strict=True))
     return [known.get(v, v) for v in graphs]
 
 
@@ -358,16 +361,13 @@ def widened(graphs: Sequence[Variable], given: Mapping[Variable, Variable]) -> l
     >>> widened([pt.exp(x).sum()], {x: wide})[0].type.dtype
     'float64'
     """
-    known = dict(given)
-    for node in io_toposort(list(graph_inputs(graphs)), graphs):
-        inputs = [known.get(v, v) for v in node.inputs]
-        if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
-            known.update(zip(node.outputs, _made_anew(node, inputs), strict=True))
-    return [known.get(v, v) for v in graphs]
+    return rewritten_by(_made_anew, graphs, given)
 
 
-def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
+def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable] | None:
     op = node.op
+    if inputs == node.inputs:
+        return None
     if isinstance(op, ops.SymbolicOp):
         outputs: Sequence[Variable] = op(*inputs, return_list=True)
         return outputs

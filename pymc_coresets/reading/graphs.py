@@ -26,7 +26,6 @@ from pymc_coresets.compat.pymc_api import (
     replace_rvs_by_values,
     transformed_conditional_logp,
 )
-from pymc_coresets.compat.pytensor_api import RandomType, SharedVariable, as_xtensor
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import widened, with_constant_shapes, with_joined_scalars
 from pymc_coresets.reading.known import Known
@@ -129,8 +128,7 @@ def plain_model(
     }
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
-    _refuse_minibatch(observed)
-    _refuse_simulator(observed)
+    _refuse_simulated(observed)
     others = [v for v in terms if v not in values] + list(model.deterministics)
     try:
         logps = transformed_conditional_logp(
@@ -158,37 +156,6 @@ def plain_model(
     return PlainModel(model, parameters, named)
 
 
-def given_parameters(
-    model: pm.Model,
-    graphs: Sequence[Variable],
-    parameters: Mapping[str, TensorVariable],
-    row_inputs: Mapping[str, TensorVariable] | None = None,
-) -> list[TensorVariable]:
-    """Express graphs of a model's free variables by `parameters` and constant data.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Left as it is.
-    graphs : sequence of Variable
-        Without random draws but for the free variables.
-    parameters, row_inputs
-        As in `plain_model`.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    >>> inputs = parameter_inputs(model)
-    >>> given_parameters(model, [mu * np.ones(2)], inputs)[0].eval({inputs["mu"]: 3.0})
-    array([3., 3.])
-    """
-    values, inputs = _stand_ins(model, parameters)
-    replaced = replace_rvs_by_values(list(graphs), rvs_to_values=values)
-    plain = [as_plain_tensor(graph) for graph in replaced]
-    return _with_constant_data(plain, inputs, row_inputs or {})
-
-
 def _stand_ins(
     model: pm.Model, parameters: Mapping[str, TensorVariable], unconstrained: Collection[str] = ()
 ) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
@@ -206,21 +173,10 @@ def _stand_ins(
 
 def _like(rv: Variable, parameter: TensorVariable) -> Variable:
     return (
-        as_xtensor(parameter, dims=rv.type.dims)
+        ops.as_xtensor(parameter, dims=rv.type.dims)
         if isinstance(rv, ops.XTensorVariable)
         else parameter
     )
-
-
-def has_randomness(graph: Variable) -> bool:
-    """Whether random numbers are drawn in a graph.
-
-    Examples
-    --------
-    >>> has_randomness(pm.Normal.dist())
-    True
-    """
-    return any(isinstance(v.type, RandomType) for v in graph_inputs([graph]))
 
 
 def as_plain_tensor(graph: Variable) -> TensorVariable:
@@ -260,14 +216,14 @@ def _plain_forward(
     value: Any,  # noqa: ANN401 - an array, or a variable
     *inputs: Variable,
 ) -> Variable:
-    there: Variable = transform.forward(as_xtensor(value, dims=dims), *inputs)
+    there: Variable = transform.forward(ops.as_xtensor(value, dims=dims), *inputs)
     return there
 
 
 def _plain_backward(transform: Transform, *given: Variable) -> Variable:
     stand_ins = {v: v.type() for v in given if not isinstance(v, Constant)}
     back = transform.backward(*(stand_ins.get(v, v) for v in given))
-    plain = as_xtensor(as_plain_tensor(back), dims=back.type.dims)
+    plain = ops.as_xtensor(as_plain_tensor(back), dims=back.type.dims)
     return clone_replace([plain], {own: v for v, own in stand_ins.items()})[0]
 
 
@@ -281,7 +237,7 @@ def _with_constant_data(
     So all shapes are known.  Containers with `row_inputs` are replaced by these.
     """
     graphs = cast(list[TensorVariable], with_joined_scalars(graphs))
-    held = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
+    held = [v for v in graph_inputs(graphs) if isinstance(v, ops.SharedVariable)]
     # Random draws that no variable of the model is named after have a generator.
     shared = [v for v in held if not isinstance(v.get_value(borrow=True), np.random.Generator)]
     constants = {v: _constant(v) for v in shared if v.name not in row_inputs}
@@ -302,7 +258,7 @@ def _with_constant_data(
     return cast(list[TensorVariable], _merged(with_constant_shapes(known)))
 
 
-def _as_tensor_in(graphs: Sequence[Variable], shared: SharedVariable) -> Variable:
+def _as_tensor_in(graphs: Sequence[Variable], shared: ops.SharedVariable) -> Variable:
     """Return a container itself or, where it has dims, the tensor that graphs make of it."""
     if not isinstance(shared, ops.XTensorVariable):
         return shared
@@ -310,13 +266,8 @@ def _as_tensor_in(graphs: Sequence[Variable], shared: SharedVariable) -> Variabl
     return next(v for v in casts if isinstance(v.owner.op, ops.TypeCastingOp))
 
 
-def _constant(shared: SharedVariable) -> Variable:
+def _constant(shared: ops.SharedVariable) -> Variable:
     value = shared.get_value(borrow=True)
-    if value.dtype.kind == "c":
-        raise InvalidDataError(
-            f"{shared.name!r} holds complex numbers, which no log-likelihood can be computed of: "
-            "give its real and imaginary parts as two arrays."
-        )
     if isinstance(value, np.ma.MaskedArray):  # pm.Data makes one of missing values
         value = value.filled(np.nan)
     known = shared.type.clone(shape=np.shape(value))
@@ -331,28 +282,28 @@ def _merged(graphs: Sequence[Variable]) -> list[Variable]:
     return list(fgraph.outputs)
 
 
-def _refuse_minibatch(observed: Sequence[Variable]) -> None:
+def _refuse_simulated(observed: Sequence[Variable]) -> None:
     for rv in observed:
-        if rv.owner is not None and type(rv.owner.op).__name__ == "MinibatchRandomVariable":
-            raise UnsupportedModelError(
-                f"{rv.name!r} has total_size=..., as for minibatches. Give the model the whole "
-                "data without total_size: choosing rows is what the coreset does."
+        op = rv.owner.op if rv.owner is not None else None
+        what = ""
+        if type(op).__name__ == "MinibatchRandomVariable":
+            what = (
+                "has total_size=..., as for minibatches. Give the model the whole data without "
+                "total_size: choosing rows is what the coreset does."
             )
-
-
-def _refuse_simulator(observed: Sequence[Variable]) -> None:
-    for rv in observed:
-        if rv.owner is not None and isinstance(rv.owner.op, SimulatorRV):
-            raise UnsupportedModelError(
-                f"{rv.name!r} is a pm.Simulator: its likelihood is the distance of all data from "
-                "data that are simulated anew at each point, and no sum over rows. Sample the "
-                "model itself with pm.sample_smc, or give the outcome a distribution."
+        elif isinstance(op, SimulatorRV):
+            what = (
+                "is a pm.Simulator: its likelihood is the distance of all data from data that are "
+                "simulated anew at each point, and no sum over rows. Sample the model itself with "
+                "pm.sample_smc, or give the outcome a distribution."
             )
+        if what:
+            raise UnsupportedModelError(f"{rv.name!r} {what}")
 
 
 def _refuse_randomness(graphs: Mapping[str, Variable]) -> None:
     for name, graph in graphs.items():
-        if has_randomness(graph):
+        if any(isinstance(v.type, ops.RandomType) for v in graph_inputs([graph])):
             raise UnsupportedModelError(
                 f"{name!r} contains random draws (pm.Minibatch, or a distribution that is not a "
                 "variable of the model). Give the model the whole data, and register every "

@@ -1,6 +1,6 @@
 """Index operations along the observation axis, where the index is data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -10,6 +10,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.folding import evaluate, known_length
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.selection_rules import (
     InputAxes,
     axis_before_integers,
@@ -17,21 +18,20 @@ from pymc_coresets.reading.selection_rules import (
     input_axes,
 )
 
-#: Whether a variable is computed from any parameter.
-type Depends = Callable[[Variable], bool]
 
-
-class IndexedAxis(NamedTuple):
-    """An axis of x with an index along it that is data.
+class Indexed(NamedTuple):
+    """Consecutive axes of x with an index along them that is data.
 
     Attributes
     ----------
     x : TensorVariable
         What is indexed.
     axis : int
-        The indexed axis of x.
-    positions : ndarray of int
-        Where each row of the result comes from.
+        The first of the indexed axes of x.
+    lengths : tuple of (int or None)
+        Length of each of these axes, as far as it is known.
+    positions : tuple of ndarray of int
+        Where each row of the result comes from, along each of them.
     by_label : bool
         Whether x is a table that rows are looked up in (``effect[group]``), and not just
         shortened by a mask or a slice.
@@ -39,19 +39,19 @@ class IndexedAxis(NamedTuple):
 
     x: TensorVariable
     axis: int
-    positions: np.ndarray
-    by_label: bool
+    lengths: tuple[int | None, ...]
+    positions: tuple[np.ndarray, ...]
+    by_label: bool = False
 
     @property
     def repeats(self) -> bool:
-        """Whether some row of x may be used more than once."""
-        return self.positions.min(initial=0) < 0 or len(np.unique(self.positions)) < len(
-            self.positions
-        )
+        """Whether some row of x, along its one axis, may be used more than once."""
+        [positions] = self.positions
+        return positions.min(initial=0) < 0 or len(np.unique(positions)) < len(positions)
 
 
-def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None:
-    """Find the axis of x where output axis `axis` is one axis of x, indexed by data.
+def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
+    """Find the axes of x that output axis `axis` comes from, where data are the index.
 
     Parameters
     ----------
@@ -59,37 +59,46 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
         The application of any Op.
     axis : int
         An axis of its output.
-    depends : callable
-        Whether a variable depends on the parameters.
+    known : Known
+        Tells the parameters from data.
 
     Examples
     --------
-    >>> x = pt.vector("x", shape=(5,))
-    >>> indexed_axis(x[1:4].owner, 0, lambda v: v is x).positions
-    array([1, 2, 3])
+    >>> x, table = pt.vector("x", shape=(5,)), pt.matrix("table", shape=(2, 2))
+    >>> indexed(x[1:4].owner, 0, Known([x])).positions
+    (array([1, 2, 3]),)
+    >>> cells = table[np.array([[True, False], [True, True]])]
+    >>> indexed(cells.owner, 0, Known([table])).positions
+    (array([0, 1, 1]), array([0, 0, 1]))
     """
     if not isinstance(node.op, ops.AdvancedSubtensor | ops.Subtensor):
         return None
     x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
-    if any(depends(i) for i in index_inputs):
+    if any(known.depends(i) for i in index_inputs):
         return None
     entries, arrays = index_of(node)
     if isinstance(node.op, ops.Subtensor):
         return _sliced_axis(x, entries, axis)
-    if len(arrays) != 1 or any(e != slice(None) for e in entries if isinstance(e, slice)):
+    plain = all(entry == slice(None) for entry in entries if isinstance(entry, slice))
+    if not plain or list(arrays) != list(range(axis, axis + len(arrays))):
         return None
-    [(at, index)] = arrays.items()
-    if index.type.ndim != 1 or at != axis:
+    values = [known.value(array) for array in arrays.values()]
+    lengths = x.type.shape[axis : axis + len(values)]
+    by_label = len(values) > 1 or values[0].dtype != bool
+    if not by_label:
+        lengths, values = values[0].shape, list(np.nonzero(values[0]))
+    if any(v.ndim != 1 or v.dtype == bool for v in values):
         return None
-    [positions] = evaluate([index])
-    if positions.dtype == bool:
-        return IndexedAxis(x, at, np.flatnonzero(positions), by_label=False)
-    return IndexedAxis(x, at, positions, by_label=True)
+    if len(values) > 1:
+        if None in lengths:
+            return None
+        values = [v % n for v, n in zip(values, lengths, strict=True)]
+    return Indexed(x, axis, lengths, tuple(values), by_label)
 
 
 def _sliced_axis(
     x: TensorVariable, entries: Sequence[slice | Variable], axis: int
-) -> IndexedAxis | None:
+) -> Indexed | None:
     x_axis = axis_before_integers(entries, axis)
     entry = entries[x_axis] if x_axis < len(entries) else slice(None)
     if not isinstance(entry, slice) or entry == slice(None):
@@ -97,15 +106,11 @@ def _sliced_axis(
     length = known_length(x, x_axis)
     if length is None:
         return None
-    bounds = [
-        None if bound is None else int(evaluate([pt.as_tensor(bound)])[0])
-        for bound in (entry.start, entry.stop, entry.step)
-    ]
-    positions = np.arange(length)[slice(*bounds)]
+    positions = tuple(evaluate([pt.arange(length)[entry]]))
     others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
     if all(other == slice(None) for other in others):
-        return IndexedAxis(x, x_axis, positions, by_label=False)
-    return IndexedAxis(x[tuple(others)], axis, positions, by_label=False)
+        return Indexed(x, x_axis, (length,), positions)
+    return Indexed(x[tuple(others)], axis, (length,), positions)
 
 
 def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
@@ -136,7 +141,7 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     return found
 
 
-def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxis | None:
+def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Indexed | None:
     """Find the one input of a join that all of some positions of its output lie in.
 
     Examples
@@ -144,16 +149,17 @@ def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxis |
     >>> x, y = pt.vector("x", shape=(2,)), pt.vector("y", shape=(3,))
     >>> piece = joined_piece(pt.join(0, x, y).owner, 0, np.array([2, 4]))
     >>> piece.x.name, piece.positions
-    ('y', array([0, 2]))
+    ('y', (array([0, 2]),))
     """
     for x, (start, stop) in zip(node.inputs, joints(node, axis), strict=False):
         in_reach = stop is not None or x is node.inputs[-1]
         if in_reach and positions.min() >= start and (stop is None or positions.max() < stop):
-            return IndexedAxis(cast(TensorVariable, x), axis, positions - start, by_label=False)
+            length = x.type.shape[axis : axis + 1]
+            return Indexed(cast(TensorVariable, x), axis, length, (positions - start,))
     return None
 
 
-def axes_of_inputs(node: Apply, axis: int, depends: Depends) -> tuple[InputAxes | None, int | None]:
+def axes_of_inputs(node: Apply, axis: int, known: Known) -> tuple[InputAxes | None, int | None]:
     """Return `input_axes`, with a second rule for ``x[arange(n), k]``: its row n needs row n of x.
 
     Returns
@@ -165,7 +171,7 @@ def axes_of_inputs(node: Apply, axis: int, depends: Depends) -> tuple[InputAxes 
     Examples
     --------
     >>> x, k = pt.matrix("x", shape=(3, 2)), pt.as_tensor([0, 1, 1])
-    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, lambda v: v is x)
+    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, Known([x]))
     ([0, None, 0], 1)
     """
     axes = input_axes(node.op, node, axis)
@@ -177,64 +183,17 @@ def axes_of_inputs(node: Apply, axis: int, depends: Depends) -> tuple[InputAxes 
     if -ndim <= from_end < 0 and len(arrays) > 1:
         for x_axis, entry in arrays.items():
             length = node.inputs[0].type.shape[x_axis]
-            if length is not None and _counts(entry, from_end, length, depends):
+            if length is not None and _counts(entry, from_end, length, known):
                 counting = next(i for i, v in enumerate(node.inputs) if v is entry)
                 others = [None if i == counting else a for i, a in enumerate(axes)]
                 return [x_axis, *others[1:]], counting
     return axes, None
 
 
-def _counts(index: Variable, from_end: int, length: int, depends: Depends) -> bool:
+def _counts(index: Variable, from_end: int, length: int, known: Known) -> bool:
     """Whether an index is 0, 1, ... along one axis, and has no other."""
-    if index.type.ndim + from_end < 0 or depends(index) or index.type.dtype == "bool":
+    if index.type.ndim + from_end < 0 or known.depends(index) or index.type.dtype == "bool":
         return False
-    [positions] = evaluate([index])
+    positions = known.value(index)
     only_axis = positions.size == positions.shape[from_end]
     return only_axis and length > 1 and np.array_equal(positions.ravel(), np.arange(length))
-
-
-class IndexedCells(NamedTuple):
-    """Consecutive axes of x that are indexed together by data.
-
-    Attributes
-    ----------
-    x : TensorVariable
-        What is indexed.
-    lengths : tuple of int
-        Length of each of the axes.
-    positions : tuple of ndarray of int
-        Where each row of the result comes from, along each of the axes.
-    """
-
-    x: TensorVariable
-    lengths: tuple[int, ...]
-    positions: tuple[np.ndarray, ...]
-
-
-def indexed_cells(node: Apply, axis: int, depends: Depends) -> IndexedCells | None:
-    """Find the cells of x that are the rows of ``x[mask]`` or ``x[i, j]`` along `axis`.
-
-    Examples
-    --------
-    >>> x = pt.matrix("x", shape=(2, 2))
-    >>> picked = x[np.array([[True, False], [True, True]])]
-    >>> indexed_cells(picked.owner, 0, lambda v: v is x).positions
-    (array([0, 1, 1]), array([0, 0, 1]))
-    """
-    if not isinstance(node.op, ops.AdvancedSubtensor):
-        return None
-    entries, arrays = index_of(node)
-    plain = all(e == slice(None) for e in entries if isinstance(e, slice))
-    if not plain or min(arrays) != axis or any(depends(e) for e in arrays.values()):
-        return None
-    values = evaluate(list(arrays.values()))
-    if len(values) == 1 and values[0].dtype == bool:
-        values = list(np.nonzero(values[0]))
-    elif list(arrays) != list(range(axis, axis + len(arrays))):
-        return None
-    x = cast(TensorVariable, node.inputs[0])
-    lengths = x.type.shape[axis : axis + len(values)]
-    if len(values) < 2 or None in lengths or any(v.ndim != 1 or v.dtype == bool for v in values):
-        return None
-    positions = tuple(v % n for v, n in zip(values, lengths, strict=True))
-    return IndexedCells(x, tuple(lengths), positions)

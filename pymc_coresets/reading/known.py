@@ -1,14 +1,20 @@
-"""What is known of graphs without their parameters, and how parts of them are made anew."""
+"""What is known of graphs without their parameters, and how parts of them are made anew.
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+PyMC guards a log-density with one check over all observations: a single bad row sends the whole
+vector to minus infinity.  For a few rows the check has to be about these rows alone:
+``f_n = -inf`` exactly where a condition fails for row n.  The sum over all rows is unchanged.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph import Variable, ancestors, clone_replace
+from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.folding import evaluate
 
 
@@ -39,7 +45,7 @@ class Known:
         if variable not in self._dependent:
             if variable.owner is None:
                 self._dependent[variable] = variable in self.parameters
-            for node in io_toposort([], [variable]):
+            for node in ops.io_toposort([], [variable]):
                 known = any(
                     self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
                 )
@@ -157,3 +163,179 @@ class Planned[K: Hashable]:
         if key not in self._steps:
             self._steps[key] = self._plan(key)
         return self._steps[key]
+
+
+#: For some comparisons: functions whose values, and those of a softmax, always pass them with the
+#: constants that are named.  A positive function that underflows to zero is no reason to reject a
+#: draw.
+_BOUNDS: dict[type, tuple[tuple[type, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    ps.GE: ((ps.Sigmoid, ps.Exp, ps.Softplus, ps.Sqr, ps.Abs), lambda bound: bound <= 0),
+    ps.GT: ((ps.Exp, ps.Softplus), lambda bound: bound <= 0),
+    ps.LE: ((ps.Sigmoid,), lambda bound: bound >= 1),
+}
+
+
+def conditions(node: Apply, known: Known) -> list[Variable]:
+    """List the elementwise conditions of a check that may fail.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc.logprob.utils import CheckParameterValue
+    >>> mu, sigma = pt.vector("mu"), pt.vector("sigma")
+    >>> checked = CheckParameterValue()(mu, pt.all(sigma > 0), pt.all(pt.exp(mu) >= 0))
+    >>> [str(condition) for condition in conditions(checked.owner, Known([mu, sigma]))]
+    ['Gt.0']
+    """
+    parts = reached(node.inputs[1:], _conjuncts)
+    found = [_with_known_sums(c) for c in parts if not _conjuncts(c) and not _always_true(c)]
+    return [c for c in found if known.depends(c) or not np.all(known.value(c))]
+
+
+def conditions_by_row[K](
+    node: Apply,
+    known: Known,
+    guarded: K,
+    part: Callable[[Variable], K | None],
+    below: Callable[[K], Set[Variable]],
+) -> tuple[list[K], list[Variable]]:
+    """Tell conditions of single rows from those that concern all rows.
+
+    A condition that is as long as the rows may concern a parameter that all of them share, such as
+    the probabilities of as many categories: then a selection reaches it that reaches the guarded
+    log-density nowhere.
+
+    Parameters
+    ----------
+    node : Apply
+        Of the check.
+    known : Known
+    guarded : hashable
+        What stands for rows of the log-density.
+    part : callable
+        Returns what stands for rows of a condition; None where it has none.
+    below : callable
+        Returns where a selection of rows ends.
+    """
+    own, of_rows, whole = below(guarded), list[K](), list[Variable]()
+    for condition in conditions(node, known):
+        found = part(condition)
+        if found is None or below(found) - own:
+            whole.append(condition)
+        else:
+            of_rows.append(found)
+    return of_rows, whole
+
+
+def axis_of_condition(condition: Variable, x: Variable, axis: int, length: int) -> int | None:
+    """Find the axis of `condition` that runs along `axis` of `x`, which has `length` rows.
+
+    Parameters of a distribution broadcast against its value from the right; the event dimensions
+    of a multivariate one come last.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> logp, positive = pt.vector(shape=(5,)), pt.matrix(shape=(5, 3)) > 0
+    >>> axis_of_condition(positive, logp, 0, 5)
+    0
+    """
+    surplus = condition.type.ndim - x.type.ndim
+    axes = (axis, axis + surplus) if surplus > 0 else (axis + surplus,)
+    for candidate in axes:
+        if candidate >= 0 and condition.type.shape[candidate] == length:
+            return candidate
+    return None
+
+
+def guard(
+    x: TensorVariable, axis: int, checked: Sequence[tuple[Variable, int | None]]
+) -> TensorVariable:
+    """Set `x` to minus infinity in the rows where any of the conditions fails.
+
+    Parameters
+    ----------
+    x : TensorVariable
+        The guarded log-density, with the rows along `axis`.
+    axis : int
+    checked : sequence of (Variable, int or None)
+        Each condition, and its axis that has the rows.  With None the condition concerns all rows.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> condition = pt.as_tensor([True, False, True])
+    >>> guard(pt.zeros(3), 0, [(condition, 0)]).eval()
+    array([  0., -inf,   0.])
+    """
+    for condition, condition_axis in checked:
+        others = [i for i in range(condition.type.ndim) if i != condition_axis]
+        holds = pt.all(condition, axis=others) if others else pt.as_tensor(condition)
+        if condition_axis is not None:
+            holds = holds.dimshuffle(["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1))
+        x = pt.switch(holds, x, np.array(-np.inf, dtype=x.type.dtype))
+    return x
+
+
+def _conjuncts(condition: Variable) -> list[Variable]:
+    """List the conditions that one is made of: it holds where all of them do."""
+    node = condition.owner
+    if node is None:
+        return []
+    # Nested `all` reductions are one; any other reduction is a condition in itself.
+    is_all = isinstance(node.op, ops.CAReduce) and isinstance(node.op.scalar_op, ps.AND)
+    if isinstance(node.op, ops.ScalarFromTensor | ops.TensorFromScalar | ops.MakeVector) or (
+        is_all and condition.type.ndim == 0
+    ):
+        return list(node.inputs)
+    return []
+
+
+def _always_true(condition: Variable) -> bool:
+    if isinstance(condition, Constant):
+        return bool(np.all(condition.data))
+    node = condition.owner
+    if node is None or not isinstance(node.op, ops.Elemwise):
+        return False
+    known = _BOUNDS.get(type(node.op.scalar_op))
+    if known is None:
+        return False
+    left, right = (_without_views(i) for i in node.inputs)
+    passes = isinstance(right, Constant) and bool(np.all(known[1](right.data)))
+    return passes and _computed_by(left, known[0])
+
+
+def _with_known_sums(condition: Variable) -> Variable:
+    """Replace the sum of a softmax by one: it needs no check that it adds up."""
+    known: dict[Variable, Variable] = {
+        v: pt.ones(v.type.shape)
+        for v in ancestors([condition])
+        if _is_sum_of_softmax(v) and None not in v.type.shape
+    }
+    if not known:
+        return condition
+    [simplified] = clone_replace([condition], known, rebuild_strict=False)
+    return simplified
+
+
+def _is_sum_of_softmax(variable: Variable) -> bool:
+    node = variable.owner
+    if node is None or not isinstance(node.op, ops.Sum):
+        return False
+    inner = node.inputs[0].owner
+    return inner is not None and isinstance(inner.op, ops.Softmax) and inner.op.axis == node.op.axis
+
+
+def _computed_by(variable: Variable, functions: tuple[type, ...]) -> bool:
+    node = variable.owner
+    if node is None:
+        return False
+    if isinstance(node.op, ops.Softmax):
+        return True
+    return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, functions)
+
+
+def _without_views(variable: Variable) -> Variable:
+    while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
+        variable = variable.owner.inputs[0]
+    return variable

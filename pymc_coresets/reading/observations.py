@@ -14,35 +14,33 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.graphs import PlainModel, plain_model
-from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
-    layout_of_cells,
-    layout_of_rows,
+    layout_of,
     refuse_several,
 )
-from pymc_coresets.reading.likelihood.missing import dims_of_cells_left, imputed_names
-from pymc_coresets.reading.likelihood.row_terms import (
-    Term,
-    refuse_elsewhere,
+from pymc_coresets.reading.likelihood.refusals import (
+    refuse_complex,
+    refuse_constant,
     refuse_entangled,
+    refuse_joint,
+    refuse_local,
     refuse_recursion,
+    refuse_single,
 )
+from pymc_coresets.reading.likelihood.row_terms import Term, sum_over_events, total_of
+from pymc_coresets.reading.likelihood.template import ColumnLike, Template
 from pymc_coresets.reading.likelihood.terms import (
     as_names,
     by_default,
+    dims_of_cells_left,
+    imputed_names,
     other_potentials,
-    refuse_complex,
-    refuse_constant,
-    refuse_local,
-    refuse_single,
     term_names,
 )
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
-from pymc_coresets.reading.template import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import HeldModel, given_model
 from pymc_coresets.rows.values import Rows
@@ -338,15 +336,10 @@ def find_observations(
         names, whole = by_default(plain, names)
     if not dims and template is None:
         dims = dims_of_cells_left(model, names)
-    axis_dim = dims[0] if dims else None
-    if template is not None:
-        refuse_elsewhere(plain, names, axis_dim)
-    if len(dims) > 1:
-        layout = layout_of_cells(plain, names, dims)
-    else:
-        layout = layout_of_rows(plain, names, axis_dim)
+    layout = layout_of(plain, names, dims)
     refuse_single(layout.sets[0].terms, layout.n_obs)
     if template is not None:
+        _refuse_numbers(layout)
         refuse_several(layout.sets)
     found = _select(plain, layout, template, allow_local=allow_local)
     if template is not None:
@@ -368,15 +361,13 @@ def _select(
     rests = [split.rest for split in layout.terms.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if not allow_local:
-        names = ", ".join(term.name for term in terms)
+        names = " and ".join(repr(term.name) for term in terms)
         for length in {term.length for term in terms}:
-            refuse_recursion(names, pushdown.stops, length, pushdown.depends)
+            refuse_recursion(names, pushdown.stops, length, pushdown)
         if local:
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
-    if template is None:
-        [loglik], rows = join_columns([loglik], rows)
     return Observations(
         held=HeldModel.of(plain.model, () if template is None else template.values, imputed),
         terms=terms,
@@ -396,6 +387,19 @@ def _select(
         sets=layout.sets if several else (),
         left_out=layout.left_out,
     )
+
+
+def _refuse_numbers(layout: Layout) -> None:
+    """Refuse terms that are one number where the rows lie elsewhere."""
+    numbers = [name for name, split in layout.terms.items() if split.is_sum]
+    if numbers:
+        refuse_joint(
+            f"{numbers!r}",
+            "is one number for all rows of the template, and rows=... needs one value per row",
+            "Name the lagged values as columns of their own, and write a likelihood with one value "
+            "per row (a pm.Potential without .sum(), or pm.Normal around the prediction from the "
+            "lags); or keep the data in memory.",
+        )
 
 
 def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:

@@ -26,12 +26,23 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading import checks
-from pymc_coresets.reading.forms.other_forms import written_otherwise
-from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
-from pymc_coresets.reading.known import Known, Planned, Step, describe
+from pymc_coresets.reading.indexing import axes_of_inputs, indexed, joined_piece
+from pymc_coresets.reading.known import (
+    Known,
+    Planned,
+    Step,
+    axis_of_condition,
+    conditions_by_row,
+    describe,
+    guard,
+)
+from pymc_coresets.reading.likelihood.template import (
+    constant_of_rows,
+    not_row_by_row,
+    taken_over_rows,
+)
+from pymc_coresets.reading.long_format import written_otherwise
 from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
-from pymc_coresets.reading.template import constant_of_rows, not_by_row, taken_over_rows
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"
@@ -212,7 +223,7 @@ class Pushdown(Known):
         )
         if step is not None:
             return step
-        other = written_otherwise(node, self.depends)
+        other = written_otherwise(node, self)
         if other is not None:
             inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
@@ -226,7 +237,7 @@ class Pushdown(Known):
 
     def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow the rule of an operation."""
-        axes, counting = axes_of_inputs(node, key.axis, self.depends)
+        axes, counting = axes_of_inputs(node, key.axis, self)
         return None if axes is None else self._apply_to_rows(key, node, axes, counting)
 
     def _plan_black_box(self, key: _Key, node: Apply) -> Step[_Key] | None:
@@ -266,30 +277,26 @@ class Pushdown(Known):
         if not isinstance(node.op, CheckParameterValue):
             return Step((guarded,), lambda built: built[0])
         length = guarded.variable.type.shape[key.axis] or self.n_obs
-        # A condition with as many entries as rows may concern a parameter that all rows share.
-        own = self._parameters_below(guarded)
-        by_row, whole = list[_Key](), list[Variable]()
-        for condition in checks.conditions(node, self):
-            axis = checks.row_axis(condition, guarded.variable, key.axis, length)
-            part = None if axis is None else _key(condition, axis, key.rows)
-            if part is None or self._parameters_below(part) - own:
-                whole.append(condition)
-            else:
-                by_row.append(part)
+
+        def part(condition: Variable) -> _Key | None:
+            axis = axis_of_condition(condition, guarded.variable, key.axis, length)
+            return None if axis is None else _key(condition, axis, key.rows)
+
+        by_row, whole = conditions_by_row(node, self, guarded, part, self._parameters_below)
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             guards = [(c, part.axis) for c, part in zip(built[1:], by_row, strict=True)]
             shared = [(self._whole(c), None) for c in whole]
-            return checks.guard(built[0], key.axis, [*guards, *shared])
+            return guard(built[0], key.axis, [*guards, *shared])
 
         return Step((guarded, *by_row), build)
 
     def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
-        index = indexed_axis(node, key.axis, self.depends)
-        if index is None:
+        index = indexed(node, key.axis, self)
+        if index is None or len(index.positions) > 1:
             return None
-        inner = _Key(index.x, index.axis, key.rows.compose(index.positions))
+        inner = _Key(index.x, index.axis, key.rows.compose(index.positions[0]))
         if index.by_label and (index.repeats or self._parameters_below(inner)):
             return None  # a lookup: its index is a row array
         # The index only leaves rows out: the selection can pass through it.
@@ -302,9 +309,11 @@ class Pushdown(Known):
         piece = joined_piece(node, key.axis, key.rows.positions)
         if piece is None:
             return None
-        whole = piece.x.type.shape[piece.axis] == self.n_obs
-        in_order = whole and np.array_equal(piece.positions, np.arange(self.n_obs))
-        rows = ALL_ROWS if in_order else RowMap(piece.positions, key.rows.own)
+        [positions] = piece.positions
+        in_order = piece.lengths == (self.n_obs,) and np.array_equal(
+            positions, np.arange(self.n_obs)
+        )
+        rows = ALL_ROWS if in_order else RowMap(positions, key.rows.own)
         return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:
@@ -321,7 +330,8 @@ class Pushdown(Known):
             self._note(key)
             if self.row_inputs:
                 return key.variable  # a local variable: whoever asked refuses it
-            return _take(self._whole(key.variable), built[0], key.axis)
+            index = (slice(None),) * key.axis + (built[0],)
+            return cast(TensorVariable, self._whole(key.variable)[index])
 
         return Step(() if self.row_inputs else (positions,), build)
 
@@ -343,7 +353,9 @@ class Pushdown(Known):
         if self.row_inputs and variable not in self.row_inputs:
             raise constant_of_rows(variable, axis)
         if self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
-            raise not_by_row(variable)
+            raise not_row_by_row(
+                f"The rows of {variable.name!r} are sliced, reordered, or not along its first axis"
+            )
         shape = [None if i == axis else n for i, n in enumerate(variable.type.shape)]
         placeholder = pt.tensor(dtype=_computable(variable), shape=tuple(shape))
         self._leaves[key] = placeholder
@@ -367,8 +379,3 @@ def _computable(variable: Variable) -> str:
     """Return the dtype to keep data in: Numba cannot compute in half precision."""
     dtype: str = variable.type.dtype
     return "float32" if dtype == "float16" else dtype
-
-
-def _take(x: TensorVariable, positions: TensorVariable, axis: int) -> TensorVariable:
-    rows: TensorVariable = x[(slice(None),) * axis + (positions,)]
-    return rows

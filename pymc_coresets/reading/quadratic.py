@@ -18,11 +18,6 @@ from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    disconnected_type,
-    numba_njit,
-    register_funcify_and_cache_key,
-)
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import of_points
@@ -203,7 +198,8 @@ class Quadratic:
 
     def ordered(self, order: np.ndarray, interface: TensorVariable) -> "Quadratic":
         """Return the same with its coefficients in another order, that of `interface`."""
-        return Quadratic(
+        return replace(
+            self,
             names=tuple(self.names[k] for k in order),
             center=self.center[order],
             slope=self.slope[order],
@@ -248,9 +244,9 @@ class _SymmetricProduct(OpFromGraph):
     """A graph of gathers and a scatter, and in Numba's mode one loop, six times as fast."""
 
 
-@register_funcify_and_cache_key(_SymmetricProduct)  # type: ignore[untyped-decorator]
+@ops.register_funcify_and_cache_key(_SymmetricProduct)  # type: ignore[untyped-decorator]
 def _loop(*_: Any, **__: Any) -> tuple[Any, str]:  # noqa: ANN401
-    @numba_njit
+    @ops.numba_njit
     def product(
         entries: np.ndarray, rows: np.ndarray, columns: np.ndarray, x: np.ndarray
     ) -> np.ndarray:
@@ -270,7 +266,7 @@ def _operation() -> _SymmetricProduct:
 
     def pullback(inputs: Any, _: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
         # Without a derivative for the matrix: it is data.
-        none: Any = [disconnected_type()] * 3
+        none: Any = [ops.disconnected_type()] * 3
         return [*none, operation(*inputs[:3], *cotangents)]
 
     operation = _SymmetricProduct(
@@ -315,7 +311,7 @@ def _half_form(*, is_sparse: bool) -> OpFromGraph:
     x = pt.vector("x", dtype="float64")
 
     def pullback(inputs: Any, _: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
-        none: Any = [disconnected_type()] * len(matrix)
+        none: Any = [ops.disconnected_type()] * len(matrix)
         return [*none, cotangents[0] * _product(*inputs)]
 
     return OpFromGraph(

@@ -16,12 +16,7 @@ from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.ragged import in_common_operations
-from pymc_coresets.reading.user_model import (
-    convertible,
-    data_of,
-    initial_values,
-    sort_as_in,
-)
+from pymc_coresets.reading.user_model import converted_back, convertible, data_of
 from pymc_coresets.rows.values import Rows
 
 #: Names of the variables that the coreset model has in place of the observed ones.
@@ -198,7 +193,6 @@ class _Rewrite:
         quadratic: Quadratic | None = None,
     ) -> None:
         self.obs, self.rows, self.quadratic = obs, rows, quadratic
-        self.initial_values = initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
         self.fgraph, memo = pymc_api.fgraph_from_model(convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
@@ -255,16 +249,10 @@ class _Rewrite:
         new = self._replacements(fgraph.variables, selected_data or {})
         fgraph.replace_all(list(new.items()), import_missing=True)
         pymc_api.set_coords(fgraph, *self._coords())
-        model = pymc_api.model_from_fgraph(fgraph, mutate_fgraph=True)
-        for name, dims in self.dims.items():
-            if None in dims and name in model.named_vars:
-                model.named_vars_to_dims[name] = self._renamed(dims)
+        model = converted_back(self.obs.model, fgraph, self._renamed)
         for rv, transform in list(model.rvs_to_transforms.items()):
             if transform is not None and isinstance(rv, XTensorVariable):
                 model.rvs_to_transforms[rv] = with_plain_ways(transform, rv.type.dims)
-        sort_as_in(self.obs.model, model)  # in topological order by then
-        for name, value in self.initial_values.items():
-            model.set_initval(model[name], value)
         return model
 
     def _kept_outputs(self) -> list[Variable]:

@@ -14,7 +14,6 @@ import pytensor.tensor as pt
 from pytensor.graph import Apply, Op, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
@@ -95,7 +94,7 @@ def index_of(node: Apply) -> tuple[Sequence[slice | Variable], dict[int, Variabl
     >>> index_of(pt.matrix()[:, pt.lvector("k")].owner)
     ((slice(None, None, None), k), {1: k})
     """
-    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+    entries = ops.unflatten_index_variables(node.inputs[1:], node.op.idx_list)
     return entries, {i: e for i, e in enumerate(entries) if not isinstance(e, slice)}
 
 
@@ -225,7 +224,7 @@ def _written(
     op: ops.IncSubtensor | ops.AdvancedIncSubtensor, node: Apply, axis: int
 ) -> InputAxes | None:
     x, y, *index_inputs = node.inputs
-    entries = unflatten_index_variables(index_inputs, op.idx_list)
+    entries = ops.unflatten_index_variables(index_inputs, op.idx_list)
     if axis < len(entries) and entries[axis] != slice(None):
         return None
     types = {i: e.type for i, e in enumerate(entries) if not isinstance(e, slice)}

@@ -1,6 +1,6 @@
 """The user's model: which one is meant, the data that it held, and copies with other rows."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -140,8 +140,7 @@ def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
     (array([1., 1.]), 5)
     """
     fgraph, _ = fgraph_from_model(convertible(model))
-    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
-    carry_over(model, copy)
+    copy = converted_back(model, fgraph)
     for name, values in rows.items():
         copy[name].set_value(values)
     return copy
@@ -149,16 +148,6 @@ def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
 
 def without_variables(model: pm.Model, names: Collection[str]) -> pm.Model:
     """Copy a model without some free variables, and without what is computed from them.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Left as it is.
-    names : collection of str
-
-    Returns
-    -------
-    pm.Model
 
     Examples
     --------
@@ -173,77 +162,63 @@ def without_variables(model: pm.Model, names: Collection[str]) -> pm.Model:
     kept = [v for v in fgraph.outputs if gone.isdisjoint(ancestors([v]))]
     smaller = FunctionGraph(outputs=kept, clone=False)
     set_coords(smaller, *coords_of(fgraph))
-    copy = model_from_fgraph(smaller, mutate_fgraph=True)
-    carry_over(model, copy)
+    return converted_back(model, smaller)
+
+
+def converted_back(
+    model: pm.Model,
+    fgraph: FunctionGraph,
+    renamed: Callable[[Sequence[str | None]], Sequence[str | None]] = tuple,
+) -> pm.Model:
+    """Convert the graph of a model into a model, with what `convertible` leaves out."""
+    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
+    carry_over(model, copy, renamed)
     return copy
 
 
-def carry_over(model: pm.Model, copy: pm.Model) -> None:
+def carry_over(
+    model: pm.Model,
+    copy: pm.Model,
+    renamed: Callable[[Sequence[str | None]], Sequence[str | None]] = tuple,
+) -> None:
     """Give a copy of `convertible` what that leaves out of the model, for the variables it has.
 
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     x = pm.Data("x", np.ones((5, 2)), dims=("row", None))
-    >>> with pm.Model() as copy:
-    ...     x = pm.Data("x", np.ones((5, 2)))
-    >>> carry_over(model, copy)
-    >>> copy.named_vars_to_dims["x"]
-    ('row', None)
-    """
-    sort_as_in(model, copy)
-    free = {rv.name for rv in copy.free_RVs}
-    for name, value in initial_values(model).items():
-        if name in free:
-            copy.set_initval(copy[name], value)
-    for name, dims in model.named_vars_to_dims.items():
-        if dims and None in dims and name in copy.named_vars:
-            copy.named_vars_to_dims[name] = dims
-
-
-def sort_as_in(model: pm.Model, copy: pm.Model) -> None:
-    """Put the free variables of a copy in order: a point of one model is then one of the other.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     a, b = pm.Normal("a"), pm.Normal("b")
-    >>> with pm.Model() as copy:
-    ...     b, a = pm.Normal("b"), pm.Normal("a")
-    >>> sort_as_in(model, copy)
-    >>> copy.free_RVs
-    [a, b]
-    """
-    places = {rv.name: place for place, rv in enumerate(model.free_RVs)}
-    copy.free_RVs.sort(key=lambda rv: places[rv.name])
-
-
-def initial_values(model: pm.Model) -> dict[str, Any]:
-    """Return the initial values that the user gave, by the name of the variable.
+    Parameters
+    ----------
+    model, copy : pm.Model
+        A point of one is then one of the other: the free variables are in the same order.
+    renamed : callable
+        Returns the dims of the copy from those of the model.
 
     Raises
     ------
     UnsupportedModelError
-        If one is symbolic.
+        If an initial value is symbolic.
 
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu", initval=2.0)
-    ...     sigma = pm.HalfNormal("sigma")
-    >>> {name: float(value) for name, value in initial_values(model).items()}
-    {'mu': 2.0}
+    ...     a, b = pm.Normal("a", initval=2.0), pm.Normal("b")
+    ...     x = pm.Data("x", np.ones((5, 2)), dims=("row", None))
+    >>> with pm.Model() as copy:
+    ...     b, a, x = pm.Normal("b"), pm.Normal("a"), pm.Data("x", np.ones((5, 2)))
+    >>> carry_over(model, copy)
+    >>> copy.free_RVs, copy.named_vars_to_dims["x"], float(copy.rvs_to_initial_values[a])
+    ([a, b], ('row', None), 2.0)
     """
-    values = {}
+    places = {rv.name: place for place, rv in enumerate(model.free_RVs)}
+    copy.free_RVs.sort(key=lambda rv: places[rv.name])
     for rv, value in model.rvs_to_initial_values.items():
         if isinstance(value, Variable) and not isinstance(value, Constant):
             raise UnsupportedModelError(
                 f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
                 "coreset model. Give it as numbers (initval=...), or leave it out."
             )
-        if value is not None:
-            values[rv.name] = value
-    return values
+        if value is not None and rv.name in copy.named_vars:
+            copy.set_initval(copy[rv.name], value)
+    for name, dims in model.named_vars_to_dims.items():
+        if dims and None in dims and name in copy.named_vars:
+            copy.named_vars_to_dims[name] = renamed(dims)
 
 
 def convertible(model: pm.Model) -> pm.Model:

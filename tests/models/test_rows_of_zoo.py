@@ -14,7 +14,6 @@ from pymc_coresets import CoresetError, open_rows
 from pymc_coresets.compat.pymc_api import (
     coords_of,
     fgraph_from_model,
-    model_from_fgraph,
     model_named,
     set_coords,
 )
@@ -25,7 +24,7 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.selection_rules import rebuild
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.user_model import convertible, initial_values
+from pymc_coresets.reading.user_model import converted_back, convertible
 from tests.models import zoo
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, N
@@ -123,13 +122,7 @@ def in_containers(model):
     rows = FunctionGraph(outputs=outputs, clone=False)
     coords = {n: None if len(v or ()) == N else v for n, v in coords.items()}
     set_coords(rows, coords, {n: obs.get(v, v) for n, v in dims.items()})
-    copy = model_from_fgraph(rows, mutate_fgraph=True)
-    for name, value in initial_values(model).items():
-        copy.set_initval(copy[name], value)
-    for name, dims in model.named_vars_to_dims.items():
-        if dims and None in dims:
-            copy.named_vars_to_dims[name] = dims
-    return copy
+    return converted_back(model, rows)
 
 
 def made_anew(outputs, known):

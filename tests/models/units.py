@@ -72,13 +72,11 @@ def by_grid(
     factor, model = units.units.source.factor, units.units.source.rows.held.whole
     axis = np.arange(-half, half + step / 2, step)
     grid = np.array(list(product(axis, repeat=factor.n_dims)))
-    own, start, shapes = {}, 0, [part.shape for part in factor.parts]
-    for name, along, shape in zip(factor.names, factor.axes, shapes, strict=True):
-        width = int(np.prod(shape, dtype=int))
-        part = grid[:, start : start + width].reshape(len(grid), 1, *shape)
-        every = np.repeat(part, factor.n_levels, axis=1)
-        own[model.rvs_to_values[model[name]]] = np.moveaxis(every, 1, 1 + along)
-        start += width
+    own = {}
+    for part in factor.parts:
+        places = grid[:, part.columns].reshape(len(grid), 1, *part.shape)
+        every = np.repeat(places, factor.n_levels, axis=1)
+        own[model.rvs_to_values[model[part.name]]] = np.moveaxis(every, 1, 1 + part.axis)
     terms = model.logp(vars=[model[t.name] for t in units.terms], sum=False)
     priors = model.logp(vars=[model[name] for name in factor.names], sum=False)
     inputs = {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in own}
@@ -97,8 +95,9 @@ def by_grid(
         each = values.reshape(len(grid), n_obs, -1).sum(axis=2)
         for level in range(factor.n_levels):
             at_levels[:, level] += each[:, factor.level_of_row == level].sum(axis=1)
-    for values, along in zip(found[len(terms) :], factor.axes, strict=True):
-        each = np.moveaxis(np.broadcast_to(values, (len(grid), *values.shape[1:])), 1 + along, 1)
+    for values, part in zip(found[len(terms) :], factor.parts, strict=True):
+        every = np.broadcast_to(values, (len(grid), *values.shape[1:]))
+        each = np.moveaxis(every, 1 + part.axis, 1)
         at_levels += each.reshape(len(grid), factor.n_levels, -1).sum(axis=2)
     at_levels[np.isnan(at_levels)] = -np.inf  # infinite rates
     integrals = logsumexp(at_levels, axis=0) + factor.n_dims * np.log(step)

@@ -6,7 +6,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
+from pymc_coresets.reading.long_format import LongFormat
+from pymc_coresets.reading.other_forms import Cells, without_length_one
 
 A, B, C = 4, 5, 3
 _rng = np.random.default_rng(5)

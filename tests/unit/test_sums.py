@@ -7,7 +7,7 @@ import pytest
 from pymc.logprob.utils import CheckParameterValue
 
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.likelihood.addends import Series, addends_of
+from pymc_coresets.reading.likelihood.row_terms import Series, addends_of
 
 N = 7
 VALUES = np.random.default_rng(1).normal(size=(N, 3))

@@ -1,4 +1,4 @@
-"""The likelihood terms of a model: which are summarised, and where their observations lie.
+"""The likelihood terms of a model: which are summarised, where their rows lie, what is refused.
 
 May import: what `reading` may.
 """

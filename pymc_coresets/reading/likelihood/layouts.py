@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pymc as pm
@@ -12,12 +12,24 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.likelihood import missing
-from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of
-from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term, row_term
-from pymc_coresets.reading.likelihood.terms import refuse_joint
+from pymc_coresets.reading.likelihood.refusals import refuse_joint
+from pymc_coresets.reading.likelihood.row_terms import (
+    RowTerm,
+    Term,
+    row_term,
+    sum_over_events,
+    total_of,
+)
+from pymc_coresets.reading.likelihood.terms import (
+    as_names,
+    common_positions,
+    dims_of_data,
+    positions_of_data,
+    same_positions,
+)
+from pymc_coresets.reading.long_format import LongFormat
+from pymc_coresets.reading.other_forms import Cells, without_length_one
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,37 +92,89 @@ class Layout(NamedTuple):
         return self.sets[-1].stop
 
 
-def layout_of_rows(plain: PlainModel, names: Sequence[str], dim: str | None) -> Layout:
-    """Find the axes of terms with rows, and which rows of them belong together."""
-    terms = {
-        name: row_term(plain, name, dim) or refuse_joint(name, plain.graphs[name], dim)
-        for name in names
-    }
+def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> Layout:
+    """Find the axes of terms with rows, and which rows of them belong together.
+
+    Parameters
+    ----------
+    plain : PlainModel
+    names : sequence of str
+        The terms.
+    dim : tuple of str
+        The dimension of the observations; several dims whose cells they are, of which the last is
+        the fastest; or nothing, for the leading axis of each term.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a term is not split into rows, or into these cells.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.graphs import plain_model
+    >>> with pm.Model(coords={"dog": range(2), "trial": range(3)}) as model:
+    ...     a = pm.Normal("a", dims="dog")
+    ...     y = pm.Normal("y", a[:, None], 1.0, observed=np.ones((2, 3)), dims=("dog", "trial"))
+    >>> found = layout_of(plain_model(model, ["y"]), ["y"], ("dog", "trial"))
+    >>> found.terms["y"].rows.type.shape
+    (6,)
+    """
+    axes = {name: _axes_of(plain.model, name, dim) for name in names}
+    if len(dim) > 1:
+        return _layout_of_cells(plain, axes, dim)
+    terms = {n: row_term(plain, n, axis) or _refuse(plain, n, dim) for n, [axis] in axes.items()}
     sets = _row_sets(plain.model, terms.values(), dim)
-    several = len(sets) > 1
     references = [sum_over_events([(terms[t.name].rows, t.axis) for t in s.terms]) for s in sets]
     is_sum = any(split.is_sum for split in terms.values())
     return Layout(
         terms,
         sets,
         left_out=tuple(name for s in sets for name in _along_rows(plain, s)),
-        reference=pt.concatenate(references) if several else references[0],
+        reference=pt.concatenate(references) if len(sets) > 1 else references[0],
         unselected=[split.grows for split in terms.values() if split.grows],
         total=total_of([plain.graphs[name] for name in names]) if is_sum else None,
     )
 
 
-def _row_sets(model: pm.Model, terms: Iterable[RowTerm], dim: str | None) -> tuple[RowSet, ...]:
-    """Join the terms of equal length that neither their dims nor missing values set apart."""
+def _axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
+    """Find the axes of a term that have the dims; the first, where none are named."""
+    own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
+    lacking = [d for d in dim if d not in of_data]
+    if lacking and (of_data or len(dim) > 1):
+        raise UnsupportedModelError(
+            f"{name!r} has the dimensions {of_data!r}, not {lacking!r}: leave it out of "
+            "observed=[...], or give it these dims."
+        )
+    if own is None or not dim:
+        if len(dim) > 1 and of_data != dim:
+            raise UnsupportedModelError(
+                f"{name!r} has missing values, and its cells are numbered along {of_data!r}: "
+                f"give dim={of_data!r}, not {dim!r}."
+            )
+        return (0,)
+    return tuple(of_data.index(d) for d in dim)
+
+
+def _refuse(plain: PlainModel, name: str, dim: tuple[str, ...]) -> NoReturn:
+    is_number = plain.graphs[name].type.ndim == 0
+    why = "is one number" if is_number else f"is not split along {', '.join(dim)!r}"
+    refuse_joint(repr(name), f"{why}: one joint density, not a sum over rows")
+
+
+def _row_sets(
+    model: pm.Model, terms: Iterable[RowTerm], dim: tuple[str, ...]
+) -> tuple[RowSet, ...]:
+    """Join terms of equal length that neither dims nor missing values set apart."""
     found: list[RowSet] = []
     for split in terms:
         term, first = split.term, split.first
         dims = model.named_vars_to_dims.get(term.name)
         positions = np.arange(first, first + term.length) if first else None
         if positions is None:
-            positions = missing.positions_of_data(model, term.name)
+            positions = positions_of_data(model, term.name)
         start = found[-1].stop if found else 0
-        own = RowSet((term,), dim or (dims[term.axis] if dims else None), positions, start)
+        [own_dim] = dim or [dims[term.axis] if dims else None]
+        own = RowSet((term,), own_dim, positions, start)
         at = next((i for i, other in enumerate(found) if _together(other, own)), None)
         if at is None:
             found.append(own)
@@ -125,7 +189,7 @@ def _together(one: RowSet, other: RowSet) -> bool:
         return False
     if None not in (one.dim, other.dim) and one.dim != other.dim:
         return False
-    return missing.same_positions(one.positions, other.positions)
+    return same_positions(one.positions, other.positions)
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
@@ -155,7 +219,7 @@ def _along_rows(plain: PlainModel, rows: RowSet) -> Iterator[str]:
     for deterministic in model.deterministics:
         name, graph = deterministic.name, plain.graphs[deterministic.name]
         if dims := model.named_vars_to_dims.get(name):
-            found = rows.dim in dims
+            found = rows.dim is not None and set(as_names(rows.dim)) <= set(dims)
         else:  # length N means rows only in what is computed from the data of the rows
             is_long = graph.type.shape[:1] == (n_obs,)
             found = is_long and not data.isdisjoint(_long_data(plain, [graph], n_obs))
@@ -172,98 +236,34 @@ def _long_data(plain: PlainModel, graphs: Sequence[TensorVariable], n_obs: int) 
 # -- cells -----------------------------------------------------------------------------------------
 
 
-def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> Layout:
-    """Write terms with one row for each cell, in C order of the dims.
-
-    Parameters
-    ----------
-    plain : PlainModel
-    names : sequence of str
-        The terms.
-    dim : tuple of str
-        The dims whose cells are the observations; the last is the fastest.
-
-    Returns
-    -------
-    Layout
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a term is not split into these cells.
-
-    Examples
-    --------
-    >>> from pymc_coresets.reading.graphs import plain_model
-    >>> with pm.Model(coords={"dog": range(2), "trial": range(3)}) as model:
-    ...     a = pm.Normal("a", dims="dog")
-    ...     y = pm.Normal("y", a[:, None], 1.0, observed=np.ones((2, 3)), dims=("dog", "trial"))
-    >>> found = layout_of_cells(plain_model(model, ["y"]), ["y"], ("dog", "trial"))
-    >>> found.terms["y"].rows.type.shape
-    (6,)
-    """
-    model, graphs = plain.model, plain.graphs
-    positions = missing.common_positions(model, names)
-    axes = {name: _axes_of_cells(model, name, graphs[name], dim) for name in names}
+def _layout_of_cells(
+    plain: PlainModel, axes: Mapping[str, tuple[int, ...]], dim: tuple[str, ...]
+) -> Layout:
+    model, graphs, names = plain.model, plain.graphs, list(axes)
+    for name in names:
+        if max(axes[name]) >= graphs[name].type.ndim:
+            _refuse(plain, name, dim[graphs[name].type.ndim :])
+    positions = common_positions(model, names)
     lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
-    n_cells = int(np.prod(lengths)) if positions is None else len(positions)
-    cells = Cells.all_of(lengths) if positions is None else Cells.at(positions, lengths)
     # What is left after the missing cells are taken out has one row for each cell already.
-    of_terms = cells if positions is None else Cells.all_of((n_cells,))
-    long = LongFormat(plain.parameters.values())
-    by_cell = [long.of(graphs[name], axes[name], of_terms) for name in names]
-    local, unselected = frozenset(long.local), tuple(dict.fromkeys(long.unselected))
-    simple = without_length_one(by_cell)
-    terms = [Term(name, 0, n_cells) for name in names]
+    cells = Cells.all_of(lengths if positions is None else (len(positions),))
+    long_format = LongFormat(plain.parameters.values())
+    by_cell = [long_format.of(graphs[name], axes[name], cells) for name in names]
+    local, unselected = frozenset(long_format.local), tuple(dict.fromkeys(long_format.unselected))
+    terms = tuple(Term(name, 0, cells.n_cells) for name in names)
+    rows = RowSet(terms, dim, positions)
+    long = zip(terms, without_length_one(by_cell), strict=True)
     return Layout(
-        {term.name: RowTerm(term, rows) for term, rows in zip(terms, simple, strict=True)},
-        (RowSet(tuple(terms), dim, positions),),
-        left_out=tuple(_along_cells(model, dim)),
+        {term.name: RowTerm(term, graph) for term, graph in long},
+        (rows,),
+        left_out=tuple(_along_rows(plain, rows)),
         reference=sum_over_events([(_flat_cells(graphs[name], axes[name]), 0) for name in names]),
         unselected=unselected,
         local=local,
     )
 
 
-def _axes_of_cells(
-    model: pm.Model, name: str, graph: TensorVariable, dim: tuple[str, ...]
-) -> tuple[int, ...]:
-    """Find the axes of a term's potentials that have the dims."""
-    own, of_data = model.named_vars_to_dims.get(name), missing.dims_of_data(model, name)
-    lacking = [d for d in dim if d not in of_data]
-    if lacking:
-        raise UnsupportedModelError(
-            f"{name!r} has the dimensions {of_data!r}, not {lacking!r}. Leave it out of "
-            "observed=[...], or give it these dims."
-        )
-    if own is None and of_data:
-        if of_data != dim:
-            raise UnsupportedModelError(
-                f"{name!r} has missing values, and its cells are numbered along {of_data!r}: "
-                f"give dim={of_data!r}, not {dim!r}."
-            )
-        return (0,)
-    axes = tuple(of_data.index(d) for d in dim)
-    if max(axes) >= graph.type.ndim:
-        raise UnsupportedModelError(
-            f"The log-likelihood of {name!r} is not split along {dim[axes.index(max(axes))]!r} "
-            "(as for a multivariate distribution): it is no sum over the cells. Leave that "
-            "dimension out of dim=..."
-        )
-    return axes
-
-
 def _flat_cells(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
     """Return the potentials of all cells in one row, straight from PyMC's graph."""
-    others = [i for i in range(graph.type.ndim) if i not in axes]
-    flat: TensorVariable = graph.dimshuffle(*axes, *others)
-    if others:
-        flat = flat.sum(axis=list(range(len(axes), graph.type.ndim)))
-    return cast(TensorVariable, flat.flatten())
-
-
-def _along_cells(model: pm.Model, dim: tuple[str, ...]) -> Iterator[str]:
-    """Name the deterministics that have all the dims."""
-    for deterministic in model.deterministics:
-        if set(dim) <= set(model.named_vars_to_dims.get(deterministic.name) or ()):
-            yield deterministic.name
+    first = pt.moveaxis(graph, axes, range(len(axes)))
+    return pt.join_dims(first, 0, len(axes))

@@ -1,35 +1,64 @@
 """Likelihood terms and their rows; where the log-density is one number, it is taken apart."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import pymc as pm
+import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph import Variable, ancestors, clone_replace
+from pytensor.graph import Apply, Variable, clone_replace
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import XTensorVariable, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.indexing import Depends, joints
-from pymc_coresets.reading.known import Known, describe, reached
-from pymc_coresets.reading.likelihood.addends import (
-    Addend,
-    Series,
-    addends_of,
-    sum_over_events,
-    total_of,
-)
-from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
+from pymc_coresets.reading.indexing import joints
+from pymc_coresets.reading.known import Known, reached
+from pymc_coresets.reading.selection_rules import input_axes
 
 _FEW = 100  # terms beside the rows that cost next to nothing
 
-#: A variable, and its axis that has the rows.
-type _Place = tuple[Variable, int | None]
+
+class Series(NamedTuple):
+    """Where the terms of a sum are looked for.
+
+    Attributes
+    ----------
+    axis : int
+        The axis of the variable that they lie along.
+    length : int or None
+        Its length, where it is known how many terms there can be.
+    """
+
+    axis: int
+    length: int | None
+
+
+class Addend(NamedTuple):
+    """One array of several whose sums add up to the whole.
+
+    Attributes
+    ----------
+    variable : TensorVariable
+    axis : int or None
+        Along which its entries are terms of the sum; ``None`` where it is a remainder.
+    """
+
+    variable: TensorVariable
+    axis: int | None
+
+    @property
+    def n_terms(self) -> int:
+        """How many terms it has; none for a remainder."""
+        return 0 if self.axis is None else self.variable.type.shape[self.axis] or 0
+
+
+#: What variables are the sums of.
+type _Parts = Mapping[Variable, list[Addend]]
 
 
 @dataclass(frozen=True)
@@ -78,51 +107,7 @@ class RowTerm:
     grows: str = ""
 
 
-def axis_of_rows(model: pm.Model, name: str, dim: str | None) -> int:
-    """Return the axis of a term that has the observations: that of the dimension, or the first.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the term has dimensions, but not this one.
-
-    Examples
-    --------
-    >>> axis_of_rows(pm.Model(), "y", None)
-    0
-    """
-    dims = model.named_vars_to_dims.get(name, ())
-    if dim is not None and dims and dim not in dims:
-        raise UnsupportedModelError(
-            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
-        )
-    return dims.index(dim) if dim is not None and dims else 0
-
-
-def n_rows_of(name: str, graph: TensorVariable, axis: int) -> int:
-    """Return the number of observations along an axis of a term's potentials.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it depends on free variables.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> n_rows_of("y", pt.zeros((5, 3)), 0)
-    5
-    """
-    length = known_length(graph, axis)
-    if length is None:
-        raise UnsupportedModelError(
-            f"The number of observations of {name!r} depends on the values of free variables: "
-            "there are no rows to choose from. Give the data a fixed length."
-        )
-    return length
-
-
-def row_term(plain: PlainModel, name: str, dim: str | None) -> RowTerm | None:
+def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     """Find the rows of a term; take it apart if its potentials lack the axis of observations.
 
     Parameters
@@ -130,13 +115,18 @@ def row_term(plain: PlainModel, name: str, dim: str | None) -> RowTerm | None:
     plain : PlainModel
     name : str
         The term.
-    dim : str or None
-        Name of the observation dimension, where the user named it.
+    axis : int
+        That of the observations.
 
     Returns
     -------
     RowTerm or None
         None for potentials that lack the axis, and are no sum over it.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the number of rows depends on free variables.
 
     Notes
     -----
@@ -150,13 +140,19 @@ def row_term(plain: PlainModel, name: str, dim: str | None) -> RowTerm | None:
     >>> with pm.Model() as model:
     ...     rho, start = pm.Normal("rho", shape=2), pm.Normal.dist(0.0, 1.0)
     ...     y = pm.AR("y", rho, sigma=1.0, init_dist=start, observed=[0.0, 1, 2, 3, 4, 5])
-    >>> found = row_term(plain_model(model, ["y"]), "y", None)
+    >>> found = row_term(plain_model(model, ["y"]), "y", 0)
     >>> found.term, found.first
     (Term(name='y', axis=0, length=4), 2)
     """
-    graph, axis = plain.graphs[name], axis_of_rows(plain.model, name, dim)
+    graph = plain.graphs[name]
     if axis < graph.type.ndim:
-        return RowTerm(Term(name, axis, n_rows_of(name, graph, axis)), graph)
+        length = known_length(graph, axis)
+        if length is None:
+            raise UnsupportedModelError(
+                f"The number of observations of {name!r} depends on the values of free variables: "
+                "there are no rows to choose from. Give the data a fixed length."
+            )
+        return RowTerm(Term(name, axis, length), graph)
     series = Series(axis, observed_length(plain.model, name, axis))
     return _split(name, graph, series, plain.known)
 
@@ -175,18 +171,18 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     if variable not in model.rvs_to_values:
         return None
     value = model.rvs_to_values[variable]
-    [shape] = evaluate([(value.values if isinstance(value, XTensorVariable) else value).shape])
+    [shape] = evaluate([(value.values if isinstance(value, ops.XTensorVariable) else value).shape])
     return int(shape[axis]) if axis < len(shape) else None
 
 
 def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> RowTerm | None:
     addends = [part for a in addends_of(graph, series) for part in _without_joints(a, known)]
-    n_rows = max(_n_terms(part) for part in addends)
+    n_rows = max(part.n_terms for part in addends)
     if n_rows == 0:
         return None
-    rows = [part for part in addends if _n_terms(part) == n_rows]
-    rest = [part for part in addends if _n_terms(part) != n_rows]
-    n_others = sum(_n_terms(part) for part in rest)
+    rows = [part for part in addends if part.n_terms == n_rows]
+    rest = [part for part in addends if part.n_terms != n_rows]
+    n_others = sum(part.n_terms for part in rest)
     others = f"the sum of {n_others} terms in {name!r} that are no rows"
     return RowTerm(
         Term(name, 0, n_rows),
@@ -198,13 +194,9 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Ro
     )
 
 
-def _n_terms(part: Addend) -> int:
-    return 0 if part.axis is None else part.variable.type.shape[part.axis] or 0
-
-
 def _without_joints(part: Addend, known: Known) -> list[Addend]:
     """Cut an array where others are joined in what it is computed from, along the same axis."""
-    x, axis, n_terms = part.variable, part.axis, _n_terms(part)
+    x, axis, n_terms = part.variable, part.axis, part.n_terms
     if axis is None:
         return [part]
     cuts = sorted({0, n_terms} | {c for c in _cuts(x, axis, known) if 0 < c < n_terms})
@@ -237,7 +229,7 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
     """Evaluate what is computed from data alone, so that the data are not kept with it."""
     if not known.depends(graph):
         return cast(TensorVariable, pt.constant(known.value(graph)))
-    nodes = [node for node in io_toposort([], [graph]) if known.depends(node.outputs[0])]
+    nodes = [node for node in ops.io_toposort([], [graph]) if known.depends(node.outputs[0])]
     ready: dict[Variable, Variable] = {
         v: pt.constant(known.value(v), dtype=v.type.dtype)
         for v in dict.fromkeys(v for node in nodes for v in node.inputs)
@@ -247,144 +239,134 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
     return cast(TensorVariable, folded)
 
 
-def refuse_entangled(split: RowTerm, stopped: Sequence[str]) -> None:
-    """Refuse a sum of which each term needs the data of others.
+# -- sums ------------------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    split : RowTerm
-    stopped : sequence of str
-        Operations that the selection of rows could not pass.
+
+def total_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
+    """Return the sum of all entries of some graphs.
 
     Examples
     --------
-    >>> x = pt.vector("x", shape=(5,))
-    >>> refuse_entangled(RowTerm(Term("y", 0, 5), x, is_sum=True), ["Cumsum (in 'mu')"])
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is one number: a sum
-    of 5 terms, of which each needs other rows too, through Cumsum (in 'mu'). It is a recursion
-    over the rows, or a joint density as of a Gaussian process, and a coreset cannot be chosen from
-    it. (docs: troubleshooting#no-sum-over-rows)
+    >>> float(total_of([pt.constant([1.0, 2.0]), pt.constant(3.0)]).eval())
+    6.0
     """
-    if not (split.is_sum and stopped):
-        return
-    loops = {str(v.owner.op) for v in ancestors([split.rows]) if _is_scan(v)}
-    through, term = ", ".join(loops or stopped), split.term
-    raise UnsupportedModelError(
-        f"The log-likelihood of {term.name!r} is one number: a sum of {term.length} terms, "
-        f"of which each needs other rows too, through {through}. It is a recursion over the rows, "
-        "or a joint density as of a Gaussian process, and a coreset cannot be chosen from it.",
-        topic="no-sum-over-rows",
-    )
+    return _added([graph.sum() for graph in graphs])
 
 
-def refuse_elsewhere(plain: PlainModel, names: Sequence[str], dim: str | None) -> None:
-    """Refuse terms that are one number where the rows lie elsewhere.
-
-    Raises
-    ------
-    UnsupportedModelError
-    """
-    model, graphs = plain.model, plain.graphs
-    numbers = [name for name in names if axis_of_rows(model, name, dim) >= graphs[name].type.ndim]
-    if numbers:
-        raise UnsupportedModelError(
-            f"The log-likelihood of {numbers!r} is one number for all rows of the template, and "
-            "rows=... needs one value per row. Name the lagged values as columns of their own, and "
-            "write a likelihood with one value per row (a pm.Potential without .sum(), or "
-            "pm.Normal around the prediction from the lags); or keep the data in memory.",
-            topic="no-sum-over-rows",
-        )
-
-
-def _is_scan(variable: Variable) -> bool:
-    return variable.owner is not None and isinstance(variable.owner.op, ops.Scan)
-
-
-def refuse_recursion(
-    name: str, stops: Iterable[tuple[Variable, int]], n_obs: int, depends: Depends
-) -> None:
-    """Refuse a term of which each row needs the others, through a loop or a matrix of all rows.
+def sum_over_events(graphs: Sequence[tuple[TensorVariable, int | None]]) -> TensorVariable:
+    """Add up the terms, and within them the events, of each observation.
 
     Parameters
     ----------
-    name : str
-        Of the term.
-    stops : iterable of (Variable, int)
-        Where the selection of rows ended.
-    n_obs : int
-    depends : callable
-        Whether a variable depends on the parameters.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If there is such a loop or matrix that depends on free variables.
+    graphs : sequence of (TensorVariable, int)
+        The terms, and their axes that have the observations.
 
     Examples
     --------
-    >>> import pytensor, pytensor.tensor as pt
-    >>> x, rate = pt.vector("x", shape=(5,)), pt.scalar("rate")
-    >>> stock = pytensor.scan(
-    ...     lambda new, old, rate: new + rate * old,
-    ...     sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[rate], return_updates=False,
-    ... )
-    >>> refuse_recursion("y", [(stock, 0)], 5, lambda v: True)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is a recursion over
-    the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'x[0:]'), each row needs all
-    rows before it, and a few rows cost as much as all. If effects last for a limited time, write a
-    finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample the
-    model itself. (docs: troubleshooting#no-sum-over-rows)
+    >>> sum_over_events([(pt.ones((2, 3)), 0), (pt.ones(2), 0)]).eval()
+    array([4., 4.])
     """
-    for variable, axis in stops:
-        loop = _loop_along(variable, axis, depends)
-        if loop is not None:
-            raise UnsupportedModelError(
-                f"The log-likelihood of {name!r} is a recursion over the rows: through "
-                f"{describe(loop)}, each row needs all rows before it, and a few rows cost as much "
-                "as all. If effects last for a limited time, write a finite convolution "
-                "(pt.signal.convolve1d, or lagged data times weights); otherwise sample the model "
-                "itself.",
-                topic="no-sum-over-rows",
-            )
-        if variable.type.shape.count(n_obs) > 1:
-            raise UnsupportedModelError(
-                f"In the log-likelihood of {name!r}, each row needs all others through "
-                f"{describe(variable)}, a matrix of {n_obs} x {n_obs} that depends on free "
-                "variables, as for a Gaussian process: a coreset cannot be chosen from it. Take an "
-                "approximation with few coefficients, such as pm.gp.HSGP.",
-                topic="no-sum-over-rows",
-            )
+    others = [[i for i in range(graph.type.ndim) if i != axis] for graph, axis in graphs]
+    return _added([g.sum(axis=o) if o else g for (g, _), o in zip(graphs, others, strict=True)])
 
 
-def _loop_along(variable: Variable, axis: int, depends: Depends) -> Variable | None:
-    """Find a loop whose steps are rows; where rows have loops of their own, there is none."""
-
-    def below(place: _Place) -> Iterable[_Place]:
-        v, along = place
-        ends = v.owner is None or isinstance(v.owner.op, ops.Scan) or not depends(v)
-        return [] if ends else _below(v, along)
-
-    start: _Place = (variable, axis)
-    for v, along in reached([start], below):
-        if v.owner is not None and isinstance(v.owner.op, ops.Scan) and not along and depends(v):
-            return v
-    return None
+def _added(graphs: Sequence[TensorVariable]) -> TensorVariable:
+    return cast(TensorVariable, pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
-def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
-    """List what a variable is computed from, with the axes of the rows; None if it is not known."""
-    node = variable.owner
-    if axis is None:
-        yield from ((v, None) for v in node.inputs)
-    elif isinstance(node.op, ops.Subtensor):
-        yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
-    elif isinstance(node.op, ops.Join | ops.IncSubtensor):
-        yield from ((v, axis) for v in node.inputs)
-    else:
-        axes = input_axes(node.op, node, axis) or [None] * len(node.inputs)
-        known = any(a is not None for a in axes)
-        yield from (
-            (v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None or not known
-        )
+def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
+    """Take a sum apart, as far as it is linear in reductions over the axis of the series.
+
+    Sums, differences, factors that all terms share, and parameter checks are passed.
+
+    Parameters
+    ----------
+    total : TensorVariable
+        With fewer axes than `series` asks for: a number, or one for each of several series.
+    series : Series
+
+    Returns
+    -------
+    list of Addend
+        The sums of all their entries add up to the sum of `total`.
+
+    Examples
+    --------
+    >>> x, s = pt.vector("x", shape=(5,)), pt.scalar("s")
+    >>> total = -0.5 * pt.sqr(x / s).sum() - 5 * pt.log(s)
+    >>> [(part.axis, part.variable.type.shape) for part in addends_of(total, Series(0, None))]
+    [(0, (5,)), (None, ())]
+    """
+    known: dict[Variable, list[Addend]] = {}  # of what is linear in sums
+    for node in ops.io_toposort([], [total]):
+        variable = node.outputs[0]
+        shape = getattr(variable.type, "shape", (None,) * (series.axis + 1))
+        if len(shape) > series.axis and math.prod(n or 0 for n in shape) != 1:
+            continue  # an array that has terms itself
+        found = list(_addends(node, series, known))
+        if any(part.axis is not None for part in found):
+            known[variable] = found
+    return _parts(total, known)
+
+
+def _parts(variable: Variable, known: _Parts) -> list[Addend]:
+    return known.get(variable) or [Addend(cast(TensorVariable, variable), None)]
+
+
+def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
+    """List what the output of a node is the sum of; nothing if it is not linear in its inputs."""
+    if not node.inputs:
+        return []
+    x, *others = cast(list[TensorVariable], node.inputs)
+    core = node.op.core_op if isinstance(node.op, ops.Blockwise) else node.op
+    if isinstance(core, ops.Dot) and node.outputs[0].type.shape == (1, 1) and series.axis == 0:
+        return [Addend(x.dimshuffle(1) * others[0].dimshuffle(0), 0)]
+    if isinstance(node.op, ops.Sum):
+        axis = _axis_of_terms(node, series)
+        return _parts(x, known) if axis is None else [Addend(x, axis)]
+    if isinstance(node.op, ops.DimShuffle):
+        return _parts(x, known)
+    if isinstance(node.op, ops.CheckAndRaise):
+        parts = [(node.op(p.variable, *others), p.axis) for p in _parts(x, known)]
+        return [Addend(cast(TensorVariable, checked), axis) for checked, axis in parts]
+    if isinstance(node.op, ops.Elemwise):
+        return _of_elemwise(node, known)
+    return []
+
+
+def _axis_of_terms(node: Apply, series: Series) -> int | None:
+    """Return the axis that has the terms of a sum."""
+    shape = node.inputs[0].type.shape
+    if len(shape) <= series.axis:
+        return None
+    axes = range(len(shape)) if node.op.axis is None else [a % len(shape) for a in node.op.axis]
+    longest = series.length or math.inf
+    possible = [a for a in axes if 1 < (shape[a] or 0) <= longest]
+    best = sorted(possible, key=lambda a: (shape[a] != series.length, a != series.axis))
+    if series.axis > 0 and series.axis not in possible:
+        best = [a for a in best if shape[a] == series.length]  # or it is another series
+    return best[0] if best else None
+
+
+def _of_elemwise(node: Apply, known: _Parts) -> Iterator[Addend]:
+    operation, inputs = node.op.scalar_op, node.inputs
+    shape = node.outputs[0].type.shape
+    if isinstance(operation, ps.Add | ps.Sub | ps.Neg):
+        minus = {ps.Neg: 0, ps.Sub: 1}.get(type(operation))
+        if all(None not in v.type.shape for v in (node.outputs[0], *inputs)):
+            for i, v in enumerate(inputs):
+                repeats = math.prod(shape) // max(math.prod(v.type.shape), 1)
+                factor = -repeats if i == minus else repeats
+                yield from (
+                    p if factor == 1 else Addend(pt.mul(factor, p.variable), p.axis)
+                    for p in _parts(v, known)
+                )
+    elif isinstance(operation, ps.Mul | ps.TrueDiv):
+        numerators = range(len(inputs) if isinstance(operation, ps.Mul) else 1)
+        main = max(numerators, key=lambda i: max(p.n_terms for p in _parts(inputs[i], known)))
+        others = {i: pt.squeeze(v) for i, v in enumerate(inputs) if i != main}
+        shared = all(all(inputs[i].type.broadcastable) for i in others)
+        if shared and inputs[main].type.shape == shape:
+            for p in _parts(inputs[main], known):
+                own = [others.get(i, p.variable) for i in range(len(inputs))]
+                yield Addend(cast(TensorVariable, node.op(*own)), p.axis)

@@ -1,19 +1,18 @@
-"""Which likelihood terms of a model are summarised, and what is refused."""
+"""The likelihood terms of a model: which are summarised, and where their rows lie in the data."""
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
-from pytensor.graph import Variable, ancestors, graph_inputs
+from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, io_toposort
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.compat.pymc_api import PartialObservedRV, resolve_shapes
+from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, AdvancedSubtensor, io_toposort
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.likelihood.missing import dims_of_data
-from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term, observed_length, row_term
+from pymc_coresets.reading.likelihood.row_terms import RowTerm, observed_length, row_term
 from pymc_coresets.reading.pushdown import Pushdown
 
 _FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
@@ -133,7 +132,7 @@ def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tupl
     """
     model = plain.model
     every = [*names, *other_potentials(model, names)]
-    terms = {name: row_term(plain, name, None) for name in every}
+    terms = {name: row_term(plain, name, 0) for name in every}
     observed = [v.name for v in model.observed_RVs if v.name in names] or list(names)
     longest = max((t.term.length for name in observed if (t := terms[name])), default=0)
     no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
@@ -151,117 +150,6 @@ def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tupl
         elif (length := _length_of_data(plain.graphs[name])) >= _FEW:
             whole.append(f"{name!r} (computed from {length:,} rows)")
     return chosen, tuple(whole)
-
-
-def refuse_constant(plain: PlainModel, names: Sequence[str]) -> None:
-    """Refuse terms whose potentials depend on no parameter.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> plain = PlainModel(pm.Model(), {"mu": pt.scalar()}, {"y": pt.constant([1.0, 2.0])})
-    >>> refuse_constant(plain, ["y"])
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of ['y'] depends on no free
-    variable (the model has only ['mu']): there is no posterior to approximate. Give a variable of
-    the likelihood a prior, or name other observed variables with observed=[...].
-    (docs: troubleshooting#models-that-are-refused)
-    """
-    parameters = plain.parameters
-    inputs = set(graph_inputs([plain.graphs[name] for name in names]))
-    if inputs.isdisjoint(parameters.values()):
-        has = f"only {list(parameters)!r}" if parameters else "none"
-        raise UnsupportedModelError(
-            f"The log-likelihood of {list(names)!r} depends on no free variable (the model has "
-            f"{has}): there is no posterior to approximate. Give a variable of the likelihood a "
-            "prior, or name other observed variables with observed=[...]."
-        )
-
-
-def refuse_complex(graphs: Mapping[str, TensorVariable]) -> None:
-    """Refuse terms whose potentials are complex numbers.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> refuse_complex({"y": pt.constant([1j, 2.0])})
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidDataError: The log-likelihood of 'y' is computed of complex
-    numbers. Give the real and imaginary parts of the data as two arrays.
-    (docs: troubleshooting#the-data-and-the-model)
-    """
-    for name, graph in graphs.items():
-        if graph.type.dtype.startswith("complex"):
-            raise InvalidDataError(
-                f"The log-likelihood of {name!r} is computed of complex numbers. Give the real and "
-                "imaginary parts of the data as two arrays."
-            )
-
-
-def refuse_joint(name: str, graph: TensorVariable, dim: str | None) -> NoReturn:
-    """Refuse potentials without an observation axis that are no sum over it.
-
-    Raises
-    ------
-    UnsupportedModelError
-    """
-    raise UnsupportedModelError(
-        f"The log-likelihood of {name!r} is "
-        + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-        + ": one joint density, not a sum over rows, and a coreset cannot be chosen from it. For a "
-        "Gaussian process take an approximation with few coefficients, such as pm.gp.HSGP.",
-        topic="no-sum-over-rows",
-    )
-
-
-def refuse_single(terms: Sequence[Term], n_obs: int) -> None:
-    """Refuse a single observation, or none.
-
-    Raises
-    ------
-    UnsupportedModelError
-
-    Examples
-    --------
-    >>> refuse_single([Term("x", 0, 5), Term("y", 1, 5)], 5)
-    """
-    if n_obs < 2:
-        raise UnsupportedModelError(
-            f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
-        )
-
-
-def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> NoReturn:
-    """Refuse variables that have one value for each observation.
-
-    Raises
-    ------
-    UnsupportedModelError
-    """
-    joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
-    raise UnsupportedModelError(
-        f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
-        "leave them out, and integrate='auto' takes out what is independent from row to row given "
-        "the other variables: write the likelihood without them (pm.Censored, pm.Mixture, an "
-        "overdispersed likelihood, ...), or keep them all with allow_local=True."
-        + (" In place of a Gaussian process at the rows, take pm.gp.HSGP." if joint else "")
-        + _advice_on_cells(model, terms, local),
-        topic="local-latent-variables",
-    )
-
-
-def _advice_on_cells(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> str:
-    """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
-    for term in terms:
-        dims = dims_of_data(model, term.name)
-        lengths = evaluate([model.dim_lengths[d] for d in dims if d is not None])
-        shapes = [model[name].type.ndim for name in local]
-        if len(lengths) > 1 and None not in dims and max(shapes) < len(dims):
-            return (
-                f" If each cell of {term.name!r} is an observation, give dim={dims!r}: these "
-                "variables then are shared by several."
-            )
-    return ""
 
 
 # -- terms that are chosen by default --------------------------------------------------------------
@@ -306,3 +194,157 @@ def _used_by_value(graph: TensorVariable) -> set[Variable]:
             is_lookup = isinstance(node.op, AdvancedSubtensor)
             used.update(node.inputs[:1] if is_lookup else node.inputs)
     return used.intersection(graph_inputs([graph]))
+
+
+_SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
+
+
+def imputed_names(model: pm.Model) -> set[str]:
+    """Name the free variables that stand for missing values, and that nothing else depends on.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> imputed_names(model)
+    set()
+    """
+    observed = [v.name for v in model.observed_RVs if v.name.endswith(_SUFFIX)]
+    names = {f"{name.removesuffix(_SUFFIX)}_unobserved" for name in observed}
+    others = [rv for rv in model.basic_RVs if rv.name not in names]  # they may have such names
+    behind = {v.name for v in ancestors([*others, *model.potentials])}
+    return names.intersection(v.name for v in model.free_RVs) - behind
+
+
+def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None:
+    """Return each observation's position in the user's data, where PyMC imputes missing values.
+
+    PyMC splits a variable with missing values into an observed one, whose rows are numbered anew,
+    and a free one.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        The observed variables to summarise.
+
+    Returns
+    -------
+    ndarray of int64, or None
+        Sorted positions; those of single cells, in C order, where each cell of a matrix is an
+        observation.  ``None`` where all rows are observations, in their own order.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the variables lack values in different rows, or the positions cannot be found.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+    >>> common_positions(model, ["y"]) is None
+    True
+    """
+    found = [positions_of_data(model, name) for name in names]
+    for name, other in zip(names, found, strict=True):
+        if not same_positions(found[0], other):
+            raise UnsupportedModelError(
+                f"{names[0]!r} and {name!r} have missing values in different rows, and cannot "
+                "form one observation together. Summarise one of them with observed=[...]."
+            )
+    return found[0]
+
+
+def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
+    """Return the dims of the data of an observed variable, where values may be missing from them.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": range(2)}) as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.ones(2), dims="dog")
+    >>> dims_of_data(model, "y")
+    ('dog',)
+    """
+    dims = model.named_vars_to_dims
+    if name not in dims and positions_of_data(model, name) is not None:
+        name = name.removesuffix(_SUFFIX)
+    return tuple(dims.get(name) or ())
+
+
+def dims_of_cells_left(model: pm.Model, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the dims of a matrix of which variables have the cells that are not missing.
+
+    They are numbered along one axis, and what they are computed from is not: nothing is returned
+    for all others.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": range(2)}) as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.ones(2), dims="dog")
+    >>> dims_of_cells_left(model, ["y"])
+    ()
+    """
+    if not model.named_vars_to_dims.keys().isdisjoint(names):
+        return ()
+    found = {dims_of_data(model, name) for name in names}
+    dims = found.pop() if len(found) == 1 else ()
+    named = tuple(dim for dim in dims if dim is not None)
+    return named if len(named) == len(dims) > 1 else ()
+
+
+def same_positions(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether positions are the same; None stands for all rows.
+
+    Examples
+    --------
+    >>> same_positions(np.array([0, 2]), None), same_positions(None, None)
+    (False, True)
+    """
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
+
+
+def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
+    """Return where the rows of a variable lie in its data, if PyMC imputes missing ones.
+
+    As `common_positions`, for one variable.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+    >>> positions_of_data(model, "y") is None
+    True
+    """
+    whole = name.removesuffix(_SUFFIX)
+    unobserved = f"{whole}_unobserved"
+    if whole == name or whole not in model.named_vars or unobserved not in model.named_vars:
+        return None
+    part, above = model[name], set(ancestors([model[whole]]))
+    if part not in above:
+        return None  # names that the user chose
+    joint = isinstance(part.owner.op, PartialObservedRV) and model[unobserved].owner is part.owner
+    writing = (v.owner for v in above if v.owner is not None and _writes(v.owner, part))
+    node = None if joint else next(writing, None)
+    if node is None:
+        raise UnsupportedModelError(
+            f"PyMC imputes the missing values of {whole!r} together with the others, in one "
+            f"density; or {whole!r} joins {name!r} and {unobserved!r} in a way of your own. It is "
+            "not known which rows these are. Leave the rows with missing values out, or rename the "
+            "variables."
+        )
+    [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
+    return _flat_positions(evaluate(node.inputs[2:]), tuple(int(n) for n in shape))
+
+
+def _writes(node: Apply, part: Variable) -> bool:
+    return isinstance(node.op, AdvancedIncSubtensor) and node.inputs[1] is part
+
+
+def _flat_positions(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    if len(index) == 1 and index[0].dtype == bool:
+        return np.flatnonzero(index[0])
+    return np.ravel_multi_index(tuple(index), shape[: len(index)])

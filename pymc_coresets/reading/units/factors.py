@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -12,10 +12,10 @@ from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
+from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.selection_rules import index_of
@@ -71,18 +71,14 @@ class Factor:
 
     Attributes
     ----------
-    names : tuple of str
-        Of the variables.
+    parts : tuple of Part
+        The variables, each an input that stands for it at any levels, on its unconstrained scale.
     n_levels : int
         G.
     level_of_row : ndarray of int64, of shape (n_obs,)
-    variables : tuple of TensorVariable
-        Inputs that stand for each variable, on its unconstrained scale, at any levels.
-    axes : tuple of int
-        Where each of them has the levels.
     lookups : tuple of (TensorVariable, TensorVariable, int)
         What rows see of the levels, in the log-likelihood of the rows; the same at the levels, as a
-        function of `variables`; and the axis that has them.
+        function of the variables; and the axis that has them.
     log_prior : TensorVariable
         Of each level, (n_levels,), in nats, with the logarithm of the Jacobian.
     n_rows : Variable
@@ -96,11 +92,9 @@ class Factor:
         are continuous.
     """
 
-    names: tuple[str, ...]
+    parts: tuple[Part, ...]
     n_levels: int
     level_of_row: np.ndarray
-    variables: tuple[TensorVariable, ...]
-    axes: tuple[int, ...]
     lookups: tuple[tuple[TensorVariable, TensorVariable, int], ...]
     log_prior: TensorVariable
     n_rows: Variable
@@ -109,15 +103,9 @@ class Factor:
     values: tuple[range, ...] = ()
 
     @property
-    def parts(self) -> list[Part]:
-        """The variables, one after the other."""
-        found, start = [], 0
-        for name, v, axis in zip(self.names, self.variables, self.axes, strict=True):
-            shape = tuple(n for i, n in enumerate(v.type.shape) if i != axis)
-            stop = start + math.prod(shape)
-            found.append(Part(name, v, axis, shape, slice(start, stop)))
-            start = stop
-        return found
+    def names(self) -> tuple[str, ...]:
+        """The names of the variables."""
+        return tuple(part.name for part in self.parts)
 
     @property
     def n_dims(self) -> int:
@@ -140,7 +128,7 @@ def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
     of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
     parameters = set(observations.parameters.values())
     factors: dict[bytes, list[Lookup]] = {}
-    for node in io_toposort([], [observations.loglik]):
+    for node in ops.io_toposort([], [observations.loglik]):
         found = _lookup(node, of_rows)
         if found is not None and not parameters.isdisjoint(ancestors([found.table])):
             length = found.table.type.shape[found.axis]
@@ -210,20 +198,10 @@ def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, 
         for name, v in observations.parameters.items()
         if v in below and v not in elsewhere and n_levels in v.type.shape
     ]
-    return tuple(name for name in names if not _used_elsewhere(model, name, observations, names))
-
-
-def _used_elsewhere(
-    model: pm.Model, name: str, observations: Observations, together: Sequence[str]
-) -> bool:
-    """Whether the density of another variable depends on this one."""
-    summarised = {term.name for term in observations.terms}
-    others = (*model.basic_RVs, *model.potentials)
-    return any(
-        model[name] in ancestors([other])
-        for other in others
-        if other.name not in summarised and other.name not in together
-    )
+    own = {*names, *(term.name for term in observations.terms)}
+    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in own]
+    behind = set(ancestors(others))
+    return tuple(name for name in names if model[name] not in behind)
 
 
 def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
@@ -277,9 +255,8 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     for name, graph in zip(names, log_priors, strict=True):
         if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (n_levels, None):
             raise _tied([name])
-        of_level = pushdown.select(cast(TensorVariable, graph), axes[name])
-        others = [i for i in range(of_level.type.ndim) if i != axes[name]]
-        terms.append(of_level.sum(axis=others) if others else of_level)
+        selected = pushdown.select(cast(TensorVariable, graph), axes[name])
+        terms.append(sum_over_events([(selected, axes[name])]))
     graphs = [*tables, *terms]
     replaced: dict[Variable, Variable] = {}
     stand_ins: dict[str, TensorVariable] = {}
@@ -295,12 +272,16 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     if tied or pushdown.unselected:
         raise _tied(tied or names, pushdown.unselected)
     used = set(ancestors(fresh))
-    factor = Factor(
-        names=tuple(names),
+    parts = list[Part]()
+    for name in names:
+        whole, start = stand_ins[name].type.shape, parts[-1].columns.stop if parts else 0
+        of_level = tuple(n for i, n in enumerate(whole) if i != axes[name])
+        columns = slice(start, start + math.prod(of_level))
+        parts.append(Part(name, stand_ins[name], axes[name], of_level, columns))
+    return Factor(
+        parts=tuple(parts),
         n_levels=n_levels,
         level_of_row=np.frombuffer(key, dtype=np.int64),
-        variables=tuple(stand_ins[name] for name in names),
-        axes=tuple(axes[name] for name in names),
         lookups=tuple(
             (look.found, cast(TensorVariable, table), look.row_axis)
             for look, table in zip(lookups, fresh, strict=False)
@@ -309,11 +290,11 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         n_rows=pushdown.n_rows,
         arrays=tuple(row for row in pushdown.row_arrays() if row.placeholder in used),
         reference=tuple(cast(TensorVariable, graph) for graph in log_priors),
+        values=_values(observations.held.whole, parts),
     )
-    return replace(factor, values=_values(observations.held.whole, factor))
 
 
-def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
+def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
     """Return what discrete variables of a level may be.
 
     Raises
@@ -321,16 +302,16 @@ def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
     UnsupportedModelError
         If they are discrete without end, or some are and others are not.
     """
-    discrete = [name for name in factor.names if model[name].type.dtype.startswith(("int", "uint"))]
+    discrete = [p.name for p in parts if model[p.name].type.dtype.startswith(("int", "uint"))]
     if not discrete:
         return ()
-    if len(discrete) < len(factor.names):
+    if len(discrete) < len(parts):
         raise UnsupportedModelError(
             f"{discrete!r} are discrete, but others of the same levels are not: they cannot be "
             "integrated out together. Sum the discrete ones out of the likelihood (pm.Mixture)."
         )
     found: list[range] = []
-    for part in factor.parts:
+    for part in parts:
         found += [_support(model, part.name)] * math.prod(part.shape)
     return tuple(found)
 
@@ -357,7 +338,7 @@ def _taken(
 ) -> Iterator[tuple[str, Variable, int]]:
     """Find where levels were selected from the variables, and along which axis of these."""
     names: dict[Variable, str] = {v: name for name, v in inputs.items()}
-    for node in io_toposort([], list(graphs)):
+    for node in ops.io_toposort([], list(graphs)):
         if isinstance(node.op, ops.AdvancedSubtensor) and node.inputs[0] in names:
             _, arrays = index_of(node)
             if len(arrays) == 1:

@@ -77,7 +77,8 @@ class UnitModel:
             See `Units`.
         """
         form, at = self.observations_at_zero, np.zeros(0) if at is None else at
-        values = {CENTRE: centre, FACTOR: factor} | _values(nodes)
+        values = {CENTRE: centre, FACTOR: factor}
+        values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
         assert form.units is not None
 
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
@@ -107,8 +108,10 @@ class UnitModel:
             loglik = summed(self.density, middle, points)
         else:
             loglik = integrated(self.density, middle, width, points, log_weights)
-        inputs = {POINTS: points, LOG_WEIGHTS: log_weights}
-        of_nodes = [_array(inputs[name], name, value) for name, value in _values(nodes).items()]
+        of_nodes = [
+            _array(points, POINTS, nodes.points),
+            _array(log_weights, LOG_WEIGHTS, nodes.log_weights),
+        ]
         levels, units = self.levels, self._units(nodes, of_nodes)
         base, names = self.rows, set(self.factor.names)
         arrays = [
@@ -216,15 +219,11 @@ class UnitModel:
     def _dim(self) -> str | None:
         """The name of the dimension that the variables have along their levels."""
         dims = self.rows.held.whole.named_vars_to_dims
-        for name, axis in zip(self.factor.names, self.factor.axes, strict=True):
-            own = dims.get(name) or ()
-            if axis < len(own) and own[axis] is not None:
-                return str(own[axis])
+        for part in self.factor.parts:
+            own = dims.get(part.name) or ()
+            if part.axis < len(own) and own[part.axis] is not None:
+                return str(own[part.axis])
         return None
-
-
-def _values(nodes: Nodes) -> dict[str, np.ndarray]:
-    return {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:

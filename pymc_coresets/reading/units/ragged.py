@@ -12,16 +12,10 @@ import pytensor.tensor as pt
 from pytensor.graph import Apply, Op, Variable
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    disconnected_type,
-    numba_njit,
-    register_funcify_and_cache_key,
-    tuple_setitem,
-    vectorize_node,
-)
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.folding import rewritten_by
 
-_NONE: Any = disconnected_type()
+_NONE: Any = ops.disconnected_type()
 #: Of the functions here, for PyTensor's cache of what is compiled.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 
@@ -86,7 +80,7 @@ class Collect(_Ragged):
         return [Spread(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
 
 
-@numba_njit
+@ops.numba_njit
 def _with_three_axes(x: np.ndarray, n_before: int) -> np.ndarray:
     """Join the axes before one, and those after it."""
     n_first, n_last = 1, 1
@@ -98,7 +92,7 @@ def _with_three_axes(x: np.ndarray, n_before: int) -> np.ndarray:
 
 
 # In any order: with each addition after the last, it would take four times as long.
-@numba_njit(fastmath={"reassoc"})
+@ops.numba_njit(fastmath={"reassoc"})
 def _sum(x: np.ndarray) -> float:
     total = 0.0
     for value in x:
@@ -106,33 +100,25 @@ def _sum(x: np.ndarray) -> float:
     return total
 
 
-@register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
+@ops.register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
 def _spread(op: Spread, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
 
-    @numba_njit
+    @ops.numba_njit
     def spread(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         flat = _with_three_axes(x, n_before)
-        n_first, _, n_last = flat.shape
-        found = np.empty((n_first, np.sum(sizes), n_last), x.dtype)
-        for i in range(n_first):
-            row = 0
-            for unit in range(len(sizes)):
-                for _ in range(sizes[unit]):
-                    for k in range(n_last):
-                        found[i, row, k] = flat[i, unit, k]
-                    row += 1
-        shape: Any = tuple_setitem(x.shape, n_before, found.shape[1])  # type: ignore[call-arg]
+        found = flat[:, np.repeat(np.arange(len(sizes)), sizes)]
+        shape: Any = ops.tuple_setitem(x.shape, n_before, found.shape[1])  # type: ignore[call-arg]
         return found.reshape(shape)
 
     return spread, f"{_VERSION} spread {n_before} {n_after}"
 
 
-@register_funcify_and_cache_key(Collect)  # type: ignore[untyped-decorator]
+@ops.register_funcify_and_cache_key(Collect)  # type: ignore[untyped-decorator]
 def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
 
-    @numba_njit
+    @ops.numba_njit
     def collect(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         flat = _with_three_axes(x, n_before)
         n_first, n_rows, n_last = flat.shape
@@ -150,13 +136,13 @@ def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], st
                         for k in range(n_last):
                             total[i, unit, k] += flat[i, r, k]
                 row = stop
-        shape: Any = tuple_setitem(x.shape, n_before, len(sizes))  # type: ignore[call-arg]
+        shape: Any = ops.tuple_setitem(x.shape, n_before, len(sizes))  # type: ignore[call-arg]
         return total.reshape(shape)
 
     return collect, f"{_VERSION} collect {n_before} {n_after}"
 
 
-@vectorize_node.register(_Ragged)
+@ops.vectorize_node.register(_Ragged)
 def _with_more_axes(op: _Ragged, node: Apply, x: Variable, sizes: Variable) -> Apply:
     if sizes.type.ndim > 1:
         raise NotImplementedError("The sizes of units are data: they do not depend on draws.")
@@ -178,7 +164,7 @@ def in_common_operations(graph: TensorVariable) -> TensorVariable:
     return cast(TensorVariable, rewritten_by(_by_index, [graph])[0])
 
 
-def _by_index(node: Apply, inputs: Sequence[Variable]) -> TensorVariable | None:
+def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
     if not isinstance(node.op, _Ragged):
         return None
     x, sizes = cast(list[TensorVariable], inputs)
@@ -186,9 +172,9 @@ def _by_index(node: Apply, inputs: Sequence[Variable]) -> TensorVariable | None:
     units = pt.repeat(pt.arange(sizes.shape[0]), sizes)
     index = (slice(None),) * axis + (units,)
     if isinstance(node.op, Spread):
-        return cast(TensorVariable, x[index])
+        return [x[index]]
     shape = [sizes.shape[0] if i == axis else x.shape[i] for i in range(x.type.ndim)]
-    return cast(TensorVariable, pt.zeros(shape, dtype=x.type.dtype)[index].inc(x))
+    return [pt.zeros(shape, dtype=x.type.dtype)[index].inc(x)]
 
 
 def spread(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:

@@ -67,16 +67,11 @@ class Template:
         5
         """
         values = {n: np.asarray(v) for n, v in settable_data(model).items() if n in columns}
-        if not columns:
-            raise UnsupportedModelError(
-                "The model has no data container along the observation: put each array that has "
-                "one entry for each row into a pm.Data."
-            )
         if not values:
             raise UnsupportedModelError(
                 f"The rows have the columns {list(columns)!r}, but the model has no pm.Data of "
-                "these names: put some rows of each column that the model needs into a pm.Data of "
-                "its name, such as pm.Data('x', rows.head(1_000)['x'])."
+                "these names: put some rows of each array that has one entry for each row into a "
+                "pm.Data of its name, such as pm.Data('x', rows.head(1_000)['x'])."
             )
         for name, value in values.items():
             check_column(name, value, columns[name])
@@ -182,47 +177,32 @@ def _refuse_coords(model: pm.Model, names: Collection[str]) -> None:
             )
 
 
-def constant_of_rows(variable: Variable, axis: int) -> UnsupportedModelError:
-    """Return the error for data along the rows that are not in a container which `rows` names.
+def not_row_by_row(what: str) -> UnsupportedModelError:
+    """Return the error for a row of the likelihood that needs more than a row of the containers.
 
     Examples
     --------
-    >>> import pytensor.tensor as pt
-    >>> raise constant_of_rows(pt.constant([1.0, 2.0, 3.0, 4.0], name="x"), 0)
+    >>> raise not_row_by_row("The rows of 'x' are sliced")
     Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: 'x' (1.0, 2.0, 3.0, ...) is a constant of 4
-    rows in the likelihood, but the model holds a template of the rows only. Make it a pm.Data, and
-    name its column in the rows. (docs: troubleshooting#models-that-are-refused)
-    """
-    n_rows, values = variable.type.shape[axis], ""
-    if isinstance(variable, Constant):
-        first = np.asarray(variable.data).ravel()[:_N_SHOWN].tolist()
-        values = f" ({', '.join(map(str, first))}, ...)"
-    name = repr(variable.name) if variable.name else "An unnamed array"
-    return UnsupportedModelError(
-        f"{name}{values} is a constant of {n_rows} rows in the likelihood, but the model holds a "
-        "template of the rows only. Make it a pm.Data, and name its column in the rows."
-    )
-
-
-def not_by_row(variable: Variable) -> UnsupportedModelError:
-    """Return the error for a container of rows that is sliced, reordered or transposed.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> raise not_by_row(pt.vector("x"))
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: The rows of 'x' are sliced, reordered, or not
-    along its first axis: row n of the likelihood must be computed from row n of the data. Do that
-    to the data beforehand, and name the result as a column of its own.
+    pymc_coresets.exceptions.UnsupportedModelError: The rows of 'x' are sliced, but the model holds
+    a template of the rows only: row n of the likelihood must be computed from row n of its pm.Data.
+    Compute this beforehand, and name it as a column in a pm.Data, or give the model its value.
     (docs: troubleshooting#models-that-are-refused)
     """
     return UnsupportedModelError(
-        f"The rows of {variable.name!r} are sliced, reordered, or not along its first axis: row n "
-        "of the likelihood must be computed from row n of the data. Do that to the data "
-        "beforehand, and name the result as a column of its own."
+        f"{what}, but the model holds a template of the rows only: row n of the likelihood must be "
+        "computed from row n of its pm.Data. Compute this beforehand, and name it as a column in a "
+        "pm.Data, or give the model its value."
     )
+
+
+def constant_of_rows(variable: Variable, axis: int) -> UnsupportedModelError:
+    """Return the error for data along the rows that are not in a container which `rows` names."""
+    values = np.ravel(variable.data) if isinstance(variable, Constant) else np.empty(0)
+    first = f" ({', '.join(map(str, values[:_N_SHOWN].tolist()))}, ...)" if len(values) else ""
+    name = repr(variable.name) if variable.name else "An unnamed array"
+    n_rows = variable.type.shape[axis]
+    return not_row_by_row(f"{name}{first} is a constant of {n_rows} rows in the likelihood")
 
 
 def taken_over_rows(variable: Variable, row_inputs: Collection[Variable]) -> UnsupportedModelError:
@@ -232,27 +212,15 @@ def taken_over_rows(variable: Variable, row_inputs: Collection[Variable]) -> Uns
     --------
     >>> import pytensor.tensor as pt
     >>> x = pt.vector("x")
-    >>> raise taken_over_rows(x.max(), [x])
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.UnsupportedModelError: Max{axes=None} in the likelihood is taken over
-    all rows of 'x', of which the model holds a template only. Compute it beforehand, and give the
-    model its value; or name a column that holds it for each row.
-    (docs: troubleshooting#models-that-are-refused)
+    >>> taken_over_rows(x.max(), [x]).message[:63]
+    "Max{axes=None} in the likelihood is taken over all rows of 'x',"
     """
     below = list(ancestors([variable]))
     names = sorted(f"{v.name!r}" for v in set(row_inputs) & set(below))
-    of = f"of {', '.join(names)}" if names else "of the data"
-    return UnsupportedModelError(
-        f"{_operation(variable, below)} in the likelihood is taken over all rows {of}, of which "
-        "the model holds a template only. Compute it beforehand, and give the model its value; or "
-        "name a column that holds it for each row."
-    )
-
-
-def _operation(variable: Variable, below: Collection[Variable]) -> str:
-    """Name the operation that most likely takes the rows together."""
     nodes = [v.owner for v in below if v.owner is not None]
     others = [n for n in nodes if not isinstance(n.op, _ROW_BY_ROW)]
     reductions = [n for n in others if isinstance(n.op, ops.CAReduce)]
-    found = [*reductions, *others, *nodes]
-    return str(found[0].op) if found else repr(variable.name)
+    found = [*reductions, *others, *nodes]  # the first most likely takes the rows together
+    operation = str(found[0].op) if found else repr(variable.name)
+    of = ", ".join(names) or "the data"
+    return not_row_by_row(f"{operation} in the likelihood is taken over all rows of {of}")

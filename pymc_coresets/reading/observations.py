@@ -368,6 +368,8 @@ def _select(
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
+    if template is None:
+        [loglik], rows = join_columns([loglik], rows)
     return Observations(
         held=HeldModel.of(plain.model, () if template is None else template.values, imputed),
         terms=terms,

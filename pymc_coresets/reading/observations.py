@@ -15,6 +15,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel, plain_model
+from pymc_coresets.reading.likelihood.joined_columns import join_columns
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,

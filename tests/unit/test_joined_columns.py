@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.joined_columns import join_columns
+from pymc_coresets.reading.likelihood.joined_columns import join_columns
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.pushdown import Pushdown
 

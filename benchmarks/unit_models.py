@@ -1,13 +1,15 @@
 """Data of many small units, and the models of them that `benchmarks.units` measures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+
+from benchmarks.unit_data import REAL
 
 __all__ = ["CASES", "Case"]
 
@@ -32,6 +34,7 @@ class Case:
     n_units: int
     build: Build
     local: tuple[str, ...]
+    named: bool = False  # by the user, where there are few units for the shared variables
 
     def model(self, part: float, seed: int) -> pm.Model:
         """Draw data of a part of the units, and return the model of them."""
@@ -217,6 +220,15 @@ def _case(name: str, n_units: int, build: Build, *local: str) -> Case:
     return Case(name=name, n_units=n_units, build=build, local=local or ("own",))
 
 
+def _real(name: str, n_units: int, write: Callable[[float], None], local: tuple[str, ...]) -> Case:
+    """Public data, of which a part is taken in the order that they have."""
+
+    def build(_: Rng, n: int) -> None:
+        write(n / n_units)
+
+    return Case(name=name, n_units=n_units, build=build, local=local, named=True)
+
+
 def _intercepts(sizes: Callable[[Rng, int], Array], **options: Any) -> Build:  # noqa: ANN401
     return partial(intercepts, sizes=sizes, **options)
 
@@ -241,9 +253,11 @@ CASES = {
         "slope",
         "log_scale",
     ),
-    "shops": _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS),
+    "shops": replace(
+        _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS), named=True
+    ),
     "classes": _case("20 000 respondents × 8 answers, three classes", 20_000, classes),
     "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
     "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
     "many items": _case("20 000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),
-}
+} | {name: _real(*of) for name, of in REAL.items()}

@@ -95,7 +95,8 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
     before = memory("VmRSS")
     try:
         with timed(seconds, "build"):
-            coreset = build_coreset(model, random_seed=seed, progressbar=False)
+            integrate = list(case.local) if case.named else "auto"
+            coreset = build_coreset(model, integrate=integrate, random_seed=seed, progressbar=False)
         peak = memory("VmHWM") - before
         with timed(seconds, "sample"):
             idata = coreset.sample(cores=1, random_seed=seed, progressbar=False)

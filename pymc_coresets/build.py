@@ -373,7 +373,12 @@ def _read(
 
 
 def _refuse_few_rows(loglik: LogLikelihood) -> None:
-    """Refuse rows that are few for the free variables, before anything is computed from them."""
+    """Refuse rows that are few for the free variables, before anything is computed from them.
+
+    Units that are few stay all: a posterior without their variables is worth it.
+    """
+    if loglik.observations.units is not None:
+        return
     columns = loglik.observations.space.columns
     sizes = {name: np.size(c) for name, c in columns.items()}
     n_dims = sum(n for name, n in sizes.items() if name not in loglik.observations.local)
@@ -407,7 +412,10 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     with_replacement = isinstance(method, Uniform | Sensitivity)  # so from equal rows, too
     most = n_obs if with_replacement else loglik.n_rows
     limit = method.default_size(loglik.n_dims, most) if size is None else int(size)
-    few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
+    distinct = min(_FEW, loglik.total_weight / _MERGED)
+    if loglik.observations.units is not None:
+        distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
+    few = size is None and loglik.n_rows <= distinct
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
         return Exact(), loglik.n_rows
     return method, min(limit, most)

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display import as_text
+from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.predictive.leave_one_out import loo
 from pymc_coresets.predictive.predictions import predict
@@ -383,9 +383,15 @@ class Coreset(WeightedRows):
 
     # -- display and copies ------------------------------------------------------------------------
 
+    @property
+    def _verdict(self) -> str:
+        return "" if self.certificate is None else self.certificate.verdict
+
     def __repr__(self) -> str:
-        verdict = "" if self.certificate is None else self.certificate.verdict
-        return as_text(type(self).__name__, facts_of(self), verdict)
+        return as_text(type(self).__name__, facts_of(self), self._verdict)
+
+    def _repr_html_(self) -> str:
+        return as_html(type(self).__name__, facts_of(self), self._verdict)
 
     __reduce__ = shared.pickled
     __copy__ = replace

@@ -1,13 +1,18 @@
 """How results are shown: a title with facts, lines and sentences below it, of 80 characters each.
 
-What belongs here: pure functions of names, words and numbers. Notebooks show the same text.
+What belongs here: pure functions of names, words and numbers. Notebooks show the same text, with
+the verdict first and in colour.
 """
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from html import escape
 
 TEXT_WIDTH = 80
 """Characters that a line of printed results has at most."""
+
+# How verdicts begin; readable on white and on black.
+_COLOURS = {"Reliable": "#2a9d5c", "Doubtful": "#c98500", "Not to be used": "#d94a3d"}
 
 #: Names and values, lines that stay as they are, or sentences; what is empty is left out.
 type Part = Mapping[str, str] | Sequence[str] | str
@@ -40,3 +45,18 @@ def _text_of(part: Part) -> str:
         )
         for name, value in part.items()
     )
+
+
+def as_html(title: str, facts: Mapping[str, str], verdict: str) -> str:
+    """Return a title, a verdict in its colour, and facts.
+
+    Examples
+    --------
+    >>> as_html("Check", {"modes": "1"}, "Doubtful: few draws.")
+    '<pre><b>Check</b>\\n<b style="color: #c98500">Doubtful: few draws.</b>\\n  modes  1</pre>'
+    """
+    colour = next((c for word, c in _COLOURS.items() if verdict.startswith(word)), "inherit")
+    lines = [f"<b>{escape(title)}</b>"]
+    if verdict:
+        lines.append(f'<b style="color: {colour}">{escape(_text_of(verdict))}</b>')
+    return f"<pre>{'\n'.join([*lines, escape(_text_of(facts), quote=False)])}</pre>"

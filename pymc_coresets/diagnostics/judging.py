@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.importance import (
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import Shift
-from pymc_coresets.display import as_text
+from pymc_coresets.display import as_html, as_text
 
 TOLERANCE = 0.01
 """Symmetrised KL divergence (nats) up to which draws can be used as they are, by default.
@@ -432,6 +432,9 @@ class Certificate:
 
     def __repr__(self) -> str:
         return as_text(self._title, self.facts, self.verdict)
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title, self.facts, self.verdict)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

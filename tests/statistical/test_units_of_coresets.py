@@ -255,3 +255,15 @@ def test_integrate_is_refused_for_rows_elsewhere_and_without_names():
         build_coreset(model_of(), rows=rows, integrate="z", progressbar=False)
     with pytest.raises(InvalidOptionError, match="integrate=True: name the variables"):
         build_coreset(model_of(), integrate=True, progressbar=False)
+
+
+def test_few_units_all_stay():
+    """Too few to choose from; but their posterior has three dimensions in place of 23."""
+    rng, level = np.random.default_rng(2), np.repeat(np.arange(20), 6)
+    y = rng.normal(size=20)[level] + rng.normal(size=level.size)
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd"), shape=20)
+        pm.Normal("y", z[level], pm.HalfNormal("noise"), observed=y)
+    few = build_coreset(model, integrate="z", random_seed=1, progressbar=False)
+    assert (few.size, few.method, few.loglikelihood.n_dims) == (20, "exact", 3)
+    np.testing.assert_array_equal(few.weights, 1.0)

@@ -1,6 +1,6 @@
-"""How results are shown, as text."""
+"""How results are shown, as text and in notebooks."""
 
-from pymc_coresets.display import TEXT_WIDTH, as_text
+from pymc_coresets.display import TEXT_WIDTH, as_html, as_text
 
 
 def test_values_stand_below_each_other():
@@ -25,3 +25,15 @@ def test_no_line_of_text_is_longer_than_a_terminal():
 
 def test_what_is_empty_is_left_out():
     assert as_text("T", {}, "") == "T"
+
+
+def test_notebooks_show_the_verdict_first_in_the_colour_that_it_has():
+    verdicts = ("Reliable: exact.", "Doubtful: few.", "Not to be used: stuck.", "Resampled.")
+    pages = [as_html("Check", {"a": "1 < 2"}, verdict) for verdict in verdicts]
+    assert all(
+        page.index(v) < page.index("1 &lt; 2") for page, v in zip(pages, verdicts, strict=True)
+    )
+    colours = [page.partition('style="color: ')[2].partition('"')[0] for page in pages]
+    assert len(set(colours)) == 4
+    assert colours[3] == "inherit"
+    assert "color" not in as_html("Coreset", {"a": "1"}, "")

@@ -30,7 +30,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 _log = logging.getLogger(__name__)
 
 # Units whose posterior says where the middle of that of all is, and about how many rows they have.
-_FEWEST_UNITS, _UNITS, _MEMBERS = 200, 1_000, 20_000
+_FEWEST_UNITS, _UNITS, _MEMBERS = 50, 1_000, 20_000
 _ROUNDS = 8
 _STEPS = 100  # of a climb, after which nodes move
 _GAINED = 0.5  # nats of the sample: less is no other place

@@ -48,12 +48,12 @@ def _text_of(part: Part) -> str:
 
 
 def as_html(title: str, facts: Mapping[str, str], verdict: str) -> str:
-    """Return a title, a verdict in its colour, and facts.
+    r"""Return a title, a verdict in its colour, and facts.
 
     Examples
     --------
     >>> as_html("Check", {"modes": "1"}, "Doubtful: few draws.")
-    '<pre><b>Check</b>\\n<b style="color: #c98500">Doubtful: few draws.</b>\\n  modes  1</pre>'
+    '<pre><b>Check</b>\n<b style="color: #c98500">Doubtful: few draws.</b>\n  modes  1</pre>'
     """
     colour = next((c for word, c in _COLOURS.items() if verdict.startswith(word)), "inherit")
     lines = [f"<b>{escape(title)}</b>"]

@@ -19,6 +19,7 @@ from pymc_coresets.reading.likelihood.joined_columns import join_columns
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
+    axes_of,
     layout_of,
     refuse_several,
 )
@@ -337,10 +338,11 @@ def find_observations(
         names, whole = by_default(plain, names)
     if not dims and template is None:
         dims = dims_of_cells_left(model, names)
+    if template is not None:
+        _refuse_numbers(plain, names, dims)
     layout = layout_of(plain, names, dims)
     refuse_single(layout.sets[0].terms, layout.n_obs)
     if template is not None:
-        _refuse_numbers(layout)
         refuse_several(layout.sets)
     found = _select(plain, layout, template, allow_local=allow_local)
     if template is not None:
@@ -392,9 +394,10 @@ def _select(
     )
 
 
-def _refuse_numbers(layout: Layout) -> None:
+def _refuse_numbers(plain: PlainModel, names: Sequence[str], dims: tuple[str, ...]) -> None:
     """Refuse terms that are one number where the rows lie elsewhere."""
-    numbers = [name for name, split in layout.terms.items() if split.is_sum]
+    axes = {name: axes_of(plain.model, name, dims)[0] for name in names}
+    numbers = [name for name, axis in axes.items() if axis >= plain.graphs[name].type.ndim]
     if numbers:
         refuse_joint(
             f"{numbers!r}",

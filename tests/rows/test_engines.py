@@ -49,7 +49,7 @@ from pymc_coresets.rows.executors import Cluster, Task, Threads
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes
+from pymc_coresets.sampling.density import GradientPass
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -130,7 +130,7 @@ def passes(gradient):
     def of(loglik):
         look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
-        slopes = source.reduce(GradientPass(KernelSlopes(gradient, 2**14), POINTS))
+        slopes = source.reduce(GradientPass(gradient, POINTS, 2**14))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
         rows = (look.candidates, scan.rows, distinct.rows, some)

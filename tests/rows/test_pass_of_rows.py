@@ -182,7 +182,7 @@ def test_draws_are_checked_against_all_rows(summaries):
     assert (one.outside, one.draws.kl) == pytest.approx((other.outside, other.draws.kl), rel=1e-6)
     assert (one.reach, one.max_error) == pytest.approx((other.reach, other.max_error), rel=1e-9)
     assert mine.check(random_seed=4).reliable == its.check(random_seed=4).reliable
-    with pytest.warns(CoresetWarning, match="useless"):  # a quadratic does not do here
+    with pytest.warns(CoresetWarning, match="Not to be used"):  # a quadratic does not do here
         assert mine.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 500
 
 

@@ -176,7 +176,7 @@ def test_other_likelihoods_are_refused(coreset):
 
 
 def test_models_without_containers_are_not_merged(coreset):
-    with pytest.raises(UnsupportedModelError, match="container"):
+    with pytest.raises(UnsupportedModelError, match=r"no pm\.Data"):
         merge(coreset, coreset)
 
 

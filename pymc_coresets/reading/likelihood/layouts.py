@@ -119,7 +119,7 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
     >>> found.terms["y"].rows.type.shape
     (6,)
     """
-    axes = {name: _axes_of(plain.model, name, dim) for name in names}
+    axes = {name: axes_of(plain.model, name, dim) for name in names}
     if len(dim) > 1:
         return _layout_of_cells(plain, axes, dim)
     terms = {n: row_term(plain, n, axis) or _refuse(plain, n, dim) for n, [axis] in axes.items()}
@@ -136,7 +136,7 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
     )
 
 
-def _axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
+def axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
     """Find the axes of a term that have the dims; the first, where none are named."""
     own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
     lacking = [d for d in dim if d not in of_data]

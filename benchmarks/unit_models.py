@@ -1,7 +1,7 @@
 """Data of many small units, and the models of them that `benchmarks.units` measures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -253,9 +253,7 @@ CASES = {
         "slope",
         "log_scale",
     ),
-    "shops": replace(
-        _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS), named=True
-    ),
+    "shops": _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS),
     "classes": _case("20 000 respondents × 8 answers, three classes", 20_000, classes),
     "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
     "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),

@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,24 +108,28 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
     loglik = coreset.loglikelihood
     assert loglik is not None
     units = loglik.observations.units
-    if units is None:
-        return Figures(name=case.name, failure="kept as parameters", seconds=seconds)
-    with timed(seconds, "recover"):
-        levels = levels_of(coreset, seed)
-        local = coreset.recover(idata, case.local, levels=levels, random_seed=seed)
-    return Figures(
+    common = Figures(
         name=case.name,
         dims=loglik.n_dims,
-        units=(coreset.size, loglik.n_rows),
-        rows=(coreset.rows.sizes["row"], len(units.positions)),
-        nodes=units.n_nodes,
-        node_error=units.node_error,
+        rows=(coreset.rows.sizes["row"], loglik.n_rows),
         objective=check.symmetrised_kl,
         agrees=second_opinion(coreset, idata),
         khat=check.pareto_khat,
         said=check.verdict.partition(":")[0].lower(),
         seconds=seconds,
         memory=peak,
+    )
+    if units is None:  # they are parameters
+        return common
+    with timed(seconds, "recover"):
+        levels = levels_of(coreset, seed)
+        local = coreset.recover(idata, case.local, levels=levels, random_seed=seed)
+    return replace(
+        common,
+        units=(coreset.size, loglik.n_rows),
+        rows=(coreset.rows.sizes["row"], len(units.positions)),
+        nodes=units.n_nodes,
+        node_error=units.node_error,
         nuts=None if nuts is None else beside_nuts(case, model, coreset, idata, local, nuts),
     )
 
@@ -217,10 +221,10 @@ def line_of(found: Figures) -> list[str]:
     return [
         found.name,
         str(found.dims),
-        "{:,} of {:,}".format(*found.units),
+        "{:,} of {:,}".format(*found.units) if found.nodes else "parameters",
         "{:,} of {:,}".format(*found.rows),
-        str(found.nodes),
-        f"{found.node_error:.0e}",
+        str(found.nodes or ""),
+        f"{found.node_error:.0e}" if found.nodes else "",
         f"{found.objective:.2g}",
         found.agrees,
         f"{found.khat:.2f}",

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE, row_polynomials
-from pymc_coresets.glm.polynomial.forms import n_monomials
+from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
-from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
+    n_monomials,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
@@ -70,8 +70,8 @@ def build_pass_glm(  # noqa: PLR0913
         By default that of the context.  It is not changed.
     degree : int, default 2
         Degree of the polynomials, 20 at most.  Those above 2 are for few coefficients: at most
-        2 000 monomials of half the degree.  A degree whose polynomial is unbounded above is
-        refused; for logistic regression 2, 6, 10, ... are usable.
+        2 000 monomials of half the degree.  A degree whose polynomial may be unbounded above
+        is refused; for logistic regression 2, 6, 10, ... are usable.
     radius : float or "auto", default 4.0
         The polynomials approximate the log-likelihood where ``|eta_n| <= radius``.  With "auto"
         it is chosen from the data to cover the predictors under the approximate posterior: 97.5 %
@@ -241,7 +241,7 @@ def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOpt
     remedy = f"Usable degrees here are {usable}" if usable else "No degree is surely usable here"
     return InvalidOptionError(
         f"degree={statistics.degree} with radius={radius:g} is improper: the polynomial, of "
-        f"leading degree {leading}, grows without bound in some direction of the coefficients. "
+        f"leading degree {leading}, may grow without bound in a direction of the coefficients. "
         f"{remedy}; or use another radius (one that covers the responses, where these are not "
         "within it)."
     )

@@ -231,9 +231,9 @@ PLANTED = [
     ),
     *plant(
         "glm/polynomial/replacement.py",
-        ("scale * self._factor.solve(scale * quadratic.slope)", "self._factor.solve(scale)"),
-        ("np.outer(self._scale, self._scale) * (inverse", "(inverse"),
-        ("self.coefficients_at(self.quadratic.center[None])", "self.origin[None]"),
+        ("self.slopes.T @ self.normal.covariance @ self.slopes", "self.slopes.T @ self.slopes"),
+        ("(points - self.normal.location) @ self.slopes", "points @ self.slopes"),
+        ("finite & (np.abs(difference - usual)", "(np.abs(difference - usual)"),
     ),
     *plant(
         "glm/predictor/grams.py",

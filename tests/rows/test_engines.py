@@ -40,7 +40,7 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.polynomial.settling import PredictorRows
+from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors

@@ -18,7 +18,7 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.glm.polynomial.settling import PredictorRows
+from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of

@@ -90,7 +90,7 @@ class NormalGivenScales:
         if like is not None:
             start, order = like.scales, like.order
         found = cls(hierarchy, quadratic, start, order=order)
-        found = replace(found, order=found._normal_at_mode.factor.order)
+        found = replace(found, order=found.given_mode.factor.order)
         if not len(first):
             return found
         found = replace(found, scales=near_mode(found.log_marginals, start))
@@ -104,11 +104,12 @@ class NormalGivenScales:
         """That of the scales, and of the rest given these: (n_dims,)."""
         is_scale = self.hierarchy.is_scale
         mode = np.empty(len(is_scale))
-        mode[is_scale], mode[~is_scale] = self.scales.location, self._normal_at_mode.location
+        mode[is_scale], mode[~is_scale] = self.scales.location, self.given_mode.location
         return mode
 
     @cached_property
-    def _normal_at_mode(self) -> Normal:
+    def given_mode(self) -> Normal:
+        """The other coordinates, given the mode of the scales."""
         return next(self._given(self.scales.location[None]))[0]
 
     def log_marginals(self, scales: Array) -> Array:
@@ -145,7 +146,7 @@ class NormalGivenScales:
     @property
     def _n_operations_each(self) -> float:
         """Operations for a draw of the scales, if there are any."""
-        return self._normal_at_mode.factor.n_operations if len(self.scales.location) else 0.0
+        return self.given_mode.factor.n_operations if len(self.scales.location) else 0.0
 
     def _n_scales(self, n_draws: int) -> int:
         if not len(self.scales.location):

@@ -19,13 +19,13 @@ from pymc_coresets.glm.polynomial.statistics import (
     n_monomials,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.glm.predictor.seen_rows import (
     RowsInMemory,
     SeenRows,
     seen_rows_of,
 )
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows

@@ -16,9 +16,9 @@ from scipy import sparse, special, stats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.predictor.affine import joined
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations

@@ -210,7 +210,7 @@ PLANTED = [
         ("min(1.0, _MOST_CURVED / largest)", "1.0"),
     ),
     *plant(
-        "glm/predictor/kinds_of_rows.py",
+        "glm/predictor/row_density.py",
         ("np.isfinite(change) & (change > least)", "change > least"),
         ("np.argsort(-size, axis=0", "np.argsort(size, axis=0"),
     ),
@@ -236,12 +236,12 @@ PLANTED = [
         ("finite & (np.abs(difference - usual)", "(np.abs(difference - usual)"),
     ),
     *plant(
-        "glm/predictor/grams.py",
+        "glm/predictor/seen_rows.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
     ),
     *plant(
-        "glm/predictor/kinds_of_rows.py",
+        "glm/predictor/row_density.py",
         ("if np.array_equal(values[numbers], column):", "if True:"),
         ("numbers * len(values) + own", "numbers + own"),
     ),

@@ -170,10 +170,14 @@ TESTS = {
     "glm/predictor/": (LINEAR,),
     "glm/predictor/coordinates": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
-    "glm/predictor/grams": unit("polynomial", "control_variates"),
-    "glm/predictor/kinds_of_rows": unit("polynomial", "own_entries"),
-    "glm/predictor/seen_rows": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
-    "glm/predictor/several": (SEVERAL_PREDICTORS,),
+    "glm/predictor/row_density": unit("polynomial", "own_entries"),
+    "glm/predictor/seen_rows": (
+        *unit("polynomial", "control_variates"),
+        CONTROL_VARIATES_OF_ROWS,
+        PASS_OF_ROWS,
+    ),
+    "glm/predictor/predictors": (SEVERAL_PREDICTORS,),
+    "glm/predictor/finding": (LINEAR, SEVERAL_PREDICTORS),
 }
 
 

@@ -16,7 +16,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.logistic.bounds import signed_by_labels
 from pymc_coresets.glm.logistic.sensitivity import Sensitivities, SignedBlocks
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations

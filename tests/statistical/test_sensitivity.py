@@ -10,7 +10,7 @@ from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.logistic.bounds import signed_by_labels
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 

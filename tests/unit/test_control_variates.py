@@ -33,8 +33,9 @@ from pymc_coresets.glm.control_variates.interfaces import (
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic

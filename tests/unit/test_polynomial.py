@@ -24,8 +24,8 @@ from pymc_coresets.glm.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.glm.predictor import grams, kinds_of_rows
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor import row_density, seen_rows
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
@@ -163,7 +163,7 @@ def test_equal_responses_are_evaluated_once_and_agree_with_every_row(monkeypatch
 
     table = prepare(counting, y).each
     assert sum(counted) == len(np.unique(y))
-    monkeypatch.setattr(kinds_of_rows.distinct_rows, "__defaults__", (1,))
+    monkeypatch.setattr(row_density.distinct_rows, "__defaults__", (1,))
     np.testing.assert_allclose(prepare(counting, y).each, table, atol=1e-12)
     assert counted[-1] == N
 
@@ -196,8 +196,8 @@ def test_distinct_rows_are_numbered(columns, beginning, most):
     arrays = [np.array(column) for column in columns]
     kinds = list(dict.fromkeys(tuple(map(repr, row)) for row in zip(*columns, strict=True)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds_of_rows, "_BEGINNING", beginning)
-        found = kinds_of_rows.distinct_rows(arrays, most)
+        patch.setattr(row_density, "_BEGINNING", beginning)
+        found = row_density.distinct_rows(arrays, most)
     all_differ = any(len(np.unique(a[:beginning])) == beginning for a in arrays)
     if len(kinds) > most or (all_differ and most < 7):
         assert found is None
@@ -240,7 +240,7 @@ def test_blocks_and_parts_add_up(monkeypatch, degree, family, design):
     (loglik, y), (X, offset) = family, design
     theta = np.array([0.5, -1.0, 0.3])
     whole = statistics_of(X, prepare(loglik, y, offset, degree))
-    monkeypatch.setattr(grams, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(seen_rows, "_GRAM_ENTRIES", 64)
     blocks = statistics_of(X, prepare(loglik, y, offset, degree))
     parts = []
     for part in (slice(0, 100), slice(100, N)):
@@ -289,7 +289,7 @@ def test_nothing_of_the_size_of_the_design_is_copied():
     weights = np.random.default_rng(12).normal(size=len(X))
     tracemalloc.start()
     try:
-        found = grams.weighted_gram(X, weights)
+        found = seen_rows.weighted_gram(X, weights)
         assert tracemalloc.get_traced_memory()[1] < 16e6
     finally:
         tracemalloc.stop()

@@ -17,9 +17,9 @@ from pymc_coresets.glm.control_variates.expansion import (
     calibrated,
     reliability,
 )
-from pymc_coresets.glm.predictor.kinds_of_rows import MOST_TOGETHER, effects, kinds_by_entries
+from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks

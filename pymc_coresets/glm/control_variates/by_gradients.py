@@ -22,8 +22,8 @@ from pymc_coresets.glm.control_variates.expansion import (
     calibrated,
     reliability,
 )
-from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.coordinates import Coordinate
+from pymc_coresets.glm.predictor.row_graph import evenly_spread
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws

@@ -10,7 +10,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.by_gradients import FreeCoordinates
 from pymc_coresets.glm.control_variates.expansion import Interface
-from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic, interface_at

@@ -17,8 +17,8 @@ from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.methods.loop import Measured, rounds
 from pymc_coresets.options import positive_number, whole_number

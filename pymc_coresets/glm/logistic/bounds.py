@@ -58,7 +58,7 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     Examples
     --------
     >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     eta = pm.Normal("b") * np.array([2.0, 3.0])

@@ -15,7 +15,7 @@ from pymc_coresets.glm.logistic.bounds import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number

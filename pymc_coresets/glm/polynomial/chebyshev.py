@@ -105,7 +105,7 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])

@@ -21,8 +21,8 @@ from pymc_coresets.glm.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature
@@ -78,7 +78,7 @@ class PredictorRows:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])

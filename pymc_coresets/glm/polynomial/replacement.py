@@ -12,7 +12,7 @@ from pymc_coresets.glm.concavity import is_definite
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, find_hierarchy
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
+from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic
@@ -50,7 +50,7 @@ def polynomial_model(found: Predictors, statistics: PolynomialStatistics) -> pm.
 
     Examples
     --------
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
@@ -78,7 +78,7 @@ def verify_polynomial_model(
 
     Examples
     --------
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
@@ -123,7 +123,7 @@ class NormalPosterior:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a", 1.0, 2.0), observed=[0, 1, 1])

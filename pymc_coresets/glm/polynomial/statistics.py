@@ -18,7 +18,7 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.seen_rows import weighted_gram, weighted_product
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 

@@ -12,7 +12,7 @@ from pymc_coresets.exceptions import CoresetError, InvalidOptionError, Unsupport
 from pymc_coresets.glm.polynomial.parts import PolynomialCheck, PredictorRows
 from pymc_coresets.glm.polynomial.replacement import NormalPosterior, polynomial_model
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.several import coefficient_draws
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.model_data import with_data

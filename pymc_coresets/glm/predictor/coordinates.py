@@ -14,7 +14,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
 from pymc_coresets.compat.pytensor_api import TypeCastingOp, equal_computations
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, is_single
 from pymc_coresets.reading.observations import Observations
 
 __all__ = ["Coordinate", "Link", "coefficient_names", "links_below"]
@@ -95,7 +95,7 @@ class Coordinate:
     def has_single_bounds(self) -> bool:
         """Whether the scale is the same for all entries: no limit is an array."""
         inputs = graph_inputs([self.forward, self.backward])
-        return all(_is_single(v) for v in inputs if isinstance(v, Constant))
+        return all(is_single(v) for v in inputs if isinstance(v, Constant))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_coresets.glm.predictor.several import find_predictors
+    >>> from pymc_coresets.glm.predictor.finding import find_predictors
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     sd = pm.math.exp(pm.Normal("log_sd", shape=2))
@@ -177,14 +177,10 @@ def _argument(node: Variable, graph: RowGraph) -> Variable | None:
     if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
         return None
     inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
-    single = all(i in inner or _is_single(i) for i in node.owner.inputs)
+    single = all(i in inner or is_single(i) for i in node.owner.inputs)
     if len(inner) != 1 or not single or graph.shape(inner[0]) != graph.shape(node):
         return None
     return inner[0]
-
-
-def _is_single(variable: Variable) -> bool:
-    return set(variable.type.shape) <= {1}
 
 
 def coefficient_names(

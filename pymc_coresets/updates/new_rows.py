@@ -18,7 +18,7 @@ from pymc_coresets.display.report import as_text
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import Coefficients, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number

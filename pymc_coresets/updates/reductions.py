@@ -23,9 +23,9 @@ from pymc_coresets.glm.control_variates.interfaces import (
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood

@@ -160,8 +160,8 @@ TESTS = {
     "methods/plain": (BUILD,),
     "methods/job": (*unit("iht", "solve"), BUILD),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
-    "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
-    "glm/logistic/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
+    "glm/signed_rows": (*unit("sensitivity", "clustering"), SENSITIVITY),
+    "glm/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
     "glm/control_variates/given_scales": unit("hierarchy"),
@@ -184,7 +184,7 @@ TESTS = {
 def files_for(module: str) -> tuple[str, ...]:
     """Test files of a module, given by its path in the package.
 
-    >>> files_for("glm/logistic/clustering.py")[0]
+    >>> files_for("glm/signed_rows.py")[0]
     'tests/unit/test_sensitivity.py'
     """
     return TESTS[max((key for key in TESTS if module.startswith(key)), key=len)]

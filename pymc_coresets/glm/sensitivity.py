@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.logistic.bounds import (
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.glm.signed_rows import (
     ClusterSums,
     SensitivityBound,
     SignedRows,
@@ -15,8 +17,6 @@ from pymc_coresets.glm.logistic.bounds import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import Scan, random_key
@@ -24,8 +24,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
-
-_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +62,14 @@ class Sensitivities:
     bound : SensitivityBound
     heights : ndarray of shape (n_blocks + 1,)
         Sums of base weight times bound before each block of rows, and of all.
-    quantiles : dict of str to float
-        The distribution of the bounds over all rows, from ``"0%"`` to ``"100%"``: these two are
-        those of all rows; the others are those of a sample.
+    largest : float
+        The largest bound of a row.
     """
 
     blocks: SignedBlocks
     bound: SensitivityBound
     heights: Vector
-    quantiles: dict[str, float]
+    largest: float
 
     @classmethod
     def of(
@@ -99,21 +96,12 @@ class Sensitivities:
         for _, signed in blocks:
             sums.add(signed)
         bound = bounded(sums)
-        heights, least, most = [0.0], np.inf, 0.0
+        heights, largest = [0.0], 0.0
         for rows, signed in blocks:
-            values, present = bound.values(signed), rows.base_weights > 0
+            values = bound.values(signed)
             heights.append(float(_running_sums(heights[-1], rows.base_weights * values)[-1]))
-            least = min(least, float(values[present].min(initial=np.inf)))
-            most = max(most, float(values.max()))
-        of_sample = bound.values(sample)
-        found = np.quantile(of_sample, _QUANTILES, weights=weights, method="inverted_cdf")
-        quantiles = {f"{100 * q:g}%": float(v) for q, v in zip(_QUANTILES, found, strict=True)}
-        return cls(
-            blocks=blocks,
-            bound=bound,
-            heights=np.array(heights),
-            quantiles=quantiles | {"0%": least, "100%": most},
-        )
+            largest = max(largest, float(values.max()))
+        return cls(blocks=blocks, bound=bound, heights=np.array(heights), largest=largest)
 
     @property
     def mean(self) -> float:
@@ -347,9 +335,10 @@ class Sensitivity:
 
     def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, Any]:
         """What the guarantee rests on."""
-        figures: dict[str, Any] = {"n_draws": n_draws, "mean sensitivity": found.mean}
-        figures |= {f"sensitivity {level}": value for level, value in found.quantiles.items()}
-        figures |= {
+        figures: dict[str, Any] = {
+            "n_draws": n_draws,
+            "mean sensitivity": found.mean,
+            "largest sensitivity": found.largest,
             "radius": found.bound.radius,
             "center": 0.0 if self.center is None else found.bound.center,
         }

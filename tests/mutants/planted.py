@@ -49,7 +49,7 @@ PLANTED = [
         ("if n == self._basis.shape[1]:", "if n == self._basis.shape[0]:"),
     ),
     *plant(
-        "glm/control_variates/given_scales.py",
+        "glm/control_variates/hierarchy.py",
         ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
         ("logq[which] = logs + own", "logq[which] = own"),
         ("gradient @ step / 2", "gradient @ step"),

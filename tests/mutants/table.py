@@ -164,7 +164,6 @@ TESTS = {
     "glm/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
-    "glm/control_variates/given_scales": unit("hierarchy"),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),

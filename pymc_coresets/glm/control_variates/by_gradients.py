@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph import graph_inputs
-from pytensor.tensor import TensorVariable
 from scipy.linalg import eigh, eigvalsh
 
-from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.concavity import precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
@@ -22,72 +19,24 @@ from pymc_coresets.glm.control_variates.expansion import (
     calibrated,
     reliability,
 )
-from pymc_coresets.glm.predictor.coordinates import Coordinate
-from pymc_coresets.glm.predictor.row_graph import evenly_spread
+from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
+from pymc_coresets.reading.quadratic import Quadratic, as_dense
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, Slopes
 
-__all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
+__all__ = ["ByGradients", "beyond_second_order", "regressed"]
 
 _DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
 _STEP = 1e-3  # of a coordinate's width, for differences of gradients
 _FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
 _RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
 _MOST_CURVED = 1.5  # times the posterior's curvature, that weighted rows may have
-
-
-@dataclass(frozen=True, eq=False)
-class FreeCoordinates:
-    """The free variables that rows depend on, on their unconstrained scale.
-
-    Attributes
-    ----------
-    names : tuple of str
-    coefficients : TensorVariable of shape (p,)
-    columns : ndarray of int64, of shape (p,)
-        Where they stand among all coordinates of the model.
-    """
-
-    names: tuple[str, ...]
-    coefficients: TensorVariable
-    columns: np.ndarray
-
-    is_sparse = False
-    entries_a_row = 1
-
-    @classmethod
-    def of(cls, observations: Observations) -> "FreeCoordinates":
-        """Find them.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If one is discrete, or has no unconstrained scale of its own.
-        """
-        used = set(graph_inputs([observations.loglik]))
-        seen = {n: v for n, v in observations.parameters.items() if v in used}
-        found = [Coordinate.of(v, observations) for v in seen.values()]
-        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
-        coefficients = cast(TensorVariable, pt.concatenate(parts))
-        space = observations.space
-        columns = np.concatenate([space.columns[name].ravel() for name in seen])
-        at = space.start + evenly_spread(space.n_dims) * space.continuous
-        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
-        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
-        if is_other or not space.continuous[columns].all():
-            raise UnsupportedModelError(
-                f"Rows depend on variables without continuous coordinates of their own, among "
-                f"{list(seen)!r}: use method='auto'."
-            )
-        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

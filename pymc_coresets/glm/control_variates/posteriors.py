@@ -15,8 +15,7 @@ from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic

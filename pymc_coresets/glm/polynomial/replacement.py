@@ -9,8 +9,11 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_definite
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import (
+    Hierarchy,
+    NormalGivenScales,
+    find_hierarchy,
+)
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
 from pymc_coresets.potentials.remainder import Remainder

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import cast
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph import Constant, Variable, clone_replace, graph_inputs
@@ -14,10 +15,10 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
 from pymc_coresets.compat.pytensor_api import TypeCastingOp, equal_computations
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, is_single
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, evenly_spread, is_single
 from pymc_coresets.reading.observations import Observations
-
-__all__ = ["Coordinate", "Link", "coefficient_names", "links_below"]
+from pymc_coresets.reading.quadratic import interface_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,52 @@ class Coordinate:
         """Whether the scale is the same for all entries: no limit is an array."""
         inputs = graph_inputs([self.forward, self.backward])
         return all(is_single(v) for v in inputs if isinstance(v, Constant))
+
+
+@dataclass(frozen=True, eq=False)
+class FreeCoordinates:
+    """The free variables that rows depend on, on their unconstrained scale.
+
+    Attributes
+    ----------
+    names : tuple of str
+    coefficients : TensorVariable of shape (p,)
+    columns : ndarray of int64, of shape (p,)
+        Where they stand among all coordinates of the model.
+    """
+
+    names: tuple[str, ...]
+    coefficients: TensorVariable
+    columns: np.ndarray
+
+    is_sparse = False
+    entries_a_row = 1
+
+    @classmethod
+    def of(cls, observations: Observations) -> "FreeCoordinates":
+        """Find them.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one is discrete, or has no unconstrained scale of its own.
+        """
+        used = set(graph_inputs([observations.loglik]))
+        seen = {n: v for n, v in observations.parameters.items() if v in used}
+        found = [Coordinate.of(v, observations) for v in seen.values()]
+        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
+        coefficients = cast(TensorVariable, pt.concatenate(parts))
+        space = observations.space
+        columns = np.concatenate([space.columns[name].ravel() for name in seen])
+        at = space.start + evenly_spread(space.n_dims) * space.continuous
+        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
+        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
+        if is_other or not space.continuous[columns].all():
+            raise UnsupportedModelError(
+                f"Rows depend on variables without continuous coordinates of their own, among "
+                f"{list(seen)!r}: use method='auto'."
+            )
+        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
 @dataclass(frozen=True, eq=False)

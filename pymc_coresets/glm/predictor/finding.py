@@ -16,7 +16,13 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import designs_of, joined
-from pymc_coresets.glm.predictor.coordinates import Coordinate, Link, coefficient_names, links_below
+from pymc_coresets.glm.predictor.coordinates import (
+    Coordinate,
+    FreeCoordinates,
+    Link,
+    coefficient_names,
+    links_below,
+)
 from pymc_coresets.glm.predictor.cut import FEWEST, Costs, Cut, contains, smallest_cut
 from pymc_coresets.glm.predictor.predictors import Line, Predictors
 from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
@@ -93,6 +99,22 @@ def find_predictors(observations: Observations) -> Predictors:
         else:
             return found
     raise errors[0]
+
+
+def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
+    """Return what rows see of the free variables: few predictors, or all coordinates.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a variable that they depend on is discrete.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    try:
+        return find_predictors(observations)
+    except UnsupportedModelError:
+        return FreeCoordinates.of(observations)
 
 
 def find_linear_predictor(observations: Observations) -> Predictors:

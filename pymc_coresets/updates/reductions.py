@@ -241,10 +241,11 @@ def reduced(
         )
     else:
         sampler = CoresetSampler(template.reading(source))
-        with report.part("rounds", total=method.max_rounds + 1) as show:
-            solution = method.construct(
-                sampler, size, rng=rng, propose=sampler.proposal, callback=show
+        solution = method.run(
+            Reduction(
+                posterior=sampler, size=size, rng=rng, propose=sampler.proposal, report=report
             )
+        )
         counts = dict(sampler.counts)
     solution = with_informativeness(solution, template.reading(source))
     found: Method = method

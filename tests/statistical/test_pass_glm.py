@@ -504,11 +504,11 @@ def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
         ({"given": "beta"}, "given is a str"),
         ({"given": ["beta"]}, "given is a list"),
         ({"given": 1.0}, "given is a float"),
-        ({"given": {"beta": "high"}}, "'beta'.* is no number"),
-        ({"given": {"beta": None}}, "'beta'.* is no number"),
-        ({"given": {"beta": "2"}}, "'beta'.* is no number"),
-        ({"given": {"beta": 1.0}}, r"'beta'.* has shape \(\)"),
-        ({"given": {"beta": [np.nan, 1.0]}}, "'beta'.* has NaN"),
+        ({"given": {"beta": "high"}}, "'beta'.* must be finite numbers"),
+        ({"given": {"beta": None}}, "'beta'.* must be finite numbers"),
+        ({"given": {"beta": "2"}}, "'beta'.* must be finite numbers"),
+        ({"given": {"beta": 1.0}}, r"'beta'.* of shape \(2,\), not 1.0"),
+        ({"given": {"beta": [np.nan, 1.0]}}, "'beta'.* must be finite"),
     ],
 )
 def test_options_out_of_range(options, match):
@@ -531,7 +531,7 @@ def test_a_whole_number_is_not_cut_off_when_it_is_given():
     with pm.Model() as model:
         trials = pm.Poisson("trials", 3.0)
         pm.Binomial("y", n=trials, logit_p=pm.Normal("a"), observed=np.array([1, 2]))
-    with pytest.raises(InvalidOptionError, match=r"'trials'.* whole numbers, not 4\.5"):
+    with pytest.raises(InvalidOptionError, match=r"'trials'.* whole numbers .* not 4\.5"):
         build_pass_glm(model, given={"trials": 4.5})
     assert build_pass_glm(model, given={"trials": 4.0}, random_seed=1).n_observations == 2
 

@@ -17,7 +17,6 @@ from pymc_coresets.glm.control_variates.expansion import (
     ResidualSample,
     Sampled,
     calibrated,
-    reliability,
 )
 from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -124,10 +123,7 @@ class ByGradients:
         which, shares = averaged.sample.first(size)
         rows, drawn = averaged.sample.rows.take(which), shares < 1.0
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
-        weights = rows.base_weights / shares
-        lacking = averaged.missed - each[:, ~drawn] @ weights[~drawn]
-        signal, noise = float(np.var(lacking)), averaged.sample.variance(size)
-        weights[drawn] *= reliability(signal, noise)
+        weights, lacking = averaged.sample.weighted(size, averaged.missed, each)
         weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]

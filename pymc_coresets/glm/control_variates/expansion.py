@@ -107,6 +107,32 @@ class ResidualSample:
         which, beyond = smallest(self.keys, size)
         return which, np.minimum(1.0, self.spread[which] * beyond)
 
+    def weighted(
+        self, size: int, missed: np.ndarray, missed_of: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights of a sample, smaller where it tells noise, and what drawn rows are for.
+
+        Parameters
+        ----------
+        size : int
+            See `first`.
+        missed : ndarray of shape (n_points,)
+            What quadratics miss of all rows.
+        missed_of : ndarray of shape (n_points, n_rows)
+            What they miss of each row of the sample.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_rows,)
+        lacking : ndarray of shape (n_points,)
+            What is missed without the rows that are kept whole.
+        """
+        which, shares = self.first(size)
+        drawn, weights = shares < 1.0, self.rows.base_weights[which] / shares
+        lacking = missed - missed_of[:, ~drawn] @ weights[~drawn]
+        weights[drawn] *= reliability(float(np.var(lacking)), self.variance(size))
+        return weights, lacking
+
     def variance(self, size: int) -> float:
         """Estimate, without bias, the variance of a sum over a sample of that size.
 

@@ -127,7 +127,7 @@ class ControlVariates:
         """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
         return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
 
-    def run(self, job: Reduction) -> Solution:
+    def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
 
         Where the job's posterior has a quadratic itself, that is part of what is approximated.
@@ -191,7 +191,7 @@ class _Run:
     def __init__(
         self,
         options: ControlVariates,
-        job: Reduction,
+        job: Reduction[Any],
         expansion: Expansion[Any],
         show: Callable[[Progress], None],
     ) -> None:
@@ -217,7 +217,7 @@ class _Run:
             around = self.posteriors.around(best)
             if status is not Status.INTERRUPTED:
                 allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
-                modes = self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
+                modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
             proposal = Proposal(
                 draws=best.coreset.draws,
                 log_ratios=best.coreset.log_ratios,

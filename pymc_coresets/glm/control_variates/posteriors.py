@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -141,7 +141,7 @@ class Posteriors:
         What the job's posterior has besides the rows: part of every quadratic.
     """
 
-    def __init__(self, job: Reduction, found: Interface) -> None:
+    def __init__(self, job: Reduction[Any], found: Interface) -> None:
         self.found, self.rng = found, job.rng
         full = cast(CoresetSampler, job.posterior)
         self.base = full.quadratic
@@ -158,7 +158,7 @@ class Posteriors:
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
-        self.mode = self.mode_of_some(job.sample_key)
+        self.mode = self.mode_of_some(job.key)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.remainder.slopes,

@@ -7,7 +7,7 @@ from numpy.polynomial.chebyshev import cheb2poly
 from scipy.fft import dct
 from scipy.special import comb
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -35,11 +35,6 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     fit : ndarray of shape (n_nodes, degree + 1)
         ``phi(nodes) @ fit`` are the coefficients b_0 ... b_K of 1, eta, ..., eta^K.
 
-    Raises
-    ------
-    InvalidOptionError
-        If the degree or the radius is out of range.
-
     Notes
     -----
     The expansion phi ~ sum_k c_k T_k(eta / R) is cut at K; c_k comes from the discrete cosine
@@ -61,10 +56,6 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     >>> (-np.log1p(np.exp(-nodes)) @ fit).round(3)
     array([-0.762,  0.5  , -0.082])
     """
-    if not 1 <= degree <= MAX_DEGREE:
-        raise InvalidOptionError(f"degree={degree} must lie between 1 and {MAX_DEGREE}.")
-    if not 0 < radius < np.inf:
-        raise InvalidOptionError(f"radius={radius} must be positive and finite.")
     n_nodes = max(MIN_NODES, 2 * (degree + 1))
     nodes = radius * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
     series = dct(np.eye(n_nodes), type=2, axis=0)[: degree + 1] / n_nodes
@@ -97,8 +88,6 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
 
     Raises
     ------
-    InvalidOptionError
-        If the degree or the radius is out of range.
     InvalidDataError
         If the log-likelihood of a row is not finite at a node.
 

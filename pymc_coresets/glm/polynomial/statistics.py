@@ -222,11 +222,6 @@ def polynomial_statistics(
     PolynomialStatistics
         To be `finished`, once they are those of all rows.
 
-    Raises
-    ------
-    InvalidOptionError
-        If there are more than 2 000 monomials of half the degree (degree above 2).
-
     Examples
     --------
     >>> import numpy as np
@@ -235,7 +230,6 @@ def polynomial_statistics(
     array([[-2.5]])
     """
     degree = coefficients.shape[1] - 1
-    check_size(degree, design.shape[1])
     powers = radius ** np.arange(degree + 1.0)
     with np.errstate(over="ignore", invalid="ignore"):  # refused when they are finished
         moments = list(_moments(design, coefficients))

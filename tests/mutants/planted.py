@@ -233,8 +233,7 @@ PLANTED = [
     ),
     *plant(
         "glm/predictor/row_density.py",
-        ("if np.array_equal(values[numbers], column):", "if True:"),
-        ("numbers * len(values) + own", "numbers + own"),
+        ("None if len(first) > most else", "None if len(first) >= most else"),
     ),
     *plant(
         "glm/signed_rows.py",
@@ -446,7 +445,7 @@ PLANTED = [
     *plant(
         "rows/memory.py",
         ("np.arange(n_rows)[::-1]", "np.arange(n_rows)"),
-        ("if all(np.array_equal(c, c[same]) for c in columns)", "if True"),
+        ("if all(np.array_equal(c, c[first][numbers]) for c in columns)", "if True"),
         ("(c + 0.0)", "c"),
         ("len(which) < _DISTINCT * n_probed", "True"),
     ),

@@ -96,9 +96,8 @@ class ByGradients:
         residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
         residual = residual - residual.mean()
         directions = away[:: max(len(away) // _DIRECTIONS, 1)][:_DIRECTIONS]
-        nothing = np.empty(0)
-        sample = ResidualSample(self.loglik.some_row.take(slice(0, 0)), nothing, nothing, 0)
         missed = np.zeros(2 * len(directions))
+        sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
         return _Averaged(

@@ -287,14 +287,8 @@ class _Run:
     ) -> float:
         """Measure a quadratic alone, at draws of the coefficients by it."""
         alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
-        measured = Measured(
-            rows=alone.rows,
-            weights=alone.weights,
-            quadratic=quadratic,
-            draws=None,
-            own=quadratic.at(coefficients),
-            look=Look(total=total, norm_total=0.0, candidates=alone.rows),
-        )
+        look = Look(total=total, norm_total=0.0, candidates=alone.rows)
+        measured = Measured.of(alone, quadratic.at(coefficients), look)
         measured.enter(self.history)
         return measured.objective
 
@@ -410,14 +404,7 @@ class _Run:
             own = own - self.posteriors.base.at(coefficients)
         with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
             look = sampler.look(draws)
-        measured = Measured(
-            rows=chosen.rows,
-            weights=chosen.weights,
-            quadratic=chosen.quadratic,
-            draws=draws,
-            own=own,
-            look=look,
-        )
+        measured = Measured.of(chosen, own, look, draws=draws)
         measured.enter(self.history)
         return Approximation(
             coreset=measured,

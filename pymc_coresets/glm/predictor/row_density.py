@@ -17,6 +17,7 @@ from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.rows.memory import numbered_rows
 
 type Array = NDArray[np.float64]
 
@@ -207,7 +208,7 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
 def distinct_rows(
     arrays: Sequence[NDArray[Any]], most: int = MOST_DISTINCT
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Number the distinct rows of some columns, and say where one of each is.
+    """Number the distinct rows of some columns, and say where the first of each is.
 
     Returns None where there are more than `most`, or seem to be by the first thousand.
 
@@ -219,36 +220,14 @@ def distinct_rows(
 
     Examples
     --------
-    >>> numbers, some = distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
-    >>> numbers, some
-    (array([1, 0, 1]), array([1, 2]))
+    >>> distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
+    (array([0, 1, 0]), array([0, 1]))
     """
-    numbers, size = np.zeros(len(arrays[0]), dtype=np.int64), 1
-    for column in (c for a in arrays for c in a.reshape(len(a), -1).T):
-        beginning = np.unique(column[:_BEGINNING])
-        if len(beginning) == _BEGINNING and len(column) > most:
-            return None  # numbers of which hardly any two are equal
-        values, own = _numbered(column, beginning)
-        numbers, size = numbers * len(values) + own, size * len(values)
-        if size > most:
-            found, numbers = np.unique(numbers, return_inverse=True)
-            size = len(found)
-            if size > most:
-                return None
-    some = np.full(size, -1)
-    some[numbers] = np.arange(len(numbers))
-    present = some >= 0
-    if not present.all():
-        numbers = (np.cumsum(present) - 1)[numbers]
-    return numbers, some[present]
-
-
-def _numbered(column: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the distinct values, which may be the given ones, and the number of each entry's."""
-    numbers = np.minimum(np.searchsorted(values, column), len(values) - 1)
-    if np.array_equal(values[numbers], column):
-        return values, numbers
-    return np.unique(column, return_inverse=True)
+    n_rows, few = len(arrays[0]), min(len(arrays[0]), _BEGINNING)
+    if n_rows > most and len(numbered_rows([a[:few] for a in arrays], few)[1]) == few:
+        return None  # rows of which hardly any two are equal
+    numbers, first = numbered_rows(arrays, n_rows)
+    return None if len(first) > most else (numbers, first)
 
 
 def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> Array:

@@ -1,8 +1,8 @@
 """Quadratics of rows that see many numbers, or that are units, from gradients of all of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     calibrated,
 )
 from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
+from pymc_coresets.glm.predictor.seen_rows import BlockSums
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws
@@ -185,9 +186,11 @@ class ByGradients:
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
         given = self.loglik.given(self._points(_along(center, directions)))
-        size = self.loglik.evaluator.block_rows(len(given[0]))
-        work = _BeyondPass(self.loglik.evaluator, given, n_kept, key, size)
-        [missed], sample = self.loglik.source.reduce(work)
+        evaluator = self.loglik.evaluator
+        work = partial(_beyond, evaluator, given, n_kept, key)
+        add = partial(Sampled.joined, most=n_kept)
+        sums = BlockSums(evaluator.block_rows(len(given[0])), work, add)
+        [missed], sample = self.loglik.source.reduce(sums)
         return missed, sample
 
 
@@ -240,30 +243,15 @@ def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return missed, impossible
 
 
-@dataclass(frozen=True, eq=False)
-class _BeyondPass:
-    """What quadratics miss of all rows, (2 K,), and a sample by what they miss of each."""
-
-    evaluator: Evaluator
-    given: list[np.ndarray]
-    n_kept: int
-    key: int
-    size: int
-
-    def begin(self) -> Callable[[Rows], Sampled]:
-        values_of = self.evaluator.at(self.given).values
-
-        def of_block(rows: Rows) -> Sampled:
-            missed, impossible = _of_possible_rows(values_of(rows))
-            spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
-            spread[impossible] = np.inf
-            sample = ResidualSample.of(rows, spread, self.n_kept, key=self.key)
-            return Sampled((missed @ rows.base_weights,), sample)
-
-        return of_block
-
-    def joined(self, parts: Iterable[Sampled]) -> Sampled:
-        return Sampled.joined(parts, self.n_kept)
+def _beyond(
+    evaluator: Evaluator, given: list[np.ndarray], n_kept: int, key: int, rows: Rows
+) -> Sampled:
+    """Return what quadratics miss of some rows, (2 K,), and a sample by what they miss of each."""
+    missed, impossible = _of_possible_rows(evaluator.at(given).values(rows))
+    spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
+    spread[impossible] = np.inf
+    sample = ResidualSample.of(rows, spread, n_kept, key=key)
+    return Sampled((missed @ rows.base_weights,), sample)
 
 
 # -- regression ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from pymc_coresets.glm.signed_rows import (
 )
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
-from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.keyed import Scan, hit_by, random_key
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
@@ -99,7 +99,9 @@ class Sensitivities:
         heights, largest = [0.0], 0.0
         for rows, signed in blocks:
             values = bound.values(signed)
-            heights.append(float(_running_sums(heights[-1], rows.base_weights * values)[-1]))
+            # One by one, however the rows are divided into blocks.
+            masses = np.append(heights[-1], rows.base_weights * values)
+            heights.append(float(np.cumsum(masses)[-1]))
             largest = max(largest, float(values.max()))
         return cls(blocks=blocks, bound=bound, heights=np.array(heights), largest=largest)
 
@@ -141,9 +143,7 @@ class Sensitivities:
         for (height, some), (rows, signed) in zip(pairs, self.blocks, strict=True):
             if len(some):
                 values = self.bound.values(signed)
-                within = _running_sums(height, rows.base_weights * values)
-                numbers = np.searchsorted(within, some, side="right")
-                drawn, counts = np.unique(numbers, return_counts=True)
+                drawn, counts = hit_by(rows.base_weights * values, some, before=height)
                 chosen.append(rows.take(drawn))
                 weights.append(counts * (total / size) / values[drawn])
         return Scan(rows=Rows.joined(chosen), weights=np.concatenate(weights))
@@ -158,11 +158,6 @@ def sample_size(n_clusters: int, n_rows: int) -> int:
     (6000, 300, 50)
     """
     return min(n_rows, max(50 * n_clusters, min(1_000 * n_clusters, int(0.025 * n_rows))))
-
-
-def _running_sums(before: float, masses: Vector) -> Vector:
-    """Return the sums up to each row, one by one, however the rows are divided into blocks."""
-    return np.asarray(np.cumsum(np.append(before, masses))[1:])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -179,7 +179,7 @@ PLANTED = [
     ),
     *plant(
         "glm/sensitivity.py",
-        ("(height, rows.base_weights * values)", "(height, values)"),
+        ("hit_by(rows.base_weights * values, some", "hit_by(values, some"),
         ("heights[-1], rows.base_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
         ("replace(sample, weights=weights)", "sample"),

@@ -146,10 +146,9 @@ class Posteriors:
         full = cast(CoresetSampler, job.posterior)
         self.base = full.quadratic
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
-        zero = Quadratic.zero(
-            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
-        )
+        zero = Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
         own, loglik = self.base or zero, full.loglikelihood
+        self._without_rows = own
         self.sampler = CoresetSampler(loglik, quadratic=own)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
@@ -280,10 +279,7 @@ class Posteriors:
         """
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
-        zero = Quadratic.zero(
-            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
-        )
-        sampler = self.sampler_of(self.base or zero)
+        sampler = self.sampler_of(self._without_rows)
         size = min(max(_LEAST_SAMPLE, _SAMPLE_PER_DIM * len(center)), sampler.n_rows)
         n_gradients = max(
             n_evaluations / (OF_A_GRADIENT * size), _LEAST_PRODUCTS / size / len(center)

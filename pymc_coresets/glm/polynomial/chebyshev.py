@@ -3,8 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
-from numpy.polynomial.chebyshev import cheb2poly
-from scipy.fft import dct
+from numpy.polynomial.chebyshev import cheb2poly, chebvander
 from scipy.special import comb
 
 from pymc_coresets.exceptions import InvalidDataError
@@ -58,13 +57,13 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     """
     n_nodes = max(MIN_NODES, 2 * (degree + 1))
     nodes = radius * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
-    series = dct(np.eye(n_nodes), type=2, axis=0)[: degree + 1] / n_nodes
-    series[0] /= 2
+    series = chebvander(nodes / radius, degree) * 2 / n_nodes  # the discrete cosine transform
+    series[:, 0] /= 2
     to_monomials = np.zeros((degree + 1, degree + 1))
     for k in range(degree + 1):
         to_monomials[k, : k + 1] = cheb2poly(np.eye(degree + 1)[k, : k + 1])
     powers = radius ** np.arange(degree + 1.0)
-    return nodes, np.ascontiguousarray(series.T @ (to_monomials / powers))
+    return nodes, np.ascontiguousarray(series @ (to_monomials / powers))
 
 
 def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:

@@ -40,8 +40,6 @@ class State:
         Best weights so far, at least 0.
     residual : ndarray of shape (n_draws,)
         ``L - L(weights)``.
-    step_limit : int
-        Largest number of steps.
     status : Status, optional
         Set by the step that wants to be the last.
 
@@ -59,19 +57,13 @@ class State:
     size: int
     weights: Vector
     residual: Vector
-    step_limit: int
     status: Status | None = None
 
     @classmethod
     def empty(cls, space: Problem, size: int) -> "State":
-        """No weights yet, and one step per point to come."""
-        return State(
-            space=space,
-            size=size,
-            weights=np.zeros_like(space.norms),
-            residual=space.target,
-            step_limit=size,
-        )
+        """No weights yet."""
+        weights = np.zeros_like(space.norms)
+        return State(space=space, size=size, weights=weights, residual=space.target)
 
     @property
     def is_full(self) -> bool:
@@ -147,6 +139,10 @@ class HilbertMethod[S: State](ABC):
     @abstractmethod
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
+
+    def most_steps(self, size: int) -> int:
+        """Largest number of steps: one for each wanted row."""
+        return size
 
     def finish(self, state: S) -> State:
         """Find the best weights of the chosen rows."""
@@ -232,7 +228,7 @@ def solve[S: State](
         )
     start = method.start(State.empty(problem, size))
     measured = _Measured(start, History(callback), method.tolerance, patience)
-    state, status = rounds(start, method.step, measured, limit=start.step_limit)
+    state, status = rounds(start, method.step, measured, limit=method.most_steps(size))
     if status is Status.NO_PROGRESS and measured.only_fits:
         state = measured.best
         measured.record(state, call=False)

@@ -83,12 +83,11 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         """Start from distinct rows, drawn in proportion to their base weights."""
         scan = measure.posterior.scan(size, key=random_key(measure.rng), distinct=True)
         uniform = Weighted(rows=scan.rows, weights=scan.weights)
-        return AdaptiveState(
-            measure=measure,
-            size=size,
-            coreset=measure.at(uniform, self.draws),
-            step_limit=self.max_iterations,
-        )
+        return AdaptiveState(measure=measure, size=size, coreset=measure.at(uniform, self.draws))
+
+    def most_steps(self, size: int) -> int:  # noqa: ARG002
+        """As many as its option allows."""
+        return self.max_iterations
 
     def step(self, state: AdaptiveState) -> AdaptiveState:
         """Go towards the Newton point as far as the draws can tell."""

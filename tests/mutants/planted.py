@@ -460,7 +460,7 @@ PLANTED = [
         ("objective if math.isfinite(objective) else math.nan", "objective"),
         ("+= n_rows * n_draws", "+= n_rows + n_draws"),
         ("n_rows / of", "1"),
-        ("self.count(n_rows, n_draws, of=of)", "pass"),
+        ('"n_evaluations"] += n_rows * n_draws', '"n_evaluations"] += n_rows'),
         ("+= time.perf_counter() - start", "-= time.perf_counter() - start"),
     ),
     *plant(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pymc as pm
@@ -145,21 +145,17 @@ class FreeCoordinates:
         return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
-@dataclass(frozen=True, eq=False)
-class Link:
-    """A coefficient node that is an elementwise function of another one.
+class Link(NamedTuple):
+    """What a predictor is an elementwise function of.
 
     Attributes
     ----------
-    node : Variable
-        Such as ``exp(log_sd)``, or a positive free variable.
     below : Variable
-        What it is a function of, of the same shape: ``log_sd``, or the variable's logarithm.
+        A coefficient node, such as ``log_sd``, or a positive variable's logarithm.
     of : callable
         The function, for values of any shape.
     """
 
-    node: Variable
     below: Variable
     of: Callable[[TensorVariable], TensorVariable]
 
@@ -216,7 +212,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
         return cast(TensorVariable, outside)
 
-    return Link(node, below if own is None else own.forward, of)
+    return Link(below if own is None else own.forward, of)
 
 
 def _argument(node: Variable, graph: RowGraph) -> Variable | None:

@@ -13,6 +13,7 @@ from benchmarks.problems import problem_of
 from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import solve
+from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measure
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -195,5 +196,5 @@ def realistic(experiment: Experiment, rng: np.random.Generator) -> Gaussian:
 def riemannian(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
     """Start from a uniform coreset of a tenth of the rows; nothing but the size is a limit."""
     method = RiemannianPursuit(tolerance=ROUNDED, start_size=experiment.n_rows // 10)
-    solution = method.construct(experiment, size, rng=rng)
+    solution = method.run(Reduction(posterior=experiment, size=size, rng=rng))
     return solution.rows, solution.weights

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.reliability import TOLERANCE, fresh_objective, options_parser, simulated
 from pymc_coresets import RiemannianPursuit, SamplingError
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.methods.riemannian import Propose
+from pymc_coresets.methods.job import Reduction
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
@@ -66,14 +66,15 @@ def of_a_sample(
 def construct(loglik: LogLikelihood, first: str, seed: int) -> Construction:
     """Choose rows from first draws of one kind, and measure the result at fresh draws."""
     sampler, method = CoresetSampler(loglik), RiemannianPursuit()
-    kinds: Mapping[str, Callable[[], Propose[Draws]]] = {
+    kinds: Mapping[str, Callable[[], Callable[..., Proposal[Draws] | None]]] = {
         "all rows, at the mode": lambda: sampler.proposal,
         "a sample, weights 1": lambda: partial(of_a_sample, loglik),
     }
     size = method.default_size(loglik.n_dims, loglik.n_rows)
     start = time.process_time()
     rng = np.random.default_rng(seed)
-    found = method.construct(sampler, size, rng=rng, propose=kinds[first]())
+    job = Reduction(posterior=sampler, size=size, rng=rng, propose=kinds[first]())
+    found = method.run(job)
     seconds = time.process_time() - start
     return Construction(
         first=float(found.history["heldout_objective"][0]),

@@ -12,8 +12,8 @@ from benchmarks.curves import brief, markdown, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.glm.logistic.bounds import SignedRows
-from pymc_coresets.glm.logistic.sensitivity import Sensitivities, SignedBlocks
+from pymc_coresets.glm.sensitivity import Sensitivities, SignedBlocks
+from pymc_coresets.glm.signed_rows import SignedRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import Scan, random_key
@@ -141,7 +141,7 @@ def _sensitivities(data: DataSet, rng: np.random.Generator) -> Sensitivities:
 
     def signed(rows: Rows) -> SignedRows:
         x, y = rows.arrays
-        return SignedRows(y[:, None] * x, np.zeros(len(rows)), rows.base_weights)
+        return SignedRows(np.column_stack([y[:, None] * x, np.zeros(len(y))]), rows.base_weights)
 
     blocks = SignedBlocks(InMemoryRows([data.features, labels]), signed, _BLOCK)
     return Sensitivities.of(blocks, METHOD.bound, METHOD.n_clusters, rng=rng)

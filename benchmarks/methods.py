@@ -25,7 +25,7 @@ from pymc_coresets.methods.hilbert import HilbertMethod, solve
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.solving.problem import Problem, TangentSpace
+from pymc_coresets.solving.problem import Problem
 
 type Array = NDArray[np.floating[Any]]
 
@@ -130,8 +130,8 @@ def measure_uniform(problem: Problem, size: int) -> Measurement:
 def measure(name: str, problem: Problem, size: int) -> Measurement:
     """Run one method on a problem whose norms have not been computed yet."""
     fresh = replace(problem)
-    original = TangentSpace.project
-    with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
+    original = Problem.project
+    with patch.object(Problem, "project", autospec=True, side_effect=original) as project:
         seconds, selection = seconds_of(lambda: solve(RUNS[name], fresh, size))
     polished = getattr(RUNS[name], "polish", name == "iht")
     return Measurement(

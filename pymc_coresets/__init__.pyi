@@ -16,9 +16,9 @@ from .exceptions import InvalidOptionError as InvalidOptionError
 from .exceptions import SamplingError as SamplingError
 from .exceptions import UnsupportedModelError as UnsupportedModelError
 from .glm.control_variates.method import ControlVariates as ControlVariates
-from .glm.logistic.sensitivity import Sensitivity as Sensitivity
-from .glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
+from .glm.polynomial.parts import PolynomialCheck as PolynomialCheck
 from .glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+from .glm.sensitivity import Sensitivity as Sensitivity
 from .methods.frank_wolfe import FrankWolfe as FrankWolfe
 from .methods.giga import GIGA as GIGA
 from .methods.iht import IHT as IHT

@@ -27,7 +27,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.plain import Exact, Uniform
 from pymc_coresets.methods.riemannian import RiemannianPursuit

@@ -8,30 +8,29 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE, row_polynomials
-from pymc_coresets.glm.polynomial.forms import n_monomials
+from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
-from pymc_coresets.glm.polynomial.settling import PredictorRows
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
+    n_monomials,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.glm.predictor.seen_rows import (
     RowsInMemory,
     SeenRows,
     seen_rows_of,
 )
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.user_model import given_model
+from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rows.sources.row_source import RowSource
 
 _PROBED_ROWS = 1_000
@@ -70,8 +69,8 @@ def build_pass_glm(  # noqa: PLR0913
         By default that of the context.  It is not changed.
     degree : int, default 2
         Degree of the polynomials, 20 at most.  Those above 2 are for few coefficients: at most
-        2 000 monomials of half the degree.  A degree whose polynomial is unbounded above is
-        refused; for logistic regression 2, 6, 10, ... are usable.
+        2 000 monomials of half the degree.  A degree whose polynomial may be unbounded above
+        is refused; for logistic regression 2, 6, 10, ... are usable.
     radius : float or "auto", default 4.0
         The polynomials approximate the log-likelihood where ``|eta_n| <= radius``.  With "auto"
         it is chosen from the data to cover the predictors under the approximate posterior: 97.5 %
@@ -232,6 +231,76 @@ def _radius(radius: float | str) -> float | None:
         ) from None
 
 
+# -- variables that are fixed ----------------------------------------------------------------------
+
+
+def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
+    """Fix free variables at values, such as a scale that is not part of the linear predictor.
+
+    Parameters
+    ----------
+    model : pm.Model
+        It is not changed.
+    given : mapping of str to array_like
+        Name of each free variable to fix, and its value: of the variable's shape, on its own
+        (constrained) scale.
+
+    Returns
+    -------
+    pm.Model
+        A model with data in place of the variables, and without their priors.
+
+    Raises
+    ------
+    InvalidOptionError
+        If `given` is no mapping, a name is no free variable of the model, or a value is not
+        finite or has another shape or type.
+    UnsupportedModelError
+        If an initial value of the model is symbolic.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     sigma = pm.HalfNormal("sigma")
+    ...     y = pm.Normal("y", pm.Normal("mu"), sigma, observed=[0.0, 1.0])
+    >>> [v.name for v in fix_variables(model, {"sigma": 2.0}).free_RVs]
+    ['mu']
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidOptionError(
+            f"given is a {type(given).__name__}, but must map names of free variables to their "
+            'values, as in given={"sigma": 1.0}.'
+        )
+    values = {name: _value(name, value, model) for name, value in given.items()}
+    if not values:
+        return model
+    fixed: pm.Model = pm.do(convertible(model), values)
+    carry_over(model, fixed)
+    return fixed
+
+
+def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
+    free = {rv.name: rv for rv in model.free_RVs}
+    if name not in free:
+        found = "is no free variable" if name in model.named_vars else "is no variable"
+        raise InvalidOptionError(
+            f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
+        )
+    dtype, shape = np.dtype(free[name].type.dtype), tuple(map(int, model.eval_rv_shapes()[name]))
+    whole = dtype.kind in "biu"
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # a nested list that is no array, or a whole tree
+        array = np.array(None)
+    usable = array.dtype.kind in "biuf" and array.shape == shape and np.isfinite(array).all()
+    if not usable or (whole and not np.array_equal(array, array.astype(dtype))):
+        raise InvalidOptionError(
+            f"given[{name!r}] must be {'whole' if whole else 'finite'} numbers of shape {shape}, "
+            f"not {value!r}."
+        )
+    return array.astype(dtype)
+
+
 # -- degrees ---------------------------------------------------------------------------------------
 
 
@@ -241,7 +310,7 @@ def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOpt
     remedy = f"Usable degrees here are {usable}" if usable else "No degree is surely usable here"
     return InvalidOptionError(
         f"degree={statistics.degree} with radius={radius:g} is improper: the polynomial, of "
-        f"leading degree {leading}, grows without bound in some direction of the coefficients. "
+        f"leading degree {leading}, may grow without bound in a direction of the coefficients. "
         f"{remedy}; or use another radius (one that covers the responses, where these are not "
         "within it)."
     )

@@ -11,8 +11,7 @@ from scipy import sparse
 
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.glm.control_variates.hierarchy import Hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, NormalGivenScales
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic

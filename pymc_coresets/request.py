@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.plain import Exact

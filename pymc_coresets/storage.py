@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.control_variates.interfaces import put_back
+from pymc_coresets.glm.control_variates.expansion import put_back
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored
 from pymc_coresets.potentials.of_model import RowsToRead

@@ -30,8 +30,6 @@ class AdaptiveState:
         Largest number of positive weights.
     coreset : Measured
         Rows that have weight, or may get it back, at draws of the posterior of these weights.
-    step_limit : int
-        Largest number of steps.
     status : Status, optional
         Set by the step that wants to be the last.
     """
@@ -39,7 +37,6 @@ class AdaptiveState:
     measure: Measure[Any]
     size: int
     coreset: Measured
-    step_limit: int
     status: Status | None = None
 
 
@@ -56,6 +53,10 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
     @abstractmethod
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
+
+    def most_steps(self, size: int) -> int:
+        """Largest number of steps: one for each wanted row."""
+        return size
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """As many rows as match a quadratic log-likelihood, 50 to 500."""
@@ -155,7 +156,7 @@ def solve_adaptively[S: AdaptiveState](
         return replace(state, coreset=fresh.at(state.coreset.support, n_draws))
 
     state = method.start(replace(fresh, draw=draw), size)
-    state, status = rounds(state, method.step, measured, limit=state.step_limit)
+    state, status = rounds(state, method.step, measured, limit=method.most_steps(size))
     if draw is not None and status not in _FAILED:
         state, failed = rounds(state, measured_anew, measured, limit=1)
         status = failed if failed in _FAILED else status

@@ -73,7 +73,7 @@ class FrankWolfe(HilbertMethod[State]):
         is_first = not state.weights.any()
         if is_first and scores[best] <= space.rounding:
             return replace(state, status=Status.OPTIMAL)
-        length = space.total_norm / space.norms[best]
+        length = space.sigma / space.norms[best]
         direction = length * space.row(best) - (space.target - state.residual)
         descent, curvature = direction @ state.residual, direction @ direction
         if not is_first and descent <= 0:

@@ -16,7 +16,7 @@ from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
 from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.problem import Problem, TangentSpace, Vector
+from pymc_coresets.solving.problem import Problem, Vector
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
@@ -32,16 +32,14 @@ class State:
 
     Parameters
     ----------
-    space : TangentSpace
+    space : Problem
         The candidates.
     size : int
         Largest number of positive weights.
     weights : ndarray of shape (n_obs,)
         Best weights so far, at least 0.
     residual : ndarray of shape (n_draws,)
-        ``L - L(weights)`` in the space's unit.
-    step_limit : int
-        Largest number of steps.
+        ``L - L(weights)``.
     status : Status, optional
         Set by the step that wants to be the last.
 
@@ -50,28 +48,22 @@ class State:
     >>> import numpy as np
     >>> rows = np.eye(2)
     >>> problem = Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2))
-    >>> state = State.empty(TangentSpace(problem), 1)
+    >>> state = State.empty(problem, 1)
     >>> state.weights, state.residual, state.is_full
     (array([0., 0.]), array([1., 1.]), False)
     """
 
-    space: TangentSpace
+    space: Problem
     size: int
     weights: Vector
     residual: Vector
-    step_limit: int
     status: Status | None = None
 
     @classmethod
-    def empty(cls, space: TangentSpace, size: int) -> "State":
-        """No weights yet, and one step per point to come."""
-        return State(
-            space=space,
-            size=size,
-            weights=np.zeros_like(space.norms),
-            residual=space.target,
-            step_limit=size,
-        )
+    def empty(cls, space: Problem, size: int) -> "State":
+        """No weights yet."""
+        weights = np.zeros_like(space.norms)
+        return State(space=space, size=size, weights=weights, residual=space.target)
 
     @property
     def is_full(self) -> bool:
@@ -101,7 +93,7 @@ def refit[S: State](state: S) -> S:
     --------
     >>> import numpy as np
     >>> rows = np.eye(2)
-    >>> space = TangentSpace(Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2)))
+    >>> space = Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2))
     >>> empty = State.empty(space, 2)
     >>> half = np.array([0.5, 0.5])
     >>> refit(replace(empty, weights=half, residual=half)).weights
@@ -147,6 +139,10 @@ class HilbertMethod[S: State](ABC):
     @abstractmethod
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
+
+    def most_steps(self, size: int) -> int:
+        """Largest number of steps: one for each wanted row."""
+        return size
 
     def finish(self, state: S) -> State:
         """Find the best weights of the chosen rows."""
@@ -210,8 +206,6 @@ def solve[S: State](
     InvalidOptionError
         If ``size`` is out of range, or a tolerance or patience is given but the problem has no
         held-out draws.
-    InvalidDataError
-        If ``problem.vectors`` contains NaN or infinite values.
 
     Examples
     --------
@@ -232,9 +226,9 @@ def solve[S: State](
             f"{', '.join(asked)}: measured on held-out draws, but the problem has none; pass "
             "heldout_vectors and heldout_target, or leave it out"
         )
-    start = method.start(State.empty(TangentSpace(problem), size))
+    start = method.start(State.empty(problem, size))
     measured = _Measured(start, History(callback), method.tolerance, patience)
-    state, status = rounds(start, method.step, measured, limit=start.step_limit)
+    state, status = rounds(start, method.step, measured, limit=method.most_steps(size))
     if status is Status.NO_PROGRESS and measured.only_fits:
         state = measured.best
         measured.record(state, call=False)
@@ -282,7 +276,7 @@ class _Measured[S: State]:
     def record(self, state: State, *, call: bool = True) -> None:
         """Add a step to the history."""
         self._weights, space = state.weights, state.space
-        objective = space.objective(state.residual)
+        objective = float(state.residual @ state.residual)
         heldout = space.heldout_objective(state.weights)
         overfits = heldout > _OVERFITTED * objective
         self._unimproved = self._unimproved + 1 if overfits and not heldout < self._lowest else 0

@@ -95,14 +95,17 @@ class IHT(HilbertMethod[IHTState]):
 
     def start(self, empty: State) -> IHTState:
         """Start from no rows and no momentum."""
-        state = IHTState(
+        return IHTState(
             **vars(empty),
             lengths=empty.weights,
             lengths_residual=empty.residual,
             ahead=empty.weights,
             ahead_residual=empty.residual,
         )
-        return replace(state, step_limit=self.max_iterations)
+
+    def most_steps(self, size: int) -> int:  # noqa: ARG002
+        """As many as its option allows."""
+        return self.max_iterations
 
     def step(self, state: IHTState) -> IHTState:
         """Take one thresholded gradient step, and extrapolate."""

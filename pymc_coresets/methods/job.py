@@ -10,7 +10,7 @@ import numpy as np
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.methods.loop import CoresetPosterior
 from pymc_coresets.progress import Reporter
-from pymc_coresets.rows.keyed import MANY_ROWS
+from pymc_coresets.rows.keyed import MANY_ROWS, random_key
 from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import Solution
 
@@ -28,38 +28,48 @@ AIM = 0.8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reduction:
-    """What of a `Job` a method needs that draws from quadratics of its own.
+class Reduction[D]:
+    """What of a `Job` a method needs that draws from posteriors of its own.
 
     Parameters
     ----------
     posterior : CoresetPosterior
         Potentials of all rows, and draws of coreset posteriors.
-    loglikelihood : object
+    loglikelihood : object, optional
         The model's `LogLikelihood`, for methods that read more out of it.
     size : int
         Largest number of weights.
     rng : numpy.random.Generator
         The only source of randomness.
-    sample_key : int
-        Key of distinct samples of the rows that cost no reading of their own, up to some size.
+    sample_key : int, optional
+        Key of distinct samples of the rows that cost no reading of their own, up to some size, the
+        smaller a part of the larger.  By default they are drawn anew each time, with replacement.
     deadline : float
         Value of `time.perf_counter` after which no round begins.
     report : Reporter
         Shows and times the parts; by default it shows nothing.
+    propose : callable, optional
+        Draws from around the mode of the full posterior, as many as are asked for; None where there
+        is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
     """
 
-    posterior: CoresetPosterior[Any]
-    loglikelihood: Any
+    posterior: CoresetPosterior[D]
+    loglikelihood: Any = None
     size: int
     rng: np.random.Generator
-    sample_key: int
+    sample_key: int | None = None
     deadline: float = math.inf
     report: Reporter = field(default_factory=lambda: Reporter(show=False))
+    propose: Callable[..., Proposal[D] | None] | None = None
+
+    @property
+    def key(self) -> int:
+        """That of samples of the rows: always the same, or a new one each time."""
+        return random_key(self.rng) if self.sample_key is None else self.sample_key
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Job[D](Reduction):
+class Job[D](Reduction[D]):
     """One construction: everything that a method may need to choose rows.
 
     Parameters
@@ -68,18 +78,14 @@ class Job[D](Reduction):
         Returns two ways to draw hundreds of times while the weights hardly change: a posterior
         whose draws are fast; and, where it fails, another one, with a function that takes the
         arguments of its `draw` and makes use of earlier draws.
-    propose : callable
-        Draws from around the mode of the full posterior, as many as are asked for; None where there
-        is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
     weighting : callable
         Draws for the methods that compare rows at a fixed weighting distribution: about as many as
         are asked for.  Takes `rng`, too.
-    posterior, loglikelihood, size, rng, sample_key, deadline, report
+    posterior, loglikelihood, size, rng, sample_key, deadline, report, propose
         See `Reduction`.
     """
 
     ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
-    propose: Callable[..., Proposal[D] | None]
     weighting: Callable[..., D]
 
 

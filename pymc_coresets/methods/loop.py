@@ -4,9 +4,9 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -175,6 +175,20 @@ class Measured(Weighted):
     look: Look
     centred: Vector | None = None
 
+    @classmethod
+    def of(
+        cls,
+        chosen: Weighted,
+        own: Vector,
+        look: Look,
+        *,
+        draws: Any = None,  # noqa: ANN401
+        centred: Vector | None = None,
+    ) -> Self:
+        """Return what was seen of weighted rows."""
+        kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
+        return cls(own=own, look=look, draws=draws, centred=centred, **kept)
+
     @cached_property
     def log_ratios(self) -> Vector:
         """``log r = sum_n (u_n - w_n) f_n`` less its mean, (n_draws,), in nats."""
@@ -301,14 +315,7 @@ class Measure[D]:
         with np.errstate(invalid="ignore"):  # infinite potentials have no mean
             centred = loglik - loglik.mean(axis=1, keepdims=True)
             own = chosen.weights @ centred
-        return Measured(
-            rows=chosen.rows,
-            weights=chosen.weights,
-            draws=draws,
-            own=own,
-            look=seen,
-            centred=centred,
-        )
+        return Measured.of(chosen, own, seen, draws=draws, centred=centred)
 
     def look(self, draws: D, n_draws: int, **candidates: Any) -> Look:  # noqa: ANN401
         """Evaluate all rows at some draws, and keep `candidates`, see `Potentials.look`."""

@@ -36,8 +36,10 @@ class Exact:
         n_rows = posterior.n_rows
         rows = posterior.scan(n_rows, key=0, distinct=True).rows
         n_draws = draws_around_mode(posterior.n_dims, n_rows)
-        with history.drawing():
-            proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
+        proposal = None
+        if job.propose is not None:
+            with history.drawing():
+                proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
         modes = None if proposal is None else proposal.modes
         if proposal is not None:
             with history.evaluating(n_rows, len(proposal.log_ratios), of=n_rows):

@@ -86,8 +86,11 @@ class Pursuit(HilbertMethod[PursuitState]):
 
     def start(self, empty: State) -> PursuitState:
         """Start from no rows."""
-        state = PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
-        return replace(state, step_limit=_STEPS_PER_POINT * empty.size)
+        return PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
+
+    def most_steps(self, size: int) -> int:
+        """Ten for each wanted row."""
+        return _STEPS_PER_POINT * size
 
     def step(self, state: PursuitState) -> PursuitState:
         """Add the row that is best aligned with the residual, and solve anew."""

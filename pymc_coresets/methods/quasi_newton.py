@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
+from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE
 from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import positive_number, whole_number
@@ -19,7 +20,6 @@ _SHRINKAGE = 1.5  # of a step that the line search refuses
 _TRIALS = 25  # after these a step is 4e-5 of a Newton step
 _STANDARD_ERRORS = 2.0  # that a decrease of the divergence has to exceed
 _NEGLIGIBLE = 1e-10  # nats
-_EFFECTIVE_SHARE = 0.25  # of the draws, below which re-weighting them is not to be trusted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +83,11 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         """Start from distinct rows, drawn in proportion to their base weights."""
         scan = measure.posterior.scan(size, key=random_key(measure.rng), distinct=True)
         uniform = Weighted(rows=scan.rows, weights=scan.weights)
-        return AdaptiveState(
-            measure=measure,
-            size=size,
-            coreset=measure.at(uniform, self.draws),
-            step_limit=self.max_iterations,
-        )
+        return AdaptiveState(measure=measure, size=size, coreset=measure.at(uniform, self.draws))
+
+    def most_steps(self, size: int) -> int:  # noqa: ARG002
+        """As many as its option allows."""
+        return self.max_iterations
 
     def step(self, state: AdaptiveState) -> AdaptiveState:
         """Go towards the Newton point as far as the draws can tell."""
@@ -130,5 +129,5 @@ def _lowers_divergence(coreset: Measured, move: Vector) -> bool:
     effective = n_draws / float(np.square(ratios).mean())
     return (
         change < -max(_STANDARD_ERRORS * error, _NEGLIGIBLE)
-        and effective >= _EFFECTIVE_SHARE * n_draws
+        and effective >= EFFECTIVE_SHARE * n_draws
     )

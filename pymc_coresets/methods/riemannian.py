@@ -8,29 +8,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.job import (
     AIM,
-    Job,
+    Reduction,
     candidates_to_keep,
     draws_around_mode,
     draws_to_certify,
     rows_of_a_quadratic,
 )
-from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, decide, rounds
+from pymc_coresets.methods.loop import Measure, Measured, decide, rounds
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import default_n_draws, total_length
 from pymc_coresets.solving.problem import Matrix, Vector
-from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
-
-type Propose[D] = Callable[..., Proposal[D] | None] | None
+from pymc_coresets.solving.solution import History, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
 
@@ -121,55 +117,11 @@ class RiemannianPursuit:
         """Twice as many rows as match a quadratic log-likelihood, 100 to 1 000."""
         return min(n_rows, max(100, min(2 * rows_of_a_quadratic(n_dims), 1_000)))
 
-    def run(self, job: Job[Any]) -> Solution:
-        """Choose rows in rounds, until the tolerance is met."""
-        with job.report.part("rounds", total=self.max_rounds + 1) as show:
-            return self.construct(
-                job.posterior,
-                job.size,
-                rng=job.rng,
-                propose=job.propose,
-                callback=show,
-                deadline=job.deadline,
-                sample_key=job.sample_key,
-            )
+    def run(self, job: Reduction[Any]) -> Solution:
+        """Choose rows in rounds, until the tolerance is met.
 
-    def construct[D](
-        self,
-        posterior: CoresetPosterior[D],
-        size: int,
-        *,
-        rng: np.random.Generator,
-        propose: Propose[D] = None,
-        callback: Callable[[Progress], object] | None = None,
-        deadline: float = np.inf,
-        sample_key: int | None = None,
-    ) -> Solution:
-        """Choose at most `size` weighted rows.
-
-        Parameters
-        ----------
-        posterior : CoresetPosterior
-            Samples coreset posteriors, and evaluates potentials.
-        size : int
-            Largest number of weights.
-        rng : numpy.random.Generator
-        propose : callable, optional
-            Draws from around the mode of the full posterior; without it, or where it finds none,
-            the rounds begin at once.
-        callback : callable, optional
-            Called with a `Progress` after every round.
-        deadline : float
-            Value of `time.perf_counter` after which no round begins.
-        sample_key : int, optional
-            Of distinct rows for the uniform coresets, the smaller a part of the larger.  By
-            default they are drawn anew each time, with replacement.
-
-        Returns
-        -------
-        Solution
-            The best coreset; the trace has an entry for every one that was measured: that of the
-            draws around the mode, or the start; one per round; perhaps a uniform one at the end.
+        The trace has an entry for every coreset that was measured: that of the draws around the
+        mode, or the start; one per round; perhaps a uniform one at the end.
 
         Raises
         ------
@@ -178,8 +130,8 @@ class RiemannianPursuit:
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
-        measure = Measure(posterior, rng, history=History(callback))
-        return _Run(self, measure, size, sample_key, deadline).solution(propose)
+        with job.report.part("rounds", total=self.max_rounds + 1) as show:
+            return _Run(self, job, History(show)).solution()
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,27 +147,19 @@ class _Place:
 class _Run[D]:
     """One construction: the best of its rounds, and what they share."""
 
-    def __init__(
-        self,
-        options: RiemannianPursuit,
-        measure: Measure[D],
-        size: int,
-        sample_key: int | None,
-        deadline: float,
-    ) -> None:
-        self.options, self.size, self._sample_key = options, size, sample_key
-        self._deadline = deadline
-        self.measure, self.posterior = measure, measure.posterior
-        self.rng, self.history = measure.rng, measure.history
+    def __init__(self, options: RiemannianPursuit, job: Reduction[D], history: History) -> None:
+        self.options, self.job, self.size = options, job, job.size
+        self.posterior, self.rng, self.history = job.posterior, job.rng, history
+        self.measure = Measure(self.posterior, self.rng, history=history)
         n_dims = self.posterior.n_dims
-        wanted = min(size, rows_of_a_quadratic(n_dims))
+        wanted = min(self.size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.goal = AIM * options.tolerance
         self.scale = 0.0  # of the tangent vectors, by the last look
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.proposed: Proposal[D] | None = None
         self.modes: Modes | None = None
-        self.unmeasured, self.start = self._uniform(size), self._uniform(self.start_size)
+        self.unmeasured, self.start = self._uniform(self.size), self._uniform(self.start_size)
         self.best: Measured | None = None
         self.objective_of_start = math.inf
 
@@ -227,12 +171,12 @@ class _Run[D]:
     @property
     def is_late(self) -> bool:
         """Whether no round is to begin any more."""
-        return time.perf_counter() > self._deadline
+        return time.perf_counter() > self.job.deadline
 
-    def solution(self, propose: Propose[D]) -> Solution:
+    def solution(self) -> Solution:
         """Return the best coreset, or what there is to return before any is measured."""
         try:
-            status = self.status(propose)
+            status = self.status()
         except KeyboardInterrupt:
             if not self.history.steps:
                 raise
@@ -242,12 +186,12 @@ class _Run[D]:
             return self.history.solution(self.unmeasured, status, math.nan, **found)
         return self.history.solution(self.best, status, **self.best.facts, **found)
 
-    def status(self, propose: Propose[D]) -> Status:
+    def status(self) -> Status:
         """Go through the rounds, and say why they ended."""
-        known = self.first_view(propose)
+        known = self.first_view()
         if isinstance(known, Status):
             return known
-        limit, deadline = self.options.max_rounds, self._deadline
+        limit, deadline = self.options.max_rounds, self.job.deadline
         _, status = rounds(
             _Place(known), self._round, lambda place: place.status, limit=limit, deadline=deadline
         )
@@ -257,9 +201,8 @@ class _Run[D]:
         return self.fall_back(status)
 
     def _uniform(self, size: int) -> Weighted:
-        distinct = self._sample_key is not None
-        key = random_key(self.rng) if self._sample_key is None else self._sample_key
-        scan = self.posterior.scan(size, key=key, distinct=distinct)
+        distinct = self.job.sample_key is not None
+        scan = self.posterior.scan(size, key=self.job.key, distinct=distinct)
         return Weighted(rows=scan.rows, weights=scan.weights)
 
     def _round(self, place: _Place) -> _Place:
@@ -284,9 +227,9 @@ class _Run[D]:
         self.best = view
         return True
 
-    def first_view(self, propose: Propose[D]) -> Measured | Status:
+    def first_view(self) -> Measured | Status:
         """Return what the rounds begin with, or why there is no need of any."""
-        found = None if propose is None else self._one_look(propose)
+        found = None if self.job.propose is None else self._one_look(self.job.propose)
         if found is None:
             return self._view_of_start()
         self.unmeasured = found

@@ -112,7 +112,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         posterior, n_rows = measure.posterior, measure.n_rows
         nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
         prior = self._measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
-        empty = SparseVIState(measure=measure, size=size, coreset=prior, step_limit=size)
+        empty = SparseVIState(measure=measure, size=size, coreset=prior)
         if self.n_subsample is not None:
             return empty
         look = measure.look(prior.draws, self.draws, n_candidates=n_rows)

@@ -252,10 +252,31 @@ def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
     """
     if not arrays:
         return np.zeros(1, dtype=np.int64), np.array([float(n_rows)])
+    numbers, first = numbered_rows(arrays, n_rows)
+    return first, np.bincount(numbers).astype(float)
+
+
+def numbered_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the kinds of rows that are equal in every array, as they appear.
+
+    Exact, as `collapse_rows`.
+
+    Returns
+    -------
+    numbers : ndarray of int64
+        The kind of each row.
+    first : ndarray of int64
+        The first row of each kind, sorted.
+
+    Examples
+    --------
+    >>> numbered_rows([np.array([5, 3, 5])], 3)
+    (array([0, 1, 0]), array([0, 1]))
+    """
     columns = _columns(arrays, n_rows)
-    first, same, counts = _kinds(columns, n_rows)
-    if all(np.array_equal(c, c[same]) for c in columns):
-        return first, counts
+    numbers, first = _kinds(columns, n_rows)
+    if all(np.array_equal(c, c[first][numbers]) for c in columns):
+        return numbers, first
     return _sorted_apart(columns)
 
 
@@ -294,25 +315,26 @@ def collapse_units(
     of_rows = np.zeros(n_units, dtype=np.uint64)
     np.add.at(of_rows, units, (hashes ^ (hashes >> _SHIFT)) * _MULTIPLIER)
     own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
-    first, same, counts = _kinds(own, n_units)
+    numbers, first = _kinds(own, n_units)
+    same = first[numbers]
     ends = np.cumsum(members.sizes)
     within = np.arange(len(units)) - (ends - members.sizes)[units]
     others = (ends - members.sizes)[same][units] + within
     if all(np.array_equal(c, c[same]) for c in own[:-1]) and all(
         np.array_equal(c[order], c[order][others]) for c in columns
     ):
-        return first, counts
+        return first, np.bincount(numbers).astype(float)
     return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
 
 
 def _kinds(
     columns: Sequence[NDArray[np.uint64]], n_rows: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the first row of each hash, that of the hash of each row, and how many there are."""
-    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the hashes of rows as they appear, and return the first row of each."""
+    kinds, found = pd.factorize(_hashes(columns, n_rows))
     first = np.empty(len(found), dtype=np.int64)
     first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
-    return first, first[kinds], np.bincount(kinds).astype(float)
+    return kinds, first
 
 
 def may_collapse(arrays: Columns, n_rows: int) -> bool:
@@ -350,10 +372,9 @@ def _hashes(columns: Sequence[NDArray[np.uint64]], n_rows: int) -> NDArray[np.ui
 
 def _sorted_apart(
     columns: Sequence[NDArray[np.uint64]],
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Do the same by sorting the rows themselves, where two kinds have the same hash."""
-    _, first, counts = np.unique(
-        np.stack(columns, axis=1), axis=0, return_index=True, return_counts=True
-    )
+    rows = np.stack(columns, axis=1)
+    _, first, numbers = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return first[order], counts[order].astype(float)
+    return np.argsort(order)[numbers.ravel()], first[order]

@@ -232,13 +232,9 @@ class History:
 
     def evaluating(self, n_rows: int, n_draws: int, *, of: int) -> AbstractContextManager[None]:
         """Count potentials of some rows `of` all at some draws, and the time within."""
-        self.count(n_rows, n_draws, of=of)
-        return self._timed("seconds_evaluating")
-
-    def count(self, n_rows: int, n_draws: int, *, of: int) -> None:
-        """Count potentials whose time is counted elsewhere."""
         self._costs["n_evaluations"] += n_rows * n_draws
         self._costs["n_passes"] += n_rows / of
+        return self._timed("seconds_evaluating")
 
     @property
     def columns(self) -> Columns:

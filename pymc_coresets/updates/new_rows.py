@@ -16,9 +16,9 @@ from pymc_coresets.advice import decided_by
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
-from pymc_coresets.glm.control_variates.interfaces import Coefficients, written_in
+from pymc_coresets.glm.control_variates.expansion import written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
@@ -370,9 +370,8 @@ def _written_as(one: CoresetPart, other: CoresetPart, rng: np.random.Generator) 
     first, second = one.quadratic, other.quadratic
     if first is None or second is None:
         return other.quadratic_in(one.template)
-    coefficients = Coefficients(first.names, first.graph, one.template.observations)
-    points = points_of(one.template, rng)
-    return written_in(coefficients, second, other.template.observations, points)
+    models = one.template.observations, other.template.observations
+    return written_in(first, models[0], second, models[1], points_of(one.template, rng))
 
 
 def _sum_of(one: Quadratic | None, other: Quadratic | None) -> tuple[Quadratic | None, bool]:

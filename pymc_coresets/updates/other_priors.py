@@ -9,7 +9,7 @@ import pymc as pm
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.control_variates.interfaces import carried_over
+from pymc_coresets.glm.control_variates.expansion import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
 from pymc_coresets.potentials.of_model import (

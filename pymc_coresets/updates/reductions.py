@@ -16,16 +16,11 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.control_variates.interfaces import (
-    Coefficients,
-    carried_over,
-    interface_of,
-    written_in,
-)
+from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor, interface_of
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
+from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -246,10 +241,11 @@ def reduced(
         )
     else:
         sampler = CoresetSampler(template.reading(source))
-        with report.part("rounds", total=method.max_rounds + 1) as show:
-            solution = method.construct(
-                sampler, size, rng=rng, propose=sampler.proposal, callback=show
+        solution = method.run(
+            Reduction(
+                posterior=sampler, size=size, rng=rng, propose=sampler.proposal, report=report
             )
+        )
         counts = dict(sampler.counts)
     solution = with_informativeness(solution, template.reading(source))
     found: Method = method
@@ -328,8 +324,8 @@ def _by_control_variates(
     if quadratic is not None:
         points = points_of(template, rng.spawn(1)[0])
         own = interface_of(held)
-        coefficients = Coefficients(own.names, own.coefficients, held)
-        quadratic = written_in(coefficients, quadratic, template.observations, points)
+        like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
+        quadratic = written_in(like, held, quadratic, template.observations, points)
     sampler, key = CoresetSampler(loglik, quadratic=quadratic), random_key(rng.spawn(1)[0])
     job = Reduction(
         posterior=sampler,

@@ -14,11 +14,11 @@ from pytensor.sparse import as_sparse_variable, structured_dot
 from scipy import sparse, special, stats
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.predictor.affine import joined
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.pass_glm import fix_variables
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
@@ -829,10 +829,13 @@ def test_nothing_fixed_is_the_model_itself(unfixed):
         ({"tau": 1.0}, r"'tau' is no variable .* \['b', 'sigma'\]"),
         ({"y": REAL}, r"'y' is no free variable"),
         ({"twice": 1.0}, r"'twice' is no free variable"),
-        ({"sigma": [1.0, 2.0]}, r"'sigma'\] has shape \(2,\); the variable has \(\)"),
-        ({"b": 1.0}, r"'b'\] has shape \(\); the variable has \(3,\)"),
-        ({"sigma": np.nan}, r"'sigma'\] has NaN"),
-        ({"sigma": "one"}, r"'sigma'\] is no number"),
+        (
+            {"sigma": [1.0, 2.0]},
+            r"'sigma'\] must be finite numbers of shape \(\), not \[1",
+        ),
+        ({"b": 1.0}, r"'b'\] must be finite numbers of shape \(3,\), not 1.0"),
+        ({"sigma": np.nan}, r"'sigma'\] must be finite numbers .* not nan"),
+        ({"sigma": "one"}, r"'sigma'\] must be finite numbers .* not 'one'"),
     ],
 )
 def test_refused_values(unfixed, given, message):

@@ -12,8 +12,9 @@ from pytensor.graph import ancestors
 
 from pymc_coresets import UnsupportedModelError
 from pymc_coresets.glm.predictor.cut import smallest_cut
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import factorial2, gammaln
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.predictor.designs import row_graph_of
+from pymc_coresets.glm.predictor.row_graph import row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.unit_models import chosen_units

@@ -6,7 +6,7 @@ the doctests first, up to the first failure. Environment variables:
 
 - MUTANTS_SECONDS: time to spend, 1800 by default;
 - MUTANTS_SEED: which bugs are picked, 1 by default;
-- MUTANTS_ROOMS: how the modules' paths begin, such as ``"diagnostics glm/logistic"``;
+- MUTANTS_ROOMS: how the modules' paths begin, such as ``"diagnostics glm/predictor"``;
 - MUTANTS_COUNT: how many bugs in each of these, as many as there is time for by default;
 - MUTANTS_LIMIT: seconds for the tests of one bug, 200 by default; it is undecided after that.
 

@@ -166,27 +166,30 @@ TESTS = {
     "methods/plain": (BUILD,),
     "methods/job": (*unit("iht", "solve"), BUILD),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
-    "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
-    "glm/logistic/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
+    "glm/signed_rows": (*unit("sensitivity", "clustering"), SENSITIVITY),
+    "glm/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
-    "glm/control_variates/given_scales": unit("hierarchy"),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),
     "glm/predictor/coordinates": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
-    "glm/predictor/grams": unit("polynomial", "control_variates"),
-    "glm/predictor/kinds_of_rows": unit("polynomial", "own_entries"),
-    "glm/predictor/seen_rows": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
-    "glm/predictor/several": (SEVERAL_PREDICTORS,),
+    "glm/predictor/row_density": unit("polynomial", "own_entries"),
+    "glm/predictor/seen_rows": (
+        *unit("polynomial", "control_variates"),
+        CONTROL_VARIATES_OF_ROWS,
+        PASS_OF_ROWS,
+    ),
+    "glm/predictor/predictors": (SEVERAL_PREDICTORS,),
+    "glm/predictor/finding": (LINEAR, SEVERAL_PREDICTORS),
 }
 
 
 def files_for(module: str) -> tuple[str, ...]:
     """Test files of a module, given by its path in the package.
 
-    >>> files_for("glm/logistic/clustering.py")[0]
+    >>> files_for("glm/signed_rows.py")[0]
     'tests/unit/test_sensitivity.py'
     """
     return TESTS[max((key for key in TESTS if module.startswith(key)), key=len)]

@@ -22,9 +22,10 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.predictor import several
+from pymc_coresets.glm.predictor import predictors
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
@@ -152,7 +153,7 @@ def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, mon
 
 def test_sums_that_are_sparse_are_the_same(elsewhere, monkeypatch):
     loglik, seen, expected = elsewhere
-    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 120)
     found = sums_of(loglik, seen)
     assert_same(found, expected, rtol=1e-8, atol=1e-8)

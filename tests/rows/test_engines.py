@@ -40,10 +40,9 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.polynomial.settling import PredictorRows
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.predictor.finding import find_linear_predictor, find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.executors import Cluster, Task, Threads
 from pymc_coresets.rows.sources.readers import Chunk

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
+from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales
 from pymc_coresets.proposals import _moved, restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails, heavy_tailed

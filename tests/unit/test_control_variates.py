@@ -25,16 +25,18 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, ResidualSample, calibrated
-from pymc_coresets.glm.control_variates.interfaces import (
-    Coefficients,
+from pymc_coresets.glm.control_variates.expansion import (
+    AveragedRows,
+    ResidualSample,
+    calibrated,
     carried_over,
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
@@ -434,21 +436,25 @@ def test_quadratics_are_written_in_the_coefficients_of_another_model():
         names, both = ["a", "b[0]", "b[1]"], [found.parameters[n] for n in "ab"]
         graph = pt.concatenate([both[0].ravel(), factor * both[1]])
         order = [2, 0, 1] if swapped else [0, 1, 2]
-        return Coefficients(tuple(names[k] for k in order), graph[order], found)
+        ordered = tuple(names[k] for k in order)
+        return Quadratic.zero(ordered, graph[order], is_sparse=False), found
 
     rng = np.random.default_rng(10)
     draws = {"a": rng.normal(size=4), "b": rng.normal(size=(4, 2))}
-    own, swapped = parts(), parts(swapped=True)
-    q = replace(random_quadratic(rng, own.names), interface=own.coefficients)
-    moved = written_in(swapped, q, own.observations, draws)
+    (own, observations), (swapped, others) = parts(), parts(swapped=True)
+    q = replace(random_quadratic(rng, own.names), interface=own.interface)
+    moved = written_in(swapped, others, q, observations, draws)
     assert moved.names == swapped.names
-    expected = q.at_draws(own.observations, draws)
-    assert_allclose(moved.at_draws(swapped.observations, draws), expected)
-    again = carried_over(moved, swapped.observations, own.observations)
-    assert_allclose(again.at_draws(own.observations, draws), expected)
-    for other in (parts(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
+    expected = q.at_draws(observations, draws)
+    assert_allclose(moved.at_draws(others, draws), expected)
+    again = carried_over(moved, others, observations)
+    assert_allclose(again.at_draws(observations, draws), expected)
+    for other, its in (
+        parts(factor=2.0),
+        (replace(own, names=("a", "b[0]", "c")), observations),
+    ):
         with pytest.raises(InvalidDataError, match="written in other coefficients"):
-            written_in(other, q, own.observations, draws)
+            written_in(other, its, q, observations, draws)
 
 
 def test_coefficients_of_a_copy_have_the_same_names():

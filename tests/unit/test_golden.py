@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.glm.golden import evenly_spread, spread_rows
+from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
 
 
 @pytest.mark.parametrize("n", [1, 10, 1_000])

@@ -11,9 +11,8 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from pymc_coresets import build_coreset
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
-from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic

@@ -6,7 +6,7 @@ from scipy.optimize import nnls
 
 from pymc_coresets.methods.hilbert import State, solve
 from pymc_coresets.methods.iht import IHT
-from pymc_coresets.solving.problem import Problem, TangentSpace
+from pymc_coresets.solving.problem import Problem
 
 N_OBS, SIZE = 50, 8
 VECTORS = (np.random.default_rng(8).normal(size=(N_OBS, 30)) + 0.2) * np.linspace(0.5, 2, N_OBS)[
@@ -43,13 +43,13 @@ def plain_iterates(steps):
 
 def states(steps):
     method = IHT()
-    state = method.start(State.empty(TangentSpace(PROBLEM), SIZE))
+    state = method.start(State.empty(PROBLEM, SIZE))
     for _ in range(steps):
         yield (state := method.step(state))
 
 
 def test_iterates_follow_the_formulas():
-    unit = np.linalg.norm(VECTORS, axis=1) / TangentSpace(PROBLEM).norms
+    unit = np.linalg.norm(VECTORS, axis=1) / PROBLEM.norms
     for expected, state in zip(plain_iterates(15), states(15), strict=True):
         assert unit * state.lengths == pytest.approx(expected, abs=1e-9 * expected.max())
 
@@ -70,7 +70,7 @@ def test_weights_are_the_best_on_their_rows():
 
 def test_iterates_have_no_negative_weights():
     problem = Problem(vectors=np.eye(4), target=np.array([3, 2, -1, -2]), base_weights=np.ones(4))
-    empty = State.empty(TangentSpace(problem), 4)
+    empty = State.empty(problem, 4)
     assert IHT().step(IHT().start(empty)).weights == pytest.approx([3, 2, 0, 0])
 
 

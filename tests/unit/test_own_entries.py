@@ -10,9 +10,9 @@ from pymc.distributions.transforms import ordered
 from scipy.special import expit
 
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
-from pymc_coresets.glm.predictor.kinds_of_rows import effects, kinds_by_entries
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.row_density import effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 
 N, K = 400, 7

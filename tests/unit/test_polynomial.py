@@ -6,33 +6,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pymc as pm
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 from numpy.polynomial.polynomial import polyval
 from scipy import sparse
-from scipy.optimize import approx_fprime
 from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
-from pymc_coresets.glm.polynomial.forms import (
-    _form,
-    can_be_positive,
+from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.polynomial.replacement import NormalPosterior
+from pymc_coresets.glm.polynomial.statistics import (
+    check_size,
     monomial_levels,
     monomials,
     n_monomials,
+    polynomial_statistics,
 )
-from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior
-from pymc_coresets.glm.polynomial.settling import PredictorSample, polynomial_pass, reach_pass
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
-from pymc_coresets.glm.predictor import grams, kinds_of_rows
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor import row_density, seen_rows
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.quadratic import Quadratic
 
 N, P = 300, 3
 
@@ -167,7 +164,7 @@ def test_equal_responses_are_evaluated_once_and_agree_with_every_row(monkeypatch
 
     table = prepare(counting, y).each
     assert sum(counted) == len(np.unique(y))
-    monkeypatch.setattr(kinds_of_rows.distinct_rows, "__defaults__", (1,))
+    monkeypatch.setattr(row_density.distinct_rows, "__defaults__", (1,))
     np.testing.assert_allclose(prepare(counting, y).each, table, atol=1e-12)
     assert counted[-1] == N
 
@@ -200,14 +197,14 @@ def test_distinct_rows_are_numbered(columns, beginning, most):
     arrays = [np.array(column) for column in columns]
     kinds = list(dict.fromkeys(tuple(map(repr, row)) for row in zip(*columns, strict=True)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds_of_rows, "_BEGINNING", beginning)
-        found = kinds_of_rows.distinct_rows(arrays, most)
-    all_differ = any(len(np.unique(a[:beginning])) == beginning for a in arrays)
+        patch.setattr(row_density, "_BEGINNING", beginning)
+        found = row_density.distinct_rows(arrays, most)
+    rows = [tuple(map(repr, row)) for row in zip(*columns, strict=True)]
+    all_differ = len(set(rows[:beginning])) == beginning
     if len(kinds) > most or (all_differ and most < 7):
         assert found is None
         return
     numbers, some = found
-    rows = [tuple(map(repr, row)) for row in zip(*columns, strict=True)]
     assert [rows[some[number]] for number in numbers] == rows
     assert len(some) == len(kinds)
 
@@ -244,7 +241,7 @@ def test_blocks_and_parts_add_up(monkeypatch, degree, family, design):
     (loglik, y), (X, offset) = family, design
     theta = np.array([0.5, -1.0, 0.3])
     whole = statistics_of(X, prepare(loglik, y, offset, degree))
-    monkeypatch.setattr(grams, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(seen_rows, "_GRAM_ENTRIES", 64)
     blocks = statistics_of(X, prepare(loglik, y, offset, degree))
     parts = []
     for part in (slice(0, 100), slice(100, N)):
@@ -293,7 +290,7 @@ def test_nothing_of_the_size_of_the_design_is_copied():
     weights = np.random.default_rng(12).normal(size=len(X))
     tracemalloc.start()
     try:
-        found = grams.weighted_gram(X, weights)
+        found = seen_rows.weighted_gram(X, weights)
         assert tracemalloc.get_traced_memory()[1] < 16e6
     finally:
         tracemalloc.stop()
@@ -343,44 +340,21 @@ def test_outliers_of_a_cauchy_make_a_quadratic_improper():
     assert statistics_of(np.ones((25, 1)), prepare(cauchy(y), y)).is_proper
 
 
-@settings(max_examples=60)
-@given(c=st.tuples(*[st.integers(-3, 3)] * 5))
-def test_quartic_forms_of_two_variables(c):
-    """c0 x^4 + c1 x^3 y + c2 x^2 y^2 + c3 x y^3 + c4 y^4, on the whole circle."""
-    angle = np.linspace(0, np.pi, 20_001)
-    x, y = np.cos(angle), np.sin(angle)
-    largest = max(
-        c[0] * x**4 + c[1] * x**3 * y + c[2] * x**2 * y**2 + c[3] * x * y**3 + c[4] * y**4
-    )
-    # features x^2, 2 xy, y^2; the middle term is split as a sum of b x^4 has it
-    moment = np.array(
-        [[c[0], c[1] / 4, c[2] / 6], [c[1] / 4, c[2] / 6, c[3] / 4], [c[2] / 6, c[3] / 4, c[4]]]
-    )
-    found = can_be_positive(moment, monomial_levels(2, 2))
-    if abs(largest) > 1e-4:
-        assert found is bool(largest > 0)
+def test_a_form_that_grows_in_some_direction_is_never_called_proper():
+    """Of rows whose leading coefficients have both signs: along the first column they are positive.
 
-
-@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
-def test_a_form_has_the_same_sign_in_all_units(unit):
-    positive = np.diag([-1.0, -1.5, -1.0]) + 4.0 * np.outer([0, 1, 0], [0, 1, 0])
-    levels = monomial_levels(2, 2)
-    assert can_be_positive(unit * positive, levels)
-    assert not can_be_positive(-unit * np.eye(3), levels)
-
-
-@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
-def test_a_form_depends_on_the_direction_alone(length):
-    rng = np.random.default_rng(17)
-    moment = rng.normal(size=(6, 6))
-    moment += moment.T
-    levels, direction = monomial_levels(3, 2), np.array([0.48, -0.6, 0.64])
-    value, gradient = _form(moment, levels, length * direction)
-    assert value == pytest.approx(_form(moment, levels, direction)[0], rel=1e-12)
-    expected = approx_fprime(
-        length * direction, lambda theta: _form(moment, levels, theta)[0], 1e-6 * length
-    )
-    np.testing.assert_allclose(gradient, expected, atol=1e-4 / length)
+    With the second sign in a few rows only, or where it is outweighed, the form is concave.
+    """
+    X = np.random.default_rng(17).normal(size=(200, 2))
+    b = np.zeros((200, 5))
+    b[:, 4] = -1.0
+    assert polynomial_statistics(X, b, 4.0).is_proper
+    b[:1, 4] = 1e-3
+    assert polynomial_statistics(X, b, 4.0).is_proper
+    b[:, 4] = np.where(np.abs(X[:, 0]) > np.abs(X[:, 1]), 1.0, -1.0)
+    grows = polynomial_statistics(X, b, 4.0)
+    assert grows.loglik(np.array([1e3, 0.0])) > 0
+    assert not grows.is_proper
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
@@ -401,29 +375,36 @@ def test_definiteness_does_not_depend_on_units(layout):
 def test_a_gaussian_likelihood_gives_the_conjugate_posterior(design):
     X, offset = design
     y = FAMILIES["gaussian"][1]
-    statistics = statistics_of(X, prepare(gaussian(y), y, offset))
     rng = np.random.default_rng(14)
     A = rng.normal(size=(P, 2))
     a, mu0, sd0 = rng.normal(size=P), np.array([0.5, -1.0]), np.array([2.0, 0.1])
+    with pm.Model() as model:
+        b = pm.Deterministic("b", a + A @ pm.Normal("z", mu0, sd0, shape=2))
+        pm.Normal("y", X @ b + offset, 1.0, observed=y)
+    held = find_linear_predictor(find_observations(model))
+    statistics = statistics_of(X, prepare(gaussian(y), y, offset))
     B = X @ A
     precision = np.diag(sd0**-2) + B.T @ B
     expected = np.linalg.solve(precision, mu0 / sd0**2 + B.T @ (y - offset - X @ a))
-    before = Quadratic(names=("a", "b"), center=mu0, slope=np.zeros(2), curvature=-np.diag(sd0**-2))
-    prior = GaussianPrior(quadratic=before, origin=a, linear=A, remainder=None)
-    found = prior.posterior(statistics.quadratic(("b0", "b1", "b2")))
-    np.testing.assert_allclose(found.mean, expected, rtol=1e-9)
-    np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-9)
-    mean, covariance = prior.coefficients(found)
-    np.testing.assert_allclose(mean, a + A @ expected, rtol=1e-9)
-    np.testing.assert_allclose(covariance, A @ np.linalg.inv(precision) @ A.T, rtol=1e-9)
+    found = NormalPosterior.of(held, statistics.quadratic(held.names))
+    np.testing.assert_allclose(found.normal.location, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.normal.covariance, np.linalg.inv(precision), rtol=1e-9)
+    np.testing.assert_allclose(found.mean, a + A @ expected, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, A @ np.linalg.inv(precision) @ A.T, atol=1e-12)
+    draws = found.draw(40_000, rng=rng)
+    np.testing.assert_allclose(np.cov(draws.T), found.covariance, atol=0.03 * draws.var())
 
 
 def test_closed_form_refuses_other_degrees_and_improper_posteriors(design):
     X, _ = design
     y = FAMILIES["logistic"][1]
-    collinear = statistics_of(np.column_stack([X, X[:, 0]]), prepare(logistic(y), y))
+    collinear = np.column_stack([X, X[:, 0]])
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=collinear @ pm.Flat("b", shape=P + 1), observed=y)
+    held = find_linear_predictor(find_observations(model))
+    two = statistics_of(collinear, prepare(logistic(y), y))
     with pytest.raises(InvalidDataError, match="improper"):
-        Gaussian(collinear.quadratic(range(P + 1)))
+        NormalPosterior.of(held, two.quadratic(held.names))
     six = statistics_of(X, prepare(logistic(y), y, degree=6))
     with pytest.raises(InvalidOptionError, match="degree 6"):
         six.quadratic(range(P))
@@ -437,27 +418,27 @@ def test_passes_agree_with_brute_force(design):
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(X @ pm.Normal("b", shape=P) + offset), observed=y)
     loglik = LogLikelihood(find_observations(model))
-    seen, source = SeenRows(find_linear_predictor(loglik.observations)), loglik.in_memory
+    part = PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
     expected = prepare(poisson(y), y, offset)
-    rows = RowsInMemory(seen.found, np.arange(N), np.ones(N))
+    rows = RowsInMemory(part.held, np.arange(N), np.ones(N))
     np.testing.assert_allclose(row_polynomials(rows, 2, 4.0), expected.each, atol=1e-6)
     thetas = np.random.default_rng(15).normal(scale=2, size=(5, P))
-    statistics = source.reduce(polynomial_pass(seen, 2, 4.0)).finished()
+    statistics = part.statistics(2, 4.0)
     brute = [brute_force(X, expected, theta) for theta in thetas]
     np.testing.assert_allclose(statistics.loglik(thetas), brute, rtol=1e-6)
-    found = source.reduce(reach_pass(seen, 2, 4.0, thetas))
+    found = part.reach(2, 4.0, thetas)
     eta = X @ thetas.T + offset[:, None]
-    assert found.outside == np.mean(np.abs(eta) > 4)
+    assert found.outside == pytest.approx(np.mean(np.abs(eta) > 4))
     polynomial = np.stack([polyval(e, c) for e, c in zip(eta, expected.each, strict=True)])
     error = np.abs(poisson(y)(eta, slice(0, N)) - polynomial).max()
     assert found.max_error == pytest.approx(error)
-    assert (found + found).outside == found.outside
     for weights, times in ((np.ones(N), 1), (np.arange(N) % 3 + 1.0, np.arange(N) % 3 + 1)):
-        sample = PredictorSample(rows, weights)
+        part.__dict__["_sample"] = rows, weights
         many = np.repeat(np.abs(eta), times, axis=0)
         how = "linear" if np.ptp(times) == 0 else "inverted_cdf"
         quantile = np.quantile(many, 0.9, method=how)
-        assert sample.quantile(thetas, 0.9) == pytest.approx(quantile)
+        assert part.quantile(thetas, 0.9) == pytest.approx(quantile)
+        assert part.reach(2, 4.0, thetas).outside == pytest.approx(np.mean(many > 4))
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -474,20 +455,11 @@ def test_only_like_statistics_add_up(other, design):
         one + statistics_of(X[:, :2], prepare(poisson(y), y))
 
 
-@pytest.mark.parametrize(
-    "options", [{"degree": 0}, {"degree": 21}, {"radius": 0.0}, {"radius": np.inf}]
-)
-def test_options_out_of_range(options):
-    y = np.zeros(3)
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
-        prepare(gaussian(y), y, **options)
-
-
 def test_too_many_monomials_are_refused_but_not_for_degree_two():
     y = np.zeros(4)
     statistics_of(np.ones((4, 2_500)), prepare(gaussian(y), y))
     with pytest.raises(InvalidOptionError, match="monomials"):
-        statistics_of(np.ones((4, 2_500)), prepare(gaussian(y), y, degree=4))
+        check_size(4, 2_500)
 
 
 def test_a_log_likelihood_that_is_not_finite_names_the_row():

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from benchmarks.problems import problem_of
 from pymc_coresets.methods.hilbert import State, solve
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.solving.problem import Problem, TangentSpace
+from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 
 VECTORS = np.random.default_rng(12).normal(size=(60, 25)) + 0.4
@@ -20,7 +20,7 @@ PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=np.ones(60))
 def steps(problem, size):
     """All states from the empty one to the one that stops."""
     method = Pursuit()
-    states = [method.start(State.empty(TangentSpace(problem), size))]
+    states = [method.start(State.empty(problem, size))]
     while states[-1].status is None:
         states.append(method.step(states[-1]))
     return states
@@ -109,7 +109,10 @@ def test_nearly_collinear_rows_at_every_scale(scale):
 def test_the_cheaper_of_two_rows_that_point_the_same_way_is_chosen():
     vectors = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     problem = Problem(
-        vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3), prices=[5.0, 1.0, 30.0]
+        vectors=vectors,
+        target=vectors.sum(0),
+        base_weights=np.ones(3),
+        prices=np.array([5.0, 1.0, 30.0]),
     )
     solution = solve(Pursuit(), problem, 3)
     assert solution.rows.positions.tolist() == [1, 2]

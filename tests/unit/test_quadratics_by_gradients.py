@@ -15,8 +15,8 @@ from pymc_coresets.glm.control_variates.by_gradients import (
     beyond_second_order,
     regressed,
 )
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, interface_at

@@ -10,6 +10,7 @@ from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import loop, pursuit, riemannian
+from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured, decide
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
@@ -146,8 +147,12 @@ def kl(posterior, solution):
 
 
 def construct(posterior, size=100, seed=1, **options):
-    method = RiemannianPursuit(draws=500, **options)
-    return method.construct(posterior, size, rng=np.random.default_rng(seed))
+    return run(RiemannianPursuit(draws=500, **options), posterior, size, seed)
+
+
+def run(method, posterior, size, seed=1, **wanted):
+    rng = np.random.default_rng(seed)
+    return method.run(Reduction(posterior=posterior, size=size, rng=rng, **wanted))
 
 
 @pytest.mark.parametrize("tolerance", [100.0, 1.0, 0.1, 0.01])
@@ -210,8 +215,7 @@ def test_ctrl_c_before_there_are_any_draws_is_passed_on():
 def test_no_round_begins_after_the_deadline(start_size):
     posterior = Recorded()
     method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=start_size)
-    rng = np.random.default_rng(1)
-    solution = method.construct(posterior, 20, rng=rng, deadline=-np.inf)
+    solution = run(method, posterior, 20, deadline=-np.inf)
     assert solution.status is Status.OUT_OF_TIME
     assert len(posterior.tried) == 1
     assert len(solution.rows) <= 20
@@ -231,7 +235,7 @@ def test_the_best_round_before_the_deadline_is_returned(monkeypatch):
             return super().draw(*args, **kwargs)
 
     method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=1_000)
-    solution = method.construct(Slow(), 8, rng=np.random.default_rng(1), deadline=90.0)
+    solution = run(method, Slow(), 8, deadline=90.0)
     assert solution.status is Status.OUT_OF_TIME
     assert len(solution.history["size"]) == 2
     assert solution.objective == solution.history["heldout_objective"][1]
@@ -380,8 +384,7 @@ class Proposing(Counting):
 
 def one_look(posterior, size=100, seed=1, **options):
     method = RiemannianPursuit(**options)
-    rng = np.random.default_rng(seed)
-    return method.construct(posterior, size, rng=rng, propose=posterior.propose)
+    return run(method, posterior, size, seed, propose=posterior.propose)
 
 
 @pytest.mark.parametrize("widening", [1.0, 1.2, 3.0])
@@ -475,9 +478,8 @@ def test_a_proposal_at_which_the_likelihood_is_not_finite_is_not_used():
 
 def test_no_time_for_a_certificate():
     posterior = Proposing()
-    solution = RiemannianPursuit().construct(
-        posterior, 50, rng=np.random.default_rng(1), propose=posterior.propose, deadline=-np.inf
-    )
+    wanted = {"propose": posterior.propose, "deadline": -np.inf}
+    solution = run(RiemannianPursuit(), posterior, 50, **wanted)
     assert solution.status is Status.OUT_OF_TIME
     assert np.isnan(solution.objective)
     assert not len(solution.history["size"])

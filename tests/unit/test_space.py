@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.solving.problem import Problem, TangentSpace
+from pymc_coresets.solving.problem import Problem
 
 VECTORS = np.random.default_rng(2).normal(size=(20, 6)) * np.linspace(0.1, 5, 20)[:, None]
 WEIGHTS = np.linspace(1, 2, 20)
@@ -9,31 +9,17 @@ WEIGHTS = np.linspace(1, 2, 20)
 
 def make(vectors=VECTORS, **changes):
     weights = changes.pop("base_weights", WEIGHTS)
-    problem = Problem(vectors=vectors, target=weights @ vectors, base_weights=weights, **changes)
-    return TangentSpace(problem)
+    return Problem(vectors=vectors, target=weights @ vectors, base_weights=weights, **changes)
 
 
-def unit_of(space):
-    return float(VECTORS[0, 0] / space.row(0)[0])
+def test_norms_and_their_sum():
+    norms = np.linalg.norm(VECTORS, axis=1)
+    assert make().norms == pytest.approx(norms)
+    assert make().sigma == pytest.approx(WEIGHTS @ norms)
+    assert make(total_norm=8.0).sigma == 8.0
 
 
-def test_unit_is_a_power_of_two_near_the_longest_row():
-    space = make()
-    assert 0.5 <= space.norms.max() < 1
-    assert np.frexp(unit_of(space))[0] == 0.5
-
-
-def test_everything_shares_the_unit():
-    space = make(total_norm=8.0)
-    unit = unit_of(space)
-    assert unit * space.rows(np.array([3, 1])) == pytest.approx(VECTORS[[3, 1]])
-    assert unit * space.target == pytest.approx(WEIGHTS @ VECTORS)
-    assert unit * space.norms == pytest.approx(np.linalg.norm(VECTORS, axis=1))
-    assert unit * space.total_norm == 8.0
-    assert unit * make().total_norm == pytest.approx(WEIGHTS @ np.linalg.norm(VECTORS, axis=1))
-
-
-@pytest.mark.parametrize("scale", [1e-290, 1e-150, 1.0, 1e150, 1e290])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
 @pytest.mark.parametrize("length", [1e-20, 1.0, 1e5])
 def test_project_at_every_scale(scale, length):
     direction = length * np.arange(6.0)
@@ -64,9 +50,7 @@ def test_objectives_are_in_nats():
     heldout = np.random.default_rng(3).normal(size=(20, 9))
     space = make(heldout_vectors=heldout, heldout_target=WEIGHTS @ heldout)
     weights = np.where(np.arange(20) % 3, 0.0, 2.0)
-    assert space.objective(space.residual(weights)) == pytest.approx(
-        np.sum(((WEIGHTS - weights) @ VECTORS) ** 2)
-    )
+    assert space.residual(weights) == pytest.approx((WEIGHTS - weights) @ VECTORS)
     assert space.heldout_objective(weights) == pytest.approx(
         np.sum(((WEIGHTS - weights) @ heldout) ** 2)
     )

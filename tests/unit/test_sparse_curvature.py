@@ -17,9 +17,9 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.expansion import reliability
-from pymc_coresets.glm.predictor import several
+from pymc_coresets.glm.predictor import predictors
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
@@ -53,7 +53,7 @@ def crossed(rng, n=N):
 @pytest.fixture
 def sparsely(monkeypatch):
     """Treat a few dozens of coefficients as if they were thousands."""
-    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
     monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
     monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
 
@@ -149,7 +149,7 @@ def test_sums_and_shrinking_are_those_of_dense_matrices(monkeypatch):
     rows, rng = RowsInMemory(found, np.arange(N), np.ones(N)), np.random.default_rng(4)
     curvatures = -np.moveaxis(np.array([np.eye(2)] * N), 0, -1)
     dense = rows.gram(curvatures)
-    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
     thin = rows.gram(curvatures)
     assert isinstance(dense, np.ndarray)
     assert sparse.issparse(thin)

@@ -15,11 +15,10 @@ from pymc_coresets.glm.control_variates.expansion import (
     ResidualSample,
     Sampled,
     calibrated,
-    reliability,
 )
-from pymc_coresets.glm.predictor.kinds_of_rows import MOST_TOGETHER, effects, kinds_by_entries
+from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
@@ -117,14 +116,11 @@ class ByPredictors:
         away = draws - quadratic.center
         posterior = precision_of(quadratic, draws)
         each = row_quadratics(rows, quadratic.center, away)
-        weights = rows.base_weights / shares
-        wanted_sum = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
-        share = reliability(float(np.var(wanted_sum)), averaged.sample.variance(size))
-        weights[~whole] *= share
+        weights, lacking = averaged.sample.weighted(size, averaged.residual, each.left)
         best, least = weights, math.inf
         for _ in range(_CALIBRATIONS):
             factors = np.ones(len(chosen))
-            factors[~whole] = calibrated((each.left * weights)[:, ~whole], wanted_sum)
+            factors[~whole] = calibrated((each.left * weights)[:, ~whole], lacking)
             wanted = factors * weights
             weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
             left = float(np.var(averaged.residual - each.left @ weights))

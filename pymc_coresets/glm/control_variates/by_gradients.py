@@ -1,17 +1,14 @@
 """Quadratics of rows that see many numbers, or that are units, from gradients of all of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar, cast
+from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph import graph_inputs
-from pytensor.tensor import TensorVariable
 from scipy.linalg import eigh, eigvalsh
 
-from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.concavity import precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
@@ -20,74 +17,26 @@ from pymc_coresets.glm.control_variates.expansion import (
     ResidualSample,
     Sampled,
     calibrated,
-    reliability,
 )
-from pymc_coresets.glm.golden import evenly_spread
-from pymc_coresets.glm.predictor.coordinates import Coordinate
+from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
+from pymc_coresets.glm.predictor.seen_rows import BlockSums
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.evaluator import Evaluator
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
+from pymc_coresets.reading.quadratic import Quadratic, as_dense
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, Slopes
 
-__all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
+__all__ = ["ByGradients", "beyond_second_order", "regressed"]
 
 _DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
 _STEP = 1e-3  # of a coordinate's width, for differences of gradients
 _FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
 _RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
 _MOST_CURVED = 1.5  # times the posterior's curvature, that weighted rows may have
-
-
-@dataclass(frozen=True, eq=False)
-class FreeCoordinates:
-    """The free variables that rows depend on, on their unconstrained scale.
-
-    Attributes
-    ----------
-    names : tuple of str
-    coefficients : TensorVariable of shape (p,)
-    columns : ndarray of int64, of shape (p,)
-        Where they stand among all coordinates of the model.
-    """
-
-    names: tuple[str, ...]
-    coefficients: TensorVariable
-    columns: np.ndarray
-
-    is_sparse = False
-    entries_a_row = 1
-
-    @classmethod
-    def of(cls, observations: Observations) -> "FreeCoordinates":
-        """Find them.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If one is discrete, or has no unconstrained scale of its own.
-        """
-        used = set(graph_inputs([observations.loglik]))
-        seen = {n: v for n, v in observations.parameters.items() if v in used}
-        found = [Coordinate.of(v, observations) for v in seen.values()]
-        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
-        coefficients = cast(TensorVariable, pt.concatenate(parts))
-        space = observations.space
-        columns = np.concatenate([space.columns[name].ravel() for name in seen])
-        at = space.start + evenly_spread(space.n_dims) * space.continuous
-        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
-        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
-        if is_other or not space.continuous[columns].all():
-            raise UnsupportedModelError(
-                f"Rows depend on variables without continuous coordinates of their own, among "
-                f"{list(seen)!r}: use method='auto'."
-            )
-        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,9 +97,8 @@ class ByGradients:
         residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
         residual = residual - residual.mean()
         directions = away[:: max(len(away) // _DIRECTIONS, 1)][:_DIRECTIONS]
-        nothing = np.empty(0)
-        sample = ResidualSample(self.loglik.some_row.take(slice(0, 0)), nothing, nothing, 0)
         missed = np.zeros(2 * len(directions))
+        sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
         return _Averaged(
@@ -175,10 +123,7 @@ class ByGradients:
         which, shares = averaged.sample.first(size)
         rows, drawn = averaged.sample.rows.take(which), shares < 1.0
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
-        weights = rows.base_weights / shares
-        lacking = averaged.missed - each[:, ~drawn] @ weights[~drawn]
-        signal, noise = float(np.var(lacking)), averaged.sample.variance(size)
-        weights[drawn] *= reliability(signal, noise)
+        weights, lacking = averaged.sample.weighted(size, averaged.missed, each)
         weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
@@ -241,9 +186,11 @@ class ByGradients:
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
         given = self.loglik.given(self._points(_along(center, directions)))
-        size = self.loglik.evaluator.block_rows(len(given[0]))
-        work = _BeyondPass(self.loglik.evaluator, given, n_kept, key, size)
-        [missed], sample = self.loglik.source.reduce(work)
+        evaluator = self.loglik.evaluator
+        work = partial(_beyond, evaluator, given, n_kept, key)
+        add = partial(Sampled.joined, most=n_kept)
+        sums = BlockSums(evaluator.block_rows(len(given[0])), work, add)
+        [missed], sample = self.loglik.source.reduce(sums)
         return missed, sample
 
 
@@ -296,30 +243,15 @@ def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return missed, impossible
 
 
-@dataclass(frozen=True, eq=False)
-class _BeyondPass:
-    """What quadratics miss of all rows, (2 K,), and a sample by what they miss of each."""
-
-    evaluator: Evaluator
-    given: list[np.ndarray]
-    n_kept: int
-    key: int
-    size: int
-
-    def begin(self) -> Callable[[Rows], Sampled]:
-        values_of = self.evaluator.at(self.given).values
-
-        def of_block(rows: Rows) -> Sampled:
-            missed, impossible = _of_possible_rows(values_of(rows))
-            spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
-            spread[impossible] = np.inf
-            sample = ResidualSample.of(rows, spread, self.n_kept, key=self.key)
-            return Sampled((missed @ rows.base_weights,), sample)
-
-        return of_block
-
-    def joined(self, parts: Iterable[Sampled]) -> Sampled:
-        return Sampled.joined(parts, self.n_kept)
+def _beyond(
+    evaluator: Evaluator, given: list[np.ndarray], n_kept: int, key: int, rows: Rows
+) -> Sampled:
+    """Return what quadratics miss of some rows, (2 K,), and a sample by what they miss of each."""
+    missed, impossible = _of_possible_rows(evaluator.at(given).values(rows))
+    spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
+    spread[impossible] = np.inf
+    sample = ResidualSample.of(rows, spread, n_kept, key=key)
+    return Sampled((missed @ rows.base_weights,), sample)
 
 
 # -- regression ------------------------------------------------------------------------------------

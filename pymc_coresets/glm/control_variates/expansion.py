@@ -3,28 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import numpy as np
+from pytensor.graph import Variable, clone_replace
 from pytensor.tensor import TensorVariable
 from scipy.linalg import cho_factor, cho_solve
 
-from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
+from pymc_coresets.glm.predictor.finding import interface_of
+from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.quadratic import Curvature, Quadratic, interface_at
 from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Weighted
-
-__all__ = [
-    "OF_A_GRADIENT",
-    "AveragedRows",
-    "Chosen",
-    "Expansion",
-    "Interface",
-    "ResidualSample",
-    "Sampled",
-    "calibrated",
-    "reliability",
-]
 
 _LARGEST = 1e150  # spread: its square is finite
 _RIDGE = 0.2  # of the mean eigenvalue
@@ -112,6 +107,32 @@ class ResidualSample:
         which, beyond = smallest(self.keys, size)
         return which, np.minimum(1.0, self.spread[which] * beyond)
 
+    def weighted(
+        self, size: int, missed: np.ndarray, missed_of: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights of a sample, smaller where it tells noise, and what drawn rows are for.
+
+        Parameters
+        ----------
+        size : int
+            See `first`.
+        missed : ndarray of shape (n_points,)
+            What quadratics miss of all rows.
+        missed_of : ndarray of shape (n_points, n_rows)
+            What they miss of each row of the sample.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_rows,)
+        lacking : ndarray of shape (n_points,)
+            What is missed without the rows that are kept whole.
+        """
+        which, shares = self.first(size)
+        drawn, weights = shares < 1.0, self.rows.base_weights[which] / shares
+        lacking = missed - missed_of[:, ~drawn] @ weights[~drawn]
+        weights[drawn] *= reliability(float(np.var(lacking)), self.variance(size))
+        return weights, lacking
+
     def variance(self, size: int) -> float:
         """Estimate, without bias, the variance of a sum over a sample of that size.
 
@@ -196,24 +217,8 @@ def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return found
 
 
-class Interface(Protocol):
-    """The numbers c through which rows see the free variables."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """A label for each."""
-
-    @property
-    def coefficients(self) -> TensorVariable:
-        """c, of shape (p,): a graph of ``observations.parameters``."""
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether few pairs of them meet in rows, of so many that this matters."""
-
-    @property
-    def entries_a_row(self) -> int:
-        """How many numbers are read for each row."""
+#: The numbers c through which rows see the free variables: their names, and a graph of them.
+type Interface = Predictors | FreeCoordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,3 +319,80 @@ def reliability(signal: float, noise: float) -> float:
     0.75
     """
     return signal / (signal + noise) if noise > 0 else 1.0
+
+
+# -- in another model ------------------------------------------------------------------------------
+
+
+def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
+    """Return a quadratic from a file, with the coefficients of its model.
+
+    Raises
+    ------
+    InvalidDataError
+        If the model has other coefficients.
+    """
+    found = interface_of(observations)
+    order = quadratic.order_of(found.names)
+    if order is None:
+        raise _other_coefficients(found.names, quadratic.names)
+    return quadratic.ordered(order, found.coefficients)
+
+
+def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> Quadratic:
+    """Return the same quadratic for a model whose likelihood is the same.
+
+    What rows see are functions of the free variables that the likelihood depends on.  These have
+    the same names in both models, whatever their priors and whichever rows the models hold.
+    """
+    swaps: dict[Variable, Variable] = {
+        v: new.parameters[name] for name, v in old.parameters.items() if name in new.parameters
+    }
+    [interface] = clone_replace([quadratic.graph], swaps, rebuild_strict=False)
+    return replace(quadratic, interface=cast(TensorVariable, interface))
+
+
+def written_in(
+    like: Quadratic,
+    its: Observations,
+    quadratic: Quadratic,
+    observations: Observations,
+    draws: DrawsLike,
+) -> Quadratic:
+    """Return a quadratic in the coefficients of another one, which must be the same.
+
+    Parameters
+    ----------
+    like : Quadratic
+        The other one, of a model with the same free variables.
+    its : Observations
+        Those of that model.
+    quadratic : Quadratic
+    observations : Observations
+        Of the model that it belongs to.
+    draws : Draws
+        Where the coefficients of both are compared.
+
+    Raises
+    ------
+    InvalidDataError
+        If the coefficients have other names, or other values at a draw.
+    """
+    order = quadratic.order_of(like.names)
+    if order is not None:
+        values = interface_at(quadratic.graph, observations, draws)[:, order]
+        if np.allclose(values, interface_at(like.graph, its, draws), rtol=1e-6, atol=1e-8):
+            return quadratic.ordered(order, like.graph)
+    raise _other_coefficients(like.names, quadratic.names)
+
+
+def _other_coefficients(found: tuple[str, ...], wanted: tuple[str, ...]) -> InvalidDataError:
+    one, other = (
+        repr(list(names[:3]))[:-1] + (", ...]" if len(names) > 3 else "]")
+        for names in (found, wanted)
+    )
+    return InvalidDataError(
+        f"The linear predictor is written in other coefficients, {one}, than those of the "
+        f"coreset's quadratic, {other}: pass the model that it was built from, or write the "
+        "predictor as there, or build another coreset."
+    )

@@ -17,8 +17,8 @@ from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
+from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.methods.loop import Measured, rounds
 from pymc_coresets.options import positive_number, whole_number
@@ -127,7 +127,7 @@ class ControlVariates:
         """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
         return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
 
-    def run(self, job: Reduction) -> Solution:
+    def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
 
         Where the job's posterior has a quadratic itself, that is part of what is approximated.
@@ -191,7 +191,7 @@ class _Run:
     def __init__(
         self,
         options: ControlVariates,
-        job: Reduction,
+        job: Reduction[Any],
         expansion: Expansion[Any],
         show: Callable[[Progress], None],
     ) -> None:
@@ -217,7 +217,7 @@ class _Run:
             around = self.posteriors.around(best)
             if status is not Status.INTERRUPTED:
                 allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
-                modes = self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
+                modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
             proposal = Proposal(
                 draws=best.coreset.draws,
                 log_ratios=best.coreset.log_ratios,
@@ -287,14 +287,8 @@ class _Run:
     ) -> float:
         """Measure a quadratic alone, at draws of the coefficients by it."""
         alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
-        measured = Measured(
-            rows=alone.rows,
-            weights=alone.weights,
-            quadratic=quadratic,
-            draws=None,
-            own=quadratic.at(coefficients),
-            look=Look(total=total, norm_total=0.0, candidates=alone.rows),
-        )
+        look = Look(total=total, norm_total=0.0, candidates=alone.rows)
+        measured = Measured.of(alone, quadratic.at(coefficients), look)
         measured.enter(self.history)
         return measured.objective
 
@@ -410,14 +404,7 @@ class _Run:
             own = own - self.posteriors.base.at(coefficients)
         with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
             look = sampler.look(draws)
-        measured = Measured(
-            rows=chosen.rows,
-            weights=chosen.weights,
-            quadratic=chosen.quadratic,
-            draws=draws,
-            own=own,
-            look=look,
-        )
+        measured = Measured.of(chosen, own, look, draws=draws)
         measured.enter(self.history)
         return Approximation(
             coreset=measured,

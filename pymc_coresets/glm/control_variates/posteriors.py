@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -15,8 +15,7 @@ from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
-from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
-from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
@@ -142,15 +141,14 @@ class Posteriors:
         What the job's posterior has besides the rows: part of every quadratic.
     """
 
-    def __init__(self, job: Reduction, found: Interface) -> None:
+    def __init__(self, job: Reduction[Any], found: Interface) -> None:
         self.found, self.rng = found, job.rng
         full = cast(CoresetSampler, job.posterior)
         self.base = full.quadratic
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
-        zero = Quadratic.zero(
-            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
-        )
+        zero = Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
         own, loglik = self.base or zero, full.loglikelihood
+        self._without_rows = own
         self.sampler = CoresetSampler(loglik, quadratic=own)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
@@ -159,7 +157,7 @@ class Posteriors:
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
-        self.mode = self.mode_of_some(job.sample_key)
+        self.mode = self.mode_of_some(job.key)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.remainder.slopes,
@@ -281,10 +279,7 @@ class Posteriors:
         """
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
-        zero = Quadratic.zero(
-            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
-        )
-        sampler = self.sampler_of(self.base or zero)
+        sampler = self.sampler_of(self._without_rows)
         size = min(max(_LEAST_SAMPLE, _SAMPLE_PER_DIM * len(center)), sampler.n_rows)
         n_gradients = max(
             n_evaluations / (OF_A_GRADIENT * size), _LEAST_PRODUCTS / size / len(center)

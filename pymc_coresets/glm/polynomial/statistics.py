@@ -1,23 +1,24 @@
-"""Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
+"""Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
-from collections.abc import Iterator, Sequence
+Those of degree 2 are a `Quadratic`; above it they are sums of products of monomials.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import combinations_with_replacement
+from math import comb, factorial, prod
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pytensor
+from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.polynomial.forms import (
-    can_be_positive,
-    monomial_levels,
-    monomials,
-    n_monomials,
-    weighted_monomials,
-)
-from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.seen_rows import weighted_gram, weighted_product
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -93,23 +94,16 @@ class PolynomialStatistics:
 
     @property
     def is_proper(self) -> bool:
-        """Whether the polynomial is bounded above, whatever theta is.
+        """Whether the polynomial is surely bounded above, whatever theta is.
 
         Exact for degree 2, and where the leading coefficients of all rows have the same sign.
-        Elsewhere it searches for a direction of growth, and True means that it found none.
+        Elsewhere it may be bounded although the form in the leading monomials is not concave.
         """
         leading = self.leading_degree
         if leading % 2:
             return False
-        rises, falls = self.rising[leading], self.falling[leading]
-        if leading == 0 or rises <= _EQUAL * falls:
-            return True
-        if falls <= _EQUAL * rises:
-            return False
-        if leading == 2:
-            return is_concave(self.moments[2])
-        levels = monomial_levels(self.n_coefficients, leading // 2)
-        return not can_be_positive(self.moments[leading], levels)
+        same_sign = self.rising[leading] <= _EQUAL * self.falling[leading]
+        return bool(leading == 0 or same_sign) or is_concave(self.moments[leading])
 
     def quadratic(self, names: Sequence[str], interface: TensorVariable | None = None) -> Quadratic:
         """Return it as a quadratic of the coefficients, up to a constant.
@@ -182,14 +176,24 @@ class PolynomialStatistics:
         -------
         ndarray of shape () or (n_draws,)
         """
-        theta = np.asarray(theta, dtype=float)
-        levels = monomial_levels(self.n_coefficients, -(-self.leading_degree // 2))
-        sides = [np.ones((*theta.shape[:-1], 1)), *weighted_monomials(theta, levels)]
-        total = np.zeros(theta.shape[:-1])
-        for m in range(self.leading_degree + 1):
-            left, right = sides[m // 2], sides[m - m // 2]
-            total += ((left @ self.moments[m]) * right).sum(axis=-1)
-        return total
+        return np.asarray(self._at(np.asarray(theta, dtype=float), lambda moment: moment))
+
+    def potential(self, names: Sequence[str], theta: TensorVariable) -> TensorVariable:
+        """Return the graph of the same at theta (n_coefficients,); moments are shared variables."""
+        if self.leading_degree <= 2 <= self.degree:
+            quadratic = self.quadratic(names, theta).potential()
+            return cast(TensorVariable, quadratic + float(self.moments[0].item()))
+        return cast(TensorVariable, self._at(theta, pytensor.shared))
+
+    def _at(self, theta: Any, held: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+        """Return ``sum_m phi_a(theta)^T M_m phi_c(theta)``, of arrays or of graphs."""
+        leading = self.leading_degree
+        levels = monomial_levels(self.n_coefficients, -(-leading // 2))
+        sides = [0 * theta[..., :1] + 1, *weighted_monomials(theta, levels)]
+        return sum(
+            ((sides[m // 2] @ held(self.moments[m])) * sides[m - m // 2]).sum(axis=-1)
+            for m in range(leading + 1)
+        )
 
 
 # -- one pass over the rows ------------------------------------------------------------------------
@@ -218,11 +222,6 @@ def polynomial_statistics(
     PolynomialStatistics
         To be `finished`, once they are those of all rows.
 
-    Raises
-    ------
-    InvalidOptionError
-        If there are more than 2 000 monomials of half the degree (degree above 2).
-
     Examples
     --------
     >>> import numpy as np
@@ -231,7 +230,6 @@ def polynomial_statistics(
     array([[-2.5]])
     """
     degree = coefficients.shape[1] - 1
-    check_size(degree, design.shape[1])
     powers = radius ** np.arange(degree + 1.0)
     with np.errstate(over="ignore", invalid="ignore"):  # refused when they are finished
         moments = list(_moments(design, coefficients))
@@ -276,3 +274,90 @@ def check_size(degree: int, n_coefficients: int) -> None:
             f"{n_monomials(n_coefficients, half):,} monomials of degree {half}, more than the "
             f"{MAX_MONOMIALS:,} that are allowed. Use a lower degree: degree=2 has no such limit."
         )
+
+
+# -- monomials -------------------------------------------------------------------------------------
+
+
+class Level(NamedTuple):
+    """The monomials of one degree a: ``x[variable] * (monomial parent of degree a - 1)``.
+
+    Attributes
+    ----------
+    parent, variable : ndarray of int, of shape (n_monomials,)
+    multiplicity : ndarray of shape (n_monomials,)
+        The multinomial coefficients: how often each monomial occurs in (x_1 + ... + x_p)^a.
+    """
+
+    parent: NDArray[np.int64]
+    variable: NDArray[np.int64]
+    multiplicity: Vector
+
+
+def n_monomials(n_variables: int, degree: int) -> int:
+    """Return the number of monomials of exactly this degree.
+
+    Examples
+    --------
+    >>> n_monomials(3, 2)
+    6
+    """
+    return comb(n_variables + degree - 1, degree)
+
+
+def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
+    """Return the monomials of degree 1, 2, ..., `degree`, in lexicographic order.
+
+    Examples
+    --------
+    x^2, x y, y^2 in (x + y)^2:
+
+    >>> monomial_levels(2, 2)[1].multiplicity
+    array([1., 2., 1.])
+    """
+    levels = []
+    below: dict[tuple[int, ...], int] = {(): 0}
+    for a in range(1, degree + 1):
+        tuples = list(combinations_with_replacement(range(n_variables), a))
+        counts = [prod(factorial(c) for c in Counter(t).values()) for t in tuples]
+        levels.append(
+            Level(
+                parent=np.array([below[t[:-1]] for t in tuples]),
+                variable=np.array([t[-1] for t in tuples]),
+                multiplicity=factorial(a) / np.array(counts, dtype=float),
+            )
+        )
+        below = {t: i for i, t in enumerate(tuples)}
+    return tuple(levels)
+
+
+def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
+    """Return the values of the monomials of degree 1, 2, ... along the last axis of `x`.
+
+    Parameters
+    ----------
+    x : ndarray or tensor variable, of shape (..., n_variables)
+    levels : tuple of Level
+
+    Returns
+    -------
+    list
+        The values for each level, of shape (..., n_monomials); the first is `x` itself.
+
+    Examples
+    --------
+    >>> monomials(np.array([2.0, 3.0]), monomial_levels(2, 2))[1]
+    array([4., 6., 9.])
+    """
+    values = [x]
+    for level in levels[1:]:
+        values.append(values[-1][..., level.parent] * x[..., level.variable])
+    return values
+
+
+def weighted_monomials(theta: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
+    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
+    return [
+        level.multiplicity * values
+        for level, values in zip(levels, monomials(theta, levels), strict=False)
+    ]

@@ -9,11 +9,10 @@ import xarray as xr
 
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.replacement import Gaussian, GaussianPrior, polynomial_model
-from pymc_coresets.glm.polynomial.settling import PredictorRows, Reach
+from pymc_coresets.glm.polynomial.parts import PolynomialCheck, PredictorRows
+from pymc_coresets.glm.polynomial.replacement import NormalPosterior, polynomial_model
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.several import coefficient_draws
+from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive.leave_one_out import loo
 from pymc_coresets.predictive.model_data import with_data
@@ -25,8 +24,7 @@ from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
-_PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared with what was read
-_REACH_DRAWS = 64  # at which the predictors of all rows are computed
+_REACH_DRAWS = 64  # at which predictors are computed
 _IMPOSSIBLE = (
     "the support of the likelihood depends on the predictor, and polynomials do not know that. "
     "Use another link, or build_coreset."
@@ -154,8 +152,7 @@ class PolynomialSummary:
         1.5
         """
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
-        prior, posterior = self._gaussian
-        mean, covariance = prior.coefficients(posterior)
+        mean, covariance = self._posterior.mean, self._posterior.covariance
         sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
             {"mean": (dims[0], mean), "sd": (dims[0], sd), "covariance": (dims, covariance)},
@@ -205,7 +202,7 @@ class PolynomialSummary:
         {'chain': 4, 'draw': 100}
         """
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
-        z = self._gaussian[1].draw(n_draws, rng=generator(random_seed))
+        z, _ = self._posterior.normal.draw(n_draws, rng=generator(random_seed))
         observations = self.parts[0].held.observations
         model = observations.model
         idata = observations.space.constrain(z).to_datatree(
@@ -214,14 +211,8 @@ class PolynomialSummary:
         return with_data(idata, self.stand_in)
 
     @cached_property
-    def _gaussian(self) -> tuple[GaussianPrior, Gaussian]:
-        """The prior and the posterior of the free variables, on their unconstrained scale."""
-        of_rows = self.statistics.quadratic(self.coefficients)
-        prior = GaussianPrior.of(self.parts[0].held)
-        posterior = prior.posterior(of_rows)
-        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // len(posterior.mean)))
-        prior.require_at(posterior.draw(n_draws, rng=np.random.default_rng(0)))
-        return prior, posterior
+    def _posterior(self) -> NormalPosterior:
+        return NormalPosterior.of(self.parts[0].held, self.statistics.quadratic(self.coefficients))
 
     # -- what can be done with it: functions of the rooms below, which say what they do ------------
 
@@ -261,7 +252,8 @@ class PolynomialSummary:
     ) -> PolynomialCheck:
         """Say how far draws can be trusted, without sampling the full posterior.
 
-        Costs one pass over the data for 400 draws, or all of them, and another for 64.
+        Costs one pass over the data for 400 draws, or all of them.  Predictors and polynomials are
+        compared at 64 draws for 100 000 rows at most.
 
         Parameters
         ----------
@@ -301,20 +293,18 @@ class PolynomialSummary:
             idata = self._closed_form_draws(random_seed)
         check = shared.check(self, idata, draws=draws)
         theta = coefficient_draws(self.parts[0].held, idata)
-        reach = self._reach(theta[:: -(-len(theta) // _REACH_DRAWS)])
+        some = theta[:: -(-len(theta) // _REACH_DRAWS)]
+        parts = [part.reach(self.degree, self.radius, some) for part in self.parts]
+        sizes = [part.loglikelihood.source.total_weight for part in self.parts]
         return PolynomialCheck(
             degree=self.degree,
             radius=self.radius,
-            outside=reach.outside,
-            reach=reach.far,
-            max_error=reach.max_error,
+            outside=float(np.average([part.outside for part in parts], weights=sizes)),
+            reach=max(part.far for part in parts),
+            max_error=max(part.max_error for part in parts),
             bounded=self.statistics.is_proper,
             draws=replace(check, subject="polynomial"),
         )
-
-    def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [part.reach(self.degree, self.radius, theta) for part in self.parts]
-        return sum(reaches[1:], start=reaches[0])
 
     def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:
         try:

@@ -7,7 +7,7 @@ one rule, which combines the affine maps of its inputs.  An Op without a rule is
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -20,7 +20,7 @@ from scipy import sparse
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, n_predictors
 from pymc_coresets.reading.folding import evaluate
 
 type Matrix = np.ndarray | sparse.csr_array
@@ -180,6 +180,33 @@ def affine_map(variable: Variable, graph: RowGraph) -> Affine:
     found = maps[variable]
     blocks = {v: found.blocks[v] for v in [*nodes, *found.blocks] if v in found.blocks}
     return Affine(found.shape, blocks, found.offset)
+
+
+def designs_of(
+    node: Variable, graph: RowGraph, n_obs: int
+) -> Iterator[tuple[Mapping[Variable, Matrix], np.ndarray]]:
+    """Derive design and offset of each predictor that a variable has, which may be a matrix.
+
+    Yields
+    ------
+    mapping of Variable to (ndarray or csr_array)
+        The columns of each coefficient node, for the rows of the graph.
+    ndarray of shape (n_obs,)
+        The offset.
+    """
+    affine, n_lines = affine_map(node, graph), n_predictors(node)
+    if not graph.by_row(node):
+        affine = affine.take(np.zeros(n_obs, dtype=int))
+    if affine.size != n_obs * n_lines:
+        raise UnsupportedModelError(
+            f"The predictor has {affine.size} entries for {n_obs} observations."
+        )
+    places = np.arange(affine.size).reshape(affine.shape)
+    if n_lines > 1:
+        places = np.moveaxis(places, node.type.shape.index(None), -1)
+    for own in places.reshape(n_lines, n_obs):
+        line = affine.take(own)
+        yield line.blocks, np.zeros(n_obs) if line.offset is None else line.offset
 
 
 def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:

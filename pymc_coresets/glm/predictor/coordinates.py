@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import cast
+from typing import NamedTuple, cast
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph import Constant, Variable, clone_replace, graph_inputs
@@ -14,10 +15,10 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
 from pymc_coresets.compat.pytensor_api import TypeCastingOp, equal_computations
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, evenly_spread, is_single
 from pymc_coresets.reading.observations import Observations
-
-__all__ = ["Coordinate", "Link", "coefficient_names", "links_below"]
+from pymc_coresets.reading.quadratic import interface_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,24 +96,66 @@ class Coordinate:
     def has_single_bounds(self) -> bool:
         """Whether the scale is the same for all entries: no limit is an array."""
         inputs = graph_inputs([self.forward, self.backward])
-        return all(_is_single(v) for v in inputs if isinstance(v, Constant))
+        return all(is_single(v) for v in inputs if isinstance(v, Constant))
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
-    """A coefficient node that is an elementwise function of another one.
+class FreeCoordinates:
+    """The free variables that rows depend on, on their unconstrained scale.
 
     Attributes
     ----------
-    node : Variable
-        Such as ``exp(log_sd)``, or a positive free variable.
+    names : tuple of str
+    coefficients : TensorVariable of shape (p,)
+    columns : ndarray of int64, of shape (p,)
+        Where they stand among all coordinates of the model.
+    """
+
+    names: tuple[str, ...]
+    coefficients: TensorVariable
+    columns: np.ndarray
+
+    is_sparse = False
+    entries_a_row = 1
+
+    @classmethod
+    def of(cls, observations: Observations) -> "FreeCoordinates":
+        """Find them.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one is discrete, or has no unconstrained scale of its own.
+        """
+        used = set(graph_inputs([observations.loglik]))
+        seen = {n: v for n, v in observations.parameters.items() if v in used}
+        found = [Coordinate.of(v, observations) for v in seen.values()]
+        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
+        coefficients = cast(TensorVariable, pt.concatenate(parts))
+        space = observations.space
+        columns = np.concatenate([space.columns[name].ravel() for name in seen])
+        at = space.start + evenly_spread(space.n_dims) * space.continuous
+        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
+        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
+        if is_other or not space.continuous[columns].all():
+            raise UnsupportedModelError(
+                f"Rows depend on variables without continuous coordinates of their own, among "
+                f"{list(seen)!r}: use method='auto'."
+            )
+        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
+
+
+class Link(NamedTuple):
+    """What a predictor is an elementwise function of.
+
+    Attributes
+    ----------
     below : Variable
-        What it is a function of, of the same shape: ``log_sd``, or the variable's logarithm.
+        A coefficient node, such as ``log_sd``, or a positive variable's logarithm.
     of : callable
         The function, for values of any shape.
     """
 
-    node: Variable
     below: Variable
     of: Callable[[TensorVariable], TensorVariable]
 
@@ -138,7 +181,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_coresets.glm.predictor.several import find_predictors
+    >>> from pymc_coresets.glm.predictor.finding import find_predictors
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     sd = pm.math.exp(pm.Normal("log_sd", shape=2))
@@ -169,7 +212,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
         return cast(TensorVariable, outside)
 
-    return Link(node, below if own is None else own.forward, of)
+    return Link(below if own is None else own.forward, of)
 
 
 def _argument(node: Variable, graph: RowGraph) -> Variable | None:
@@ -177,14 +220,10 @@ def _argument(node: Variable, graph: RowGraph) -> Variable | None:
     if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
         return None
     inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
-    single = all(i in inner or _is_single(i) for i in node.owner.inputs)
+    single = all(i in inner or is_single(i) for i in node.owner.inputs)
     if len(inner) != 1 or not single or graph.shape(inner[0]) != graph.shape(node):
         return None
     return inner[0]
-
-
-def _is_single(variable: Variable) -> bool:
-    return set(variable.type.shape) <= {1}
 
 
 def coefficient_names(

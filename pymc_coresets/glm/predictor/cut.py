@@ -15,8 +15,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import affine_map
-from pymc_coresets.glm.predictor.designs import n_predictors
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, is_single, n_predictors
 
 _ANY = 10**6  # costs as much as no cut at all
 _ABOUT = 1_000
@@ -184,7 +183,7 @@ def _capacities(
             if np.dtype(v.type.dtype).kind == "f" and None not in v.type.shape:
                 found[v] = min(_ANY, costs.free * max(1, prod(v.type.shape)))
         elif affine[v]:
-            found[v] = costs.common if set(v.type.shape) <= {1} else _ANY
+            found[v] = costs.common if is_single(v) else _ANY
         elif all(affine[i] for i in v.owner.inputs if i in affine):
             affine[v] = not costs.only_affine or _is_affine(v, graph)
             if affine[v]:

@@ -1,23 +1,37 @@
-"""The log-density of a row as a function of a few predictors and of scalars that rows share."""
+"""The log-density of a row as a function of what it sees, and rows that are alike in it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, cast
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.predictor.designs import n_predictors
+from pymc_coresets.glm.predictor.row_graph import is_single, n_predictors
 from pymc_coresets.potentials.fused_loops import Kernel
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.rows.memory import numbered_rows
 
+type Array = NDArray[np.float64]
+
+#: Up to so many kinds of rows, something is computed once for each of them.
+MOST_DISTINCT = 4_096
+#: Up to so many numbers, each row is taken to depend on all of them.
+MOST_TOGETHER = 4
+#: Most numbers that a row may depend on.
+MOST_OWN = 5
+
+_BEGINNING = 1_000  # rows, whose values are often all that there are
+_STEPS = (1.0, -1.0, 0.03, -0.03)
+_LEAST_STEP = 1e-3  # of a number's size
+_ROUNDING = 64 * np.finfo(float).eps
 _ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
 
 
@@ -85,7 +99,7 @@ class RowDensity:
         etas: list[TensorVariable] = []
         for node in predictors:
             of = (links or {}).get(node, _itself)
-            if _is_single(node):
+            if is_single(node):
                 etas.append(cast(TensorVariable, node.type()))
                 cut[node] = of(etas[-1])
                 continue
@@ -131,7 +145,7 @@ class RowDensity:
             start += size
         grids = list[np.ndarray]()
         for v, eta in zip(self.etas, etas, strict=True):
-            own = eta[:, 0].reshape(-1, *v.type.shape) if _is_single(v) else eta
+            own = eta[:, 0].reshape(-1, *v.type.shape) if is_single(v) else eta
             grids.append(np.ascontiguousarray(own, dtype=v.type.dtype))
         given = *values, *grids, np.asarray(n_rows)
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
@@ -162,10 +176,7 @@ class RowDensity:
         return self.made("kernel", lambda: Kernel([], *self._at_draws, {}))
 
     def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
-        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            *self._at_draws, mode=PLAIN_MODE, on_unused_input="ignore"
-        )
-        return function
+        return numpy_function(*self._at_draws)
 
     @property
     def _at_draws(self) -> tuple[list[Variable], list[Variable]]:
@@ -176,10 +187,6 @@ class RowDensity:
         }
         graph = vectorize_graph(self.graph, several)
         return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], [graph]
-
-
-def _is_single(variable: Variable) -> bool:
-    return set(variable.type.shape) <= {1}
 
 
 def _itself(eta: TensorVariable) -> TensorVariable:
@@ -193,3 +200,101 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
     together = etas[0] if len(shape) == 1 else pt.stack(etas, axis=1 - shape.index(None))
     order = ["x" if n == 1 else next(axes) for n in node.type.shape]
     return cast(Variable, together.dimshuffle(order))
+
+
+# -- rows that are alike ---------------------------------------------------------------------------
+
+
+def distinct_rows(
+    arrays: Sequence[NDArray[Any]], most: int = MOST_DISTINCT
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Number the distinct rows of some columns, and say where the first of each is.
+
+    Returns None where there are more than `most`, or seem to be by the first thousand.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray, each of shape (n_rows, ...)
+        At least one.
+    most : int, default 4096
+
+    Examples
+    --------
+    >>> distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
+    (array([0, 1, 0]), array([0, 1]))
+    """
+    n_rows, few = len(arrays[0]), min(len(arrays[0]), _BEGINNING)
+    if n_rows > most and len(numbered_rows([a[:few] for a in arrays], few)[1]) == few:
+        return None  # rows of which hardly any two are equal
+    numbers, first = numbered_rows(arrays, n_rows)
+    return None if len(first) > most else (numbers, first)
+
+
+def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> Array:
+    """Return how much each row's log-density changes with each number that rows see.
+
+    A change to where the density is not finite does not count: that may be a check of all numbers,
+    such as that cut points ascend.
+
+    Parameters
+    ----------
+    density : callable
+        From numbers (k, n_points, n_rows) to log-densities (n_points, n_rows).
+    middle : ndarray of shape (k, n_rows)
+    widths : ndarray of shape (k, n_rows)
+        Steps that matter; a thousandth of a number's size at least.
+
+    Returns
+    -------
+    ndarray of shape (k, n_rows)
+        In nats; 0 where a row does not depend on a number.
+
+    Examples
+    --------
+    >>> middle = np.zeros((3, 1))
+    >>> effects(lambda seen: seen[0] - 2 * seen[2], middle, np.ones((3, 1))).ravel()
+    array([1., 0., 2.])
+    """
+    found, steps = np.zeros(middle.shape), np.array(_STEPS)[:, None]
+    widths = np.maximum(widths, _LEAST_STEP * (1 + np.abs(middle)))
+    base = density(middle[:, None])
+    least = _ROUNDING * (1 + np.abs(base))
+    with np.errstate(invalid="ignore"):
+        for j, width in enumerate(widths):
+            seen = np.repeat(middle[:, None], len(steps), axis=1)
+            seen[j] += steps * width
+            change = np.abs(density(seen) - base)
+            counts = np.isfinite(change) & (change > least)
+            found[j] = np.where(counts, change, 0.0).max(axis=0)
+    return found
+
+
+def kinds_by_entries(size: Array) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Group rows by the numbers that they depend on; by those that matter most, if more than five.
+
+    Parameters
+    ----------
+    size : ndarray of shape (k, n_rows)
+        From `effects`.
+
+    Yields
+    ------
+    own : ndarray of int64
+        Numbers that some rows depend on, ascending.
+    which : ndarray of int64
+        Those rows, ascending.
+
+    Examples
+    --------
+    >>> for own, which in kinds_by_entries(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 5.0]])):
+    ...     own, which
+    (array([1]), array([2]))
+    (array([0]), array([0, 1]))
+    """
+    order = np.argsort(-size, axis=0, kind="stable")[:MOST_OWN]
+    is_own = np.zeros(size.shape, dtype=bool)
+    np.put_along_axis(is_own, order, values=True, axis=0)
+    is_own &= size > 0
+    kinds, numbers = np.unique(is_own.T, axis=0, return_inverse=True)
+    for kind, own in enumerate(kinds):
+        yield np.flatnonzero(own), np.flatnonzero(numbers.ravel() == kind)

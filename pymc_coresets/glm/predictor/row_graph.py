@@ -7,11 +7,14 @@ from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import Constant, Variable, clone_replace, graph_inputs
+from pytensor.graph import Constant, Variable, ancestors, clone_replace, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.observations import Observations
 
 #: Ops that only rearrange the entries of their first input.
 MOVES = (
@@ -25,6 +28,8 @@ MOVES = (
     ops.Subtensor,
     ops.TypeCastingOp,
 )
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_TRIED = 60  # rows on which predictors are tried, not all of them
 
 
 class RowGraph:
@@ -129,3 +134,124 @@ class RowGraph:
     def reciprocal(self, variable: Variable) -> Variable:
         """Return the coefficient node ``1 / variable``, always the same."""
         return self._made.setdefault((variable,), pt.reciprocal(variable))
+
+
+def row_graph_of(observations: Observations) -> RowGraph:
+    """Return what the parts of the log-likelihood depend on, for the rows that the model holds.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If variables of units are integrated out.
+    """
+    if observations.units is not None:
+        raise UnsupportedModelError(
+            "There is no linear predictor of units, which see all variables through integrals: "
+            "keep these as parameters (integrate=False), or use method='auto'."
+        )
+    used = set(graph_inputs([observations.loglik]))
+    rows: dict[Variable, np.ndarray] = {}
+    rows |= {r.placeholder: r.values for r in observations.rows if r.placeholder in used}
+    rows[observations.n_rows] = np.asarray(observations.n_obs)
+    return RowGraph([v for v in observations.parameters.values() if v in used], rows)
+
+
+def few_rows_of(graph: RowGraph, observations: Observations) -> RowGraph:
+    """Return the same for a few of the rows."""
+    some = spread_rows(observations.n_obs, _TRIED)
+    few: dict[Variable, np.ndarray] = {observations.n_rows: np.asarray(len(some))}
+    few |= {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
+    return graph.of_rows(few)
+
+
+def is_single(variable: Variable) -> bool:
+    """Whether a variable has one entry."""
+    return set(variable.type.shape) <= {1}
+
+
+def n_predictors(node: Variable) -> int:
+    """Return how many numbers a variable has for each row: one, unless it is a matrix."""
+    numbers = [n for n in node.type.shape if n != 1]
+    return int(sum(n for n in numbers if n is not None)) if len(numbers) == 2 else 1
+
+
+def observed_rows(observations: Observations) -> set[Variable]:
+    """Find the placeholders of arrays that are computed from observed values, not covariates.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("b") * np.array([1.0, 2.0])
+    ...     y = pm.Normal("y", mu, 1.0, observed=np.array([0.0, 1.0]))
+    >>> observations = find_observations(model)
+    >>> [r.values for r in observations.rows if r.placeholder in observed_rows(observations)]
+    [array([0., 1.])]
+    """
+    model = observations.model
+    names = {term.name for term in observations.terms}
+    values = [_data(model.rvs_to_values[rv]) for rv in model.observed_RVs if rv.name in names]
+    found: set[Variable] = set()
+    for row in observations.rows:
+        below = [_data(v) for v in ancestors([row.source])]
+        if any(_same(a, b) for a in [row.values, *below] for b in values):
+            found.add(row.placeholder)
+    return found
+
+
+def _data(variable: Variable) -> np.ndarray | None:
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data) if hasattr(variable.type, "ndim") else None
+    if isinstance(variable, SharedVariable):
+        return np.asarray(variable.get_value(borrow=True))
+    return None
+
+
+def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    if one is None or other is None or one.ndim == 0 or one.shape != other.shape:
+        return False
+    return one is other or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+# -- evenly spread ---------------------------------------------------------------------------------
+
+
+def evenly_spread(n: int) -> np.ndarray:
+    """Return `n` numbers between 0 and 1 that fill the interval evenly, in no period.
+
+    They are the multiples of the golden ratio, modulo 1.  A sequence in base 2, such as
+    `scipy.stats.qmc.Halton`, would meet only some of the groups where rows repeat in periods.
+
+    Examples
+    --------
+    >>> evenly_spread(4).round(3)
+    array([0.618, 0.236, 0.854, 0.472])
+    """
+    spread: np.ndarray = np.arange(1, n + 1) * _GOLDEN % 1.0
+    return spread
+
+
+def spread_rows(n_obs: int, most: int) -> np.ndarray:
+    """Return positions of at most `most` rows, spread evenly over the data; all, if they are few.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of rows.
+    most : int
+        Largest number of positions.
+
+    Returns
+    -------
+    ndarray of int
+        Sorted and unique.
+
+    Examples
+    --------
+    >>> spread_rows(3, 10), spread_rows(1000, 3)
+    (array([0, 1, 2]), array([236, 618, 854]))
+    """
+    if n_obs <= most:
+        return np.arange(n_obs)
+    return np.unique((evenly_spread(most) * n_obs).astype(np.int64))

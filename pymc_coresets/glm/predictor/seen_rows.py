@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from pytensor.graph import Variable
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
-from pymc_coresets.glm.predictor.affine import Matrix, affine_map, joined
-from pymc_coresets.glm.predictor.designs import designs_of, row_graph_of
-from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
-from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
-from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.glm.predictor.several import Line, Predictors
+from pymc_coresets.glm.predictor.affine import Matrix, affine_map, designs_of, joined
+from pymc_coresets.glm.predictor.predictors import Line, Predictors
+from pymc_coresets.glm.predictor.row_density import distinct_rows
+from pymc_coresets.glm.predictor.row_graph import RowGraph, row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
@@ -26,7 +25,9 @@ from pymc_coresets.rows.values import Rows
 
 _ONE_AT_A_TIME = Lock()
 _BLOCK_ENTRIES = 2**22  # of float64
+_GRAM_ENTRIES = 2**19  # the same, of a block and its scaled copy, which stay in the cache
 _BLOCK_ROWS = (64, 2**17)  # at least and at most
+_EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding
 _N_COMPARED = 100  # of the first and of the last rows
 
 
@@ -170,7 +171,7 @@ class SeenRows:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     x = pm.Data("x", np.arange(3.0))
@@ -335,3 +336,71 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
     here = seen.of(rows)
     here.found.compare(_placed(rows, loglik.observations), len(rows), here.where)
     return seen
+
+
+# -- sums of products ------------------------------------------------------------------------------
+
+
+def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
+    """Sum ``weights[n] x_n x_n'`` over rows, as (p, p); sparse where the rows are.
+
+    Nothing as large as the rows is copied.
+
+    Parameters
+    ----------
+    x : ndarray or csr_array, of shape (n, p)
+    weights : ndarray of shape (n,)
+        Of any signs.
+
+    Notes
+    -----
+    The symmetric product of BLAS takes half the time of a general one, but knows no weights: the
+    rows are scaled by the roots of these, for each sign separately.  For canonical links all are
+    the same, and there is nothing to scale.
+
+    Examples
+    --------
+    >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, -3.0]))
+    array([[1., 2.],
+           [2., 1.]])
+    """
+    if not isinstance(x, np.ndarray):
+        return weighted_product(x, weights, x)
+    n, p = x.shape
+    total = np.zeros((p, p), order="F")
+    step = max(64, _GRAM_ENTRIES // max(p, 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever needs finite sums refuses them
+        for start in range(0, n, step):
+            block = slice(start, start + step)
+            _add_gram(total, np.asarray(x[block], dtype=float), weights[block])
+    return np.triu(total) + np.triu(total, 1).T
+
+
+def _add_gram(total: np.ndarray, x: np.ndarray, weights: np.ndarray) -> None:
+    """Add the upper triangle, in place."""
+    low, high = weights.min(), weights.max()
+    if high - low <= _EQUAL * max(-low, high):
+        dsyrk(float(low + high) / 2, x.T, beta=1.0, c=total, overwrite_c=1)
+        return
+    for sign in (-1.0, 1.0):
+        chosen = weights * sign > 0
+        if chosen.any():
+            which = slice(None) if chosen.all() else chosen
+            scaled = x[which] * np.sqrt(np.abs(weights[which]))[:, None]
+            dsyrk(sign, scaled.T, beta=1.0, c=total, overwrite_c=1)
+
+
+def weighted_product(x: Matrix, weights: np.ndarray, z: Matrix) -> Matrix:
+    """Sum ``weights[n] x_n z_n'`` over rows, as (p, q); sparse where both are.
+
+    Examples
+    --------
+    >>> weighted_product(np.ones((2, 1)), np.array([1.0, 2.0]), np.array([[1.0], [3.0]]))
+    array([[7.]])
+    """
+    if isinstance(x, np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (x * weights[:, None]).T @ z
+    scaled = x.copy()
+    scaled.data = scaled.data * np.repeat(weights, np.diff(x.indptr))
+    return sparse.csr_array(scaled.T) @ z

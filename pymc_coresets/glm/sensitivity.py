@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.logistic.bounds import (
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.glm.signed_rows import (
     ClusterSums,
     SensitivityBound,
     SignedRows,
@@ -15,17 +17,13 @@ from pymc_coresets.glm.logistic.bounds import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
-from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.keyed import Scan, hit_by, random_key
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
-
-_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +62,14 @@ class Sensitivities:
     bound : SensitivityBound
     heights : ndarray of shape (n_blocks + 1,)
         Sums of base weight times bound before each block of rows, and of all.
-    quantiles : dict of str to float
-        The distribution of the bounds over all rows, from ``"0%"`` to ``"100%"``: these two are
-        those of all rows; the others are those of a sample.
+    largest : float
+        The largest bound of a row.
     """
 
     blocks: SignedBlocks
     bound: SensitivityBound
     heights: Vector
-    quantiles: dict[str, float]
+    largest: float
 
     @classmethod
     def of(
@@ -99,21 +96,14 @@ class Sensitivities:
         for _, signed in blocks:
             sums.add(signed)
         bound = bounded(sums)
-        heights, least, most = [0.0], np.inf, 0.0
+        heights, largest = [0.0], 0.0
         for rows, signed in blocks:
-            values, present = bound.values(signed), rows.base_weights > 0
-            heights.append(float(_running_sums(heights[-1], rows.base_weights * values)[-1]))
-            least = min(least, float(values[present].min(initial=np.inf)))
-            most = max(most, float(values.max()))
-        of_sample = bound.values(sample)
-        found = np.quantile(of_sample, _QUANTILES, weights=weights, method="inverted_cdf")
-        quantiles = {f"{100 * q:g}%": float(v) for q, v in zip(_QUANTILES, found, strict=True)}
-        return cls(
-            blocks=blocks,
-            bound=bound,
-            heights=np.array(heights),
-            quantiles=quantiles | {"0%": least, "100%": most},
-        )
+            values = bound.values(signed)
+            # One by one, however the rows are divided into blocks.
+            masses = np.append(heights[-1], rows.base_weights * values)
+            heights.append(float(np.cumsum(masses)[-1]))
+            largest = max(largest, float(values.max()))
+        return cls(blocks=blocks, bound=bound, heights=np.array(heights), largest=largest)
 
     @property
     def mean(self) -> float:
@@ -153,9 +143,7 @@ class Sensitivities:
         for (height, some), (rows, signed) in zip(pairs, self.blocks, strict=True):
             if len(some):
                 values = self.bound.values(signed)
-                within = _running_sums(height, rows.base_weights * values)
-                numbers = np.searchsorted(within, some, side="right")
-                drawn, counts = np.unique(numbers, return_counts=True)
+                drawn, counts = hit_by(rows.base_weights * values, some, before=height)
                 chosen.append(rows.take(drawn))
                 weights.append(counts * (total / size) / values[drawn])
         return Scan(rows=Rows.joined(chosen), weights=np.concatenate(weights))
@@ -170,11 +158,6 @@ def sample_size(n_clusters: int, n_rows: int) -> int:
     (6000, 300, 50)
     """
     return min(n_rows, max(50 * n_clusters, min(1_000 * n_clusters, int(0.025 * n_rows))))
-
-
-def _running_sums(before: float, masses: Vector) -> Vector:
-    """Return the sums up to each row, one by one, however the rows are divided into blocks."""
-    return np.asarray(np.cumsum(np.append(before, masses))[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,9 +330,10 @@ class Sensitivity:
 
     def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, Any]:
         """What the guarantee rests on."""
-        figures: dict[str, Any] = {"n_draws": n_draws, "mean sensitivity": found.mean}
-        figures |= {f"sensitivity {level}": value for level, value in found.quantiles.items()}
-        figures |= {
+        figures: dict[str, Any] = {
+            "n_draws": n_draws,
+            "mean sensitivity": found.mean,
+            "largest sensitivity": found.largest,
             "radius": found.bound.radius,
             "center": 0.0 if self.center is None else found.bound.center,
         }

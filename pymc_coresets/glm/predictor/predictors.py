@@ -1,9 +1,7 @@
 """The few numbers through which each row of a model sees the free variables."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -11,38 +9,18 @@ from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
-from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.golden import spread_rows
-from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.coordinates import Coordinate, Link, coefficient_names, links_below
-from pymc_coresets.glm.predictor.cut import Costs, Cut, smallest_cut
-from pymc_coresets.glm.predictor.designs import (
-    compare,
-    designs_of,
-    few_rows_of,
-    observed_rows,
-    points_to_compare,
-    refuse_not_finite,
-    row_graph_of,
-)
-from pymc_coresets.glm.predictor.kinds_of_rows import MOST_OWN, MOST_TOGETHER, effects
-from pymc_coresets.glm.predictor.row_density import RowDensity
-from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.glm.predictor.affine import Matrix
+from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity, effects
+from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
 from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
 
-_log = logging.getLogger(__name__)
-
-_COMPARED = 200
+_COMPARED = 200  # rows
 _DENSE_UP_TO = 1_000  # coefficients
-
-#: Where rows see more than four numbers, and how many each may depend on: first what all rows see
-#: as it is, whose designs take no memory, then predictors that are a matrix.
-_OF_MANY = (
-    (Costs(most=16), MOST_TOGETHER),
-    (Costs(several=1_003, most=16), MOST_OWN),
-)
+_JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` of a model has them
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +42,28 @@ class Line:
     def of(self, rows: slice | np.ndarray) -> "Line":
         """Return that of some rows."""
         return Line(self.columns, self.design[rows], self.offset[rows])
+
+    def refuse_not_finite(self, names: Sequence[str], place: Callable[[int], str]) -> None:
+        """Raise `InvalidDataError` if it is not finite in some row, with the names of columns."""
+        if not np.isfinite(self.offset).all():
+            [n, *_] = np.flatnonzero(~np.isfinite(self.offset))
+            raise InvalidDataError(
+                f"The offset of the linear predictor is {self.offset[n]} in {place(int(n))}. "
+                "Correct the data (such as an exposure of zero, of which the logarithm is taken), "
+                "or leave the row out."
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(self.design.sum()):  # that of finite numbers is finite, or overflows
+                return
+            total = self.design.sum(axis=0)
+        for k in map(int, np.flatnonzero(~np.isfinite(total))):
+            column = np.asarray(self.design[:, [k]].sum(axis=1)).ravel()
+            bad = np.flatnonzero(~np.isfinite(column))
+            if bad.size:
+                raise InvalidDataError(
+                    f"The covariate of {names[k]!r} is {column[bad[0]]} in "
+                    f"{place(int(bad[0]))}. Leave such rows out, or impute them."
+                )
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
@@ -126,8 +126,7 @@ class Predictors:
     def refuse_not_finite(self, place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""
         for line in self.lines:
-            names = tuple(self.names[k] for k in line.columns)
-            refuse_not_finite(line.design, line.offset, names, place)
+            line.refuse_not_finite([self.names[k] for k in line.columns], place)
 
     def verify(self) -> None:
         """Compare the density with the model's own, for some rows at three points.
@@ -161,12 +160,42 @@ class Predictors:
         place : callable
             Says where one of the rows lies.
         """
-        at, expected = points_to_compare(self.observations, self.coefficients, arrays, n_rows)
+        at, expected = self._at_points(arrays, n_rows)
         shared, etas = at[:, : self.n_shared], [line.at(at) + line.offset for line in self.lines]
         values = self.density(shared, etas, slice(None), n_rows, compiled=False)
-        compare(values, expected, place)
+        if not np.isfinite(expected).any():
+            raise InvalidDataError(
+                "The log-likelihood is not finite at the model's initial point and near it. Give a "
+                "better one (initval=...), scale the covariates, or correct the values of "
+                "given={...}."
+            )
+        wrong = np.isfinite(expected) & ~np.isclose(values, expected, rtol=1e-6, atol=1e-8)
+        if wrong.any():
+            s, n = np.argwhere(wrong)[0]
+            raise UnsupportedModelError(
+                f"The log-likelihood of {place(int(n))} is {values[s, n]} by the linear "
+                f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
+                "Please report the model, and use a method for general models."
+            )
         if self.n_seen > MOST_TOGETHER:
             self._refuse_many_entries(n_rows, shared, etas)
+
+    def _at_points(
+        self, arrays: Mapping[Variable, np.ndarray], n_rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate coefficients (n_points, p) and the model's log-density (n_points, n_rows)."""
+        obs = self.observations
+        spread = 2.0 * evenly_spread(obs.space.n_dims) - 1.0
+        draws = obs.space.constrain(obs.space.start + np.array(_JITTERS)[:, None] * spread)
+        outputs = [self.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
+        function = numpy_function([*obs.parameters.values(), obs.n_rows, *arrays], outputs)
+        points = [
+            [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
+            for s in range(draws.n_draws)
+        ]
+        with np.errstate(all="ignore"):
+            results = [function(*p, np.asarray(n_rows), *arrays.values()) for p in points]
+        return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
 
     def _refuse_many_entries(self, n: int, shared: np.ndarray, etas: Sequence[np.ndarray]) -> None:
         m = self.n_shared
@@ -184,126 +213,13 @@ class Predictors:
             raise UnsupportedModelError(f"A row depends on {most} numbers of the free variables.")
 
 
-def find_predictors(observations: Observations) -> Predictors:
-    """Find the fewest numbers through which a row sees the free variables: four at most.
-
-    For generalised linear models with or without a free scale, shape or dispersion; several
-    predictors, as where mean and scale both depend on covariates; products of effects, as in item
-    response; hierarchies and crossed factors, however written.  Rows may see more numbers where
-    each depends on few of them: five at most, such as the predictor and the two cut points next to
-    an ordered answer, or the utilities of five alternatives.  Time and memory as
-    `find_linear_predictor`.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If there are more numbers, or one that is not affine.
-    InvalidDataError
-        If a design matrix or an offset is not finite.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> x = np.array([0.0, 1.0, 2.0])
-    >>> with pm.Model() as model:
-    ...     b, noise = pm.Normal("b", shape=2), pm.HalfNormal("noise")
-    ...     y = pm.Normal("y", b[0] + b[1] * x, noise, observed=np.array([0, 1, 5]))
-    >>> found = find_predictors(find_observations(model))
-    >>> found.names
-    ('noise_log__', 'b[0]', 'b[1]')
-    >>> found.lines[0].design
-    array([[1., 0.],
-           [1., 1.],
-           [1., 2.]])
-    """
-    graph = row_graph_of(observations)
-    few, observed = few_rows_of(graph, observations), observed_rows(observations)
-    try:
-        cut = smallest_cut(observations.loglik, few, observed)
-    except UnsupportedModelError:
-        for costs, most_own in _OF_MANY:
-            try:
-                cut = smallest_cut(observations.loglik, few, observed, costs)
-                return _of_cut(cut, graph, observations, most_own)
-            except UnsupportedModelError as error:
-                _log.info("%s", error.message)
-        raise
-    return _of_cut(cut, graph, observations)
-
-
-def _of_cut(
-    cut: Cut, graph: RowGraph, observations: Observations, most_own: int | None = None
-) -> Predictors:
-    coordinates = [Coordinate.of(v, observations, apart=most_own is not None) for v in cut.shared]
-    shared = {c.variable: (c.value, c.backward) for c in coordinates}
-    found_links = {v: links_below(v, graph, observations) for v in cut.predictors}
-    links = {v: link for v, link in found_links.items() if link is not None}
-    functions = {v: link.of for v, link in links.items()}
-    density = RowDensity.above(cut.predictors, shared, observations, functions)
-    found = predictors_of(cut.predictors, graph, observations, density, coordinates, links)
-    found = found if most_own is None else replace(found, most_own=most_own)
-    found.verify()
-    return found
-
-
-def predictors_of(
-    nodes: Sequence[Variable],
-    graph: RowGraph,
-    observations: Observations,
-    density: RowDensity,
-    coordinates: "Sequence[Coordinate]" = (),
-    links: Mapping[Variable, Link] | None = None,
-) -> Predictors:
-    """Derive predictors, and the coefficients that they are affine in, below their links.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If one is not affine.
-    InvalidDataError
-        If a design matrix or an offset is not finite.
-    """
-    derived = [
-        ({_below(b, (links or {}).get(v)): design for b, design in blocks.items()}, offset)
-        for v in nodes
-        for blocks, offset in designs_of(v, graph, observations.n_obs)
-    ]
-    below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
-    m = sum(c.size for c in coordinates)
-    shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in below}
-    sizes = [int(np.prod(shape, dtype=int)) for shape in shapes.values()]
-    ends = m + np.cumsum(sizes, dtype=int)
-    place = {v: np.arange(e - n, e) for v, n, e in zip(below, sizes, ends, strict=True)}
-    names = coefficient_names(shapes, observations.parameters, observations.model)
-    graphs = [*(c.forward for c in coordinates), *(cast(TensorVariable, v) for v in below)]
-    parts = [pt.cast(v.ravel(), "float64") for v in graphs]
-    found = Predictors(
-        observations=observations,
-        names=(*(name for c in coordinates for name in c.names), *names),
-        coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
-        n_shared=m,
-        lines=tuple(
-            Line(np.concatenate([place[v] for v in blocks]), joined(list(blocks.values())), offset)
-            for blocks, offset in derived
-        ),
-        nodes=tuple(nodes),
-        density=density,
-    )
-    found.refuse_not_finite(observations.place)
-    return found
-
-
-def _below(node: Variable, link: Link | None) -> Variable:
-    return node if link is None else link.below
-
-
 def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:
     """Compute the coefficients (n_draws, n_coefficients) at draws of the free variables.
 
     Examples
     --------
     >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.finding import find_predictors
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     eta = pm.Normal("a") * np.arange(3.0)

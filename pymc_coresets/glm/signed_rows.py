@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.logistic.clustering import Rows, cluster_sums, k_means, squared_distances
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
@@ -17,6 +17,10 @@ _GRID = np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0, 6.0])  # of the linear predic
 _NOT_FINITE = "The design matrix of the logistic regression holds NaN or infinite values."
 _RADIUS = 3.0  # a of R = a / sqrt(I)
 _CONSTANT = 2.0  # c of Theorem 3.2
+_N_RUNS, _MAX_ITERATIONS = 10, 50  # of k-means
+
+#: Rows of numbers: an ndarray, or a `scipy.sparse.csr_array`.
+type Numbers = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +29,14 @@ class SignedRows:
 
     Parameters
     ----------
-    vectors : ndarray or csr_array, of shape (n_rows, n_dims)
-        ``y_n x_n``, with labels of -1 or 1, and the covariates x_n, that of an intercept included.
-    offset : ndarray of shape (n_rows,)
-        ``y_n o_n``: one more column, whose coefficient is known to be 1.
+    vectors : ndarray or csr_array, of shape (n_rows, n_dims + 1)
+        ``y_n x_n``, with labels of -1 or 1, and the covariates x_n, that of an intercept included;
+        and in the last column ``y_n o_n``, whose coefficient is known to be 1.
     weights : ndarray of shape (n_rows,)
         How many rows each one stands for.
     """
 
-    vectors: Rows
-    offset: Vector
+    vectors: Numbers
     weights: Vector
 
 
@@ -58,15 +60,15 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     Examples
     --------
     >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     eta = pm.Normal("b") * np.array([2.0, 3.0])
     ...     y = pm.Bernoulli("y", logit_p=eta, observed=[0, 1])
     >>> found = find_linear_predictor(find_observations(model))
     >>> signed_by_labels(RowsInMemory(found, np.arange(2), np.ones(2))).vectors
-    array([[-2.],
-           [ 3.]])
+    array([[-2., -0.],
+           [ 3.,  0.]])
     """
     loglik, numbers, first = rows.kinds_at(_GRID)
     labels = np.where(loglik[:, -1] > loglik[:, 0], 1.0, -1.0)
@@ -83,11 +85,11 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
             "use method='auto'."
         )
     [line], signs = rows.lines, labels[numbers]
+    offset = (signs * line.offset)[:, None]
     if sparse.issparse(line.design):
-        vectors: Rows = sparse.diags_array(signs, format="csr") @ line.design
-    else:
-        vectors = signs[:, None] * line.design
-    return SignedRows(vectors, signs * line.offset, rows.base_weights)
+        signed = sparse.diags_array(signs, format="csr") @ line.design
+        return SignedRows(sparse.hstack([signed, offset], format="csr"), rows.base_weights)
+    return SignedRows(np.hstack([signs[:, None] * line.design, offset]), rows.base_weights)
 
 
 def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
@@ -96,7 +98,6 @@ def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -
     Returns
     -------
     ndarray of shape (k, n_dims + 1)
-        Centres of ``y_n x_n`` and, in the last column, of ``y_n o_n``.
 
     Raises
     ------
@@ -105,16 +106,14 @@ def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -
 
     Examples
     --------
-    >>> rows = SignedRows(np.ones((3, 1)), np.zeros(3), np.ones(3))
+    >>> rows = SignedRows(np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2))
     >>> centers_of(rows, 1, rng=np.random.default_rng(1))
     array([[1., 0.]])
     """
-    columns = [rows.vectors, rows.offset[:, None]]
-    is_sparse = sparse.issparse(rows.vectors)
-    extended = sparse.hstack(columns, format="csr") if is_sparse else np.hstack(columns)
-    if not np.isfinite(extended.data if is_sparse else extended).all():
+    vectors = rows.vectors
+    if not np.isfinite(vectors.data if sparse.issparse(vectors) else vectors).all():
         raise InvalidDataError(_NOT_FINITE)
-    return k_means(extended, rows.weights, n_clusters, rng=rng)
+    return k_means(vectors, rows.weights, n_clusters, rng=rng)
 
 
 class ClusterSums:
@@ -133,7 +132,7 @@ class ClusterSums:
     Examples
     --------
     >>> sums = ClusterSums(np.array([[6.0, 0.0], [0.0, 0.0]]))
-    >>> sums.add(SignedRows(np.array([[1.0], [5.0]]), np.zeros(2), np.ones(2)))
+    >>> sums.add(SignedRows(np.array([[1.0, 0.0], [5.0, 0.0]]), np.ones(2)))
     >>> sums.masses, sums.means.ravel(), sums.spread
     (array([1., 1.]), array([5., 0., 1., 0.]), 1.0)
     """
@@ -151,16 +150,13 @@ class ClusterSums:
         InvalidDataError
             If the design holds NaN or infinite values.
         """
-        n_clusters = len(self.centers)
         own, squared = nearest(rows, self.centers)
         self._squares += float(rows.weights @ squared)
         if not math.isfinite(self._squares):
             raise InvalidDataError(_NOT_FINITE)
-        masses, sums = cluster_sums(rows.vectors, own, rows.weights, n_clusters)
+        masses, sums = cluster_sums(rows.vectors, own, rows.weights, len(self.centers))
         self.masses += masses
-        self._sums[:, :-1] += sums
-        offsets = rows.weights * rows.offset
-        self._sums[:, -1] += np.bincount(own, weights=offsets, minlength=n_clusters)
+        self._sums += sums
 
     @property
     def means(self) -> Matrix:
@@ -177,9 +173,15 @@ class ClusterSums:
 
 def nearest(rows: SignedRows, centers: Matrix) -> tuple[NDArray[np.integer[Any]], Vector]:
     """Return each row's nearest centre, and its squared distance but for the offset."""
-    squared = squared_distances(rows.vectors, centers[:, :-1])
-    own = (squared + (rows.offset[:, None] - centers[:, -1]) ** 2).argmin(axis=1)
+    squared, of_offsets = _squared_parts(rows, centers)
+    own = (squared + of_offsets).argmin(axis=1)
     return own, np.asarray(squared[np.arange(len(own)), own], dtype=np.float64)
+
+
+def _squared_parts(rows: SignedRows, centers: Matrix) -> tuple[Matrix, Matrix]:
+    """Return squared distances (n, k) from centres: in the covariates, and in the offset."""
+    covariates, offset = rows.vectors[:, :-1], _dense(rows.vectors[:, [-1]])
+    return squared_distances(covariates, centers[:, :-1]), (offset - centers[:, -1]) ** 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,7 +217,7 @@ class SensitivityBound:
 
     Examples
     --------
-    >>> rows = SignedRows(np.array([[1.0], [1.0], [1.0], [5.0]]), np.zeros(4), np.ones(4))
+    >>> rows = SignedRows(np.array([[1.0, 0], [1.0, 0], [1.0, 0], [5.0, 0]]), np.ones(4))
     >>> sums = ClusterSums(np.array([[1.0, 0.0], [5.0, 0.0]]))
     >>> sums.add(rows)
     >>> bound = SensitivityBound.of(sums, radius=1.0, center=None, exact=True)
@@ -271,9 +273,8 @@ class SensitivityBound:
         """Return m_n of each row; 0 for rows of base weight 0."""
         points = self.centers if self.means is None else self.means
         own, _ = nearest(rows, self.centers)
-        distances = np.sqrt(squared_distances(rows.vectors, points[:, :-1]))
-        of_rows = rows.vectors @ self.center + rows.offset
-        shifts = points @ np.append(self.center, 1.0) - of_rows[:, None]
+        distances, along = np.sqrt(_squared_parts(rows, points)[0]), np.append(self.center, 1.0)
+        shifts = points @ along - (rows.vectors @ along)[:, None]
         exponents, weights = self.radius * distances + np.abs(shifts), rows.weights
         each, mass = np.arange(len(own)), self.masses[own]
         others = np.maximum(mass - weights, 0)  # of its own cluster; 0 but for rounding if alone
@@ -329,3 +330,112 @@ def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -
     return math.ceil(
         _CONSTANT * mean / epsilon**2 * ((n_dims + 1) * math.log(mean) + math.log(1 / delta))
     )
+
+
+# -- clusters --------------------------------------------------------------------------------------
+
+
+def k_means(rows: Numbers, weights: Vector, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
+    """Return the centres of clusters: the best of ten runs of k-means++ and Lloyd's iterations.
+
+    A single run often ends with two centres in one cluster and none in a rare one.
+    `scipy.cluster.vq.kmeans2` takes neither weights nor sparse rows, and warns where a cluster
+    becomes empty.  Each iteration takes O(n k p) time.
+
+    Parameters
+    ----------
+    rows : ndarray or csr_array of shape (n, p)
+        What to cluster.
+    weights : ndarray of shape (n,)
+        How often each row counts; positive.
+    n_clusters : int
+        At least 1.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of shape (k, p)
+        ``n_clusters`` centres, or fewer where fewer rows are distinct.
+
+    References
+    ----------
+    .. [1] Arthur, D. and Vassilvitskii, S. (2007). k-means++: The Advantages of Careful Seeding.
+       https://dl.acm.org/doi/10.5555/1283383.1283494
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> np.sort(k_means(rows, np.ones(4), 2, rng=np.random.default_rng(1)), axis=0)
+    array([[ 0.5],
+           [10.5]])
+    """
+    runs = [_run(rows, weights, n_clusters, rng) for _ in range(_N_RUNS)]
+    return min(runs, key=lambda run: run[1])[0]
+
+
+def _run(
+    rows: Numbers, weights: Vector, n_clusters: int, rng: np.random.Generator
+) -> tuple[Matrix, float]:
+    """Return the centres, and the weighted sum of squared distances from them."""
+    centers = _seed(rows, weights, n_clusters, rng)
+    nearest = None
+    for _ in range(_MAX_ITERATIONS):
+        previous, nearest = nearest, squared_distances(rows, centers).argmin(axis=1)
+        if previous is not None and np.array_equal(previous, nearest):
+            break
+        masses, sums = cluster_sums(rows, nearest, weights, len(centers))
+        filled = masses > 0
+        centers[filled] = sums[filled] / masses[filled, None]
+    return centers, float(weights @ squared_distances(rows, centers).min(axis=1))
+
+
+def _seed(rows: Numbers, weights: Vector, n_clusters: int, rng: np.random.Generator) -> Matrix:
+    """Draw starting centres, each in proportion to the squared distance from those before it."""
+    chosen = [int(rng.choice(len(weights), p=weights / weights.sum()))]
+    distances = squared_distances(rows, _dense(rows[chosen]))[:, 0]
+    while len(chosen) < n_clusters:
+        distances[chosen] = 0  # exactly, without rounding errors
+        scores = weights * distances
+        total = scores.sum()
+        if not total > 0:
+            break
+        chosen.append(int(rng.choice(len(weights), p=scores / total)))
+        new = squared_distances(rows, _dense(rows[chosen[-1:]]))[:, 0]
+        distances = np.minimum(distances, new)
+    return np.array(_dense(rows[chosen]), dtype=np.float64)
+
+
+def squared_distances(rows: Numbers, centers: Matrix) -> Matrix:
+    """Squared Euclidean distances (n, k) of rows from centres.
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[0.0, 3.0]]), np.array([[4.0, 0.0]]))
+    array([[25.]])
+    """
+    if not sparse.issparse(rows):
+        between: Matrix = cdist(rows, centers, "sqeuclidean")
+        return between
+    norms = rows.multiply(rows).sum(axis=1)
+    squared: Matrix = norms[:, None] - 2 * (rows @ centers.T) + np.square(centers).sum(axis=1)
+    return np.maximum(squared, 0, out=squared)  # below 0 by rounding only
+
+
+def cluster_sums(
+    rows: Numbers, nearest: NDArray[np.integer[Any]], weights: Vector, n_clusters: int
+) -> tuple[Vector, Matrix]:
+    """Return each cluster's sum of weights (k,) and sum of weighted rows (k, p).
+
+    Examples
+    --------
+    >>> cluster_sums(np.array([[1.0], [2.0]]), np.array([0, 0]), np.array([1.0, 3.0]), 1)
+    (array([4.]), array([[7.]]))
+    """
+    n_rows = len(weights)
+    members = sparse.csr_array((weights, (nearest, np.arange(n_rows))), shape=(n_clusters, n_rows))
+    masses: Vector = np.bincount(nearest, weights=weights, minlength=n_clusters)
+    return masses, _dense(members @ rows)
+
+
+def _dense(rows: Numbers) -> Matrix:
+    return rows.toarray() if sparse.issparse(rows) else rows  # type: ignore[no-any-return]

@@ -1,0 +1,357 @@
+"""Search for the fewest numbers through which rows see the free variables, or for a single one."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Self, cast
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph import Variable
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.affine import designs_of, joined
+from pymc_coresets.glm.predictor.coordinates import (
+    Coordinate,
+    FreeCoordinates,
+    Link,
+    coefficient_names,
+    links_below,
+)
+from pymc_coresets.glm.predictor.cut import FEWEST, Costs, Cut, contains, smallest_cut
+from pymc_coresets.glm.predictor.predictors import Line, Predictors
+from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
+from pymc_coresets.glm.predictor.row_graph import (
+    RowGraph,
+    few_rows_of,
+    observed_rows,
+    row_graph_of,
+    spread_rows,
+)
+from pymc_coresets.reading.observations import Observations
+
+_log = logging.getLogger(__name__)
+
+_PROBED = 200  # rows, whose densities may have no link
+_PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
+
+#: How many numbers each row may depend on: of four at most, all; of more, first with what all see
+#: as it is, whose designs take no memory, then with predictors that are a matrix.
+_OF_FEW = (
+    (FEWEST, MOST_TOGETHER),
+    (Costs(most=16), MOST_TOGETHER),
+    (Costs(several=1_003, most=16), MOST_OWN),
+)
+#: One number for each row, or else for all of them; those with observed values come last.
+_OF_ONE = (
+    Costs(free=1_002, common=1_002, with_response=1_003, repeated=1, most=1),
+    Costs(free=1_000, common=1_000, with_response=1_003, predictor=1_001, most=1),
+)
+
+
+def find_predictors(observations: Observations) -> Predictors:
+    """Find the fewest numbers through which a row sees the free variables: four at most.
+
+    For generalised linear models with or without a free scale, shape or dispersion; several
+    predictors, as where mean and scale both depend on covariates; products of effects, as in item
+    response; hierarchies and crossed factors, however written.  Rows may see more numbers where
+    each depends on few of them: five at most, such as the predictor and the two cut points next to
+    an ordered answer, or the utilities of five alternatives.  Time and memory as
+    `find_linear_predictor`.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there are more numbers, or one that is not affine.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> x = np.array([0.0, 1.0, 2.0])
+    >>> with pm.Model() as model:
+    ...     b, noise = pm.Normal("b", shape=2), pm.HalfNormal("noise")
+    ...     y = pm.Normal("y", b[0] + b[1] * x, noise, observed=np.array([0, 1, 5]))
+    >>> found = find_predictors(find_observations(model))
+    >>> found.names
+    ('noise_log__', 'b[0]', 'b[1]')
+    >>> found.lines[0].design
+    array([[1., 0.],
+           [1., 1.],
+           [1., 2.]])
+    """
+    search, errors = _Search.of(observations), list[UnsupportedModelError]()
+    for costs, most_own in _OF_FEW:
+        try:
+            cut = search.cut(costs)
+            found = replace(search.at_cut(cut, apart=costs is not FEWEST), most_own=most_own)
+            found.verify()
+        except UnsupportedModelError as error:
+            _log.info("%s", error.message)
+            errors.append(error)
+        else:
+            return found
+    raise errors[0]
+
+
+def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
+    """Return what rows see of the free variables: few predictors, or all coordinates.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a variable that they depend on is discrete.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    try:
+        return find_predictors(observations)
+    except UnsupportedModelError:
+        return FreeCoordinates.of(observations)
+
+
+def find_linear_predictor(observations: Observations) -> Predictors:
+    """Find the linear predictor of a generalised linear model, however the user wrote it.
+
+    For models whose likelihood depends on the free variables through one number per row that is
+    linear in coefficients: logistic, probit, Poisson, robust and Gaussian regression with known
+    scale, with groups, interactions, offsets and hierarchical priors.  Takes one pass over the data
+    for the parts of the design matrix that have to be computed, and the memory of the design
+    matrix: dense where it comes from covariates, sparse where columns come from index arrays.
+
+    Parameters
+    ----------
+    observations : Observations
+        What `find_observations` derived from the model.
+
+    Returns
+    -------
+    Predictors
+        One line, and no shared numbers.  Its log-likelihood was compared with the model's own, for
+        some rows at three points.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there are two predictors, a free scale or dispersion, several numbers for each row, or
+        a predictor that is not linear.
+    InvalidDataError
+        If the design matrix, the offset or the log-likelihood has NaN or infinite entries.
+
+    Notes
+    -----
+    The predictor is the affine node without observed values that all paths from the free variables
+    to the log-likelihood lead through, and of several the highest: data that are added to it or
+    multiply it belong to it; a link function and the observed values do not.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> x, exposure = np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    >>> with pm.Model() as model:
+    ...     a, b = pm.Normal("a"), pm.Normal("b")
+    ...     eta = a + b * x + np.log(exposure)
+    ...     y = pm.Poisson("y", pm.math.exp(eta), observed=np.array([0, 1, 5]))
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> found.names
+    ('a', 'b')
+    >>> found.lines[0].design
+    array([[1., 0.],
+           [1., 1.],
+           [1., 2.]])
+    >>> found.lines[0].offset.round(3)
+    array([0.   , 0.693, 1.386])
+    """
+    search, chosen = _Search.of(observations), None
+    for costs in _OF_ONE:
+        node = search.highest(costs)
+        if node is None:
+            continue
+        found = search.of_nodes([node])
+        if len(found.names) >= observations.n_obs:
+            _refuse_all_rows(node, search)
+        rows = spread_rows(observations.n_obs, _PROBED)
+        values = found.density.at_one(_PROBES[:, None], rows, len(rows), compiled=False)
+        if _is_linear(values):
+            continue  # the whole log-likelihood, as in exponential families without covariates
+        chosen = chosen or found
+        if np.isfinite(values[1:-1]).all():  # on both sides of zero
+            chosen = found
+            break
+    if chosen is None:
+        raise UnsupportedModelError(_why_none(search))
+    chosen.verify()
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The graph of the rows of a model, of a few of them too, and which arrays are observed."""
+
+    observations: Observations
+    graph: RowGraph
+    few: RowGraph
+    observed: set[Variable]
+
+    @classmethod
+    def of(cls, observations: Observations) -> Self:
+        graph = row_graph_of(observations)
+        few = few_rows_of(graph, observations)
+        return cls(observations, graph, few, observed_rows(observations))
+
+    def cut(self, costs: Costs, observed: set[Variable] | None = None) -> Cut:
+        observed = self.observed if observed is None else observed
+        return smallest_cut(self.observations.loglik, self.few, observed, costs)
+
+    def highest(self, costs: Costs) -> Variable | None:
+        """Return the node that all paths from the free variables lead through, if there is one."""
+        try:
+            cut = self.cut(costs)
+            [node] = [*cut.predictors, *cut.shared]
+            if cut.shared or contains(node, self.observed):
+                return node
+            if not self.observed:
+                cut = self.cut(costs, self._perhaps_with_response(node))
+        except UnsupportedModelError:
+            return None
+        [node] = cut.highest
+        return node
+
+    def _perhaps_with_response(self, node: Variable) -> set[Variable]:
+        """Return what is computed from a predictor and data that may be a response.
+
+        In potentials, whose observed values are not known: all data but those that are added.
+        """
+        found, graph = set[Variable](), self.few
+        for apply in io_toposort([node], [self.observations.loglik]):
+            data = [i for i in apply.inputs if graph.by_row(i) and not graph.depends(i)]
+            is_added = isinstance(apply.op, ops.Elemwise) and isinstance(apply.op.scalar_op, ps.Add)
+            if data and not is_added:
+                found.update(v for v in apply.outputs if graph.depends(v))
+        return found
+
+    def at_cut(self, cut: Cut, *, apart: bool) -> Predictors:
+        """Return the predictors and shared numbers of a cut, on unconstrained scales."""
+        observations = self.observations
+        shared = [Coordinate.of(v, observations, apart=apart) for v in cut.shared]
+        links = {v: links_below(v, self.graph, observations) for v in cut.predictors}
+        found = {v: link for v, link in links.items() if link is not None}
+        return self.of_nodes(cut.predictors, shared, found)
+
+    def of_nodes(
+        self,
+        nodes: Sequence[Variable],
+        shared: Sequence[Coordinate] = (),
+        links: Mapping[Variable, Link] | None = None,
+    ) -> Predictors:
+        """Derive predictors, and the coefficients that they are affine in, below their links.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one is not affine.
+        InvalidDataError
+            If a design matrix or an offset is not finite.
+        """
+        observations, links = self.observations, links or {}
+        derived = [
+            ({links[v].below if v in links else b: x for b, x in blocks.items()}, offset)
+            for v in nodes
+            for blocks, offset in designs_of(v, self.graph, observations.n_obs)
+        ]
+        below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
+        m = sum(c.size for c in shared)
+        shapes: dict[Variable, tuple[int, ...]] = {v: self.graph.shape(v) for v in below}
+        sizes = [int(np.prod(shape, dtype=int)) for shape in shapes.values()]
+        ends = m + np.cumsum(sizes, dtype=int)
+        place = {v: np.arange(e - n, e) for v, n, e in zip(below, sizes, ends, strict=True)}
+        names = coefficient_names(shapes, observations.parameters, observations.model)
+        graphs = [*(c.forward for c in shared), *(cast(TensorVariable, v) for v in below)]
+        parts = [pt.cast(v.ravel(), "float64") for v in graphs]
+        found = Predictors(
+            observations=observations,
+            names=(*(name for c in shared for name in c.names), *names),
+            coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
+            n_shared=m,
+            lines=tuple(
+                Line(
+                    np.concatenate([place[v] for v in blocks]),
+                    joined(list(blocks.values())),
+                    offset,
+                )
+                for blocks, offset in derived
+            ),
+            nodes=tuple(nodes),
+            density=RowDensity.above(
+                nodes,
+                {c.variable: (c.value, c.backward) for c in shared},
+                observations,
+                {v: link.of for v, link in links.items()},
+            ),
+        )
+        found.refuse_not_finite(observations.place)
+        return found
+
+
+def _is_linear(values: np.ndarray) -> bool:
+    """Whether the log-density of every row is a straight line, so that there is no link."""
+    with np.errstate(invalid="ignore"):  # infinite values
+        slopes = np.diff(values, axis=0) / np.diff(_PROBES)[:, None]
+    return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
+
+
+# -- why there is none -----------------------------------------------------------------------------
+
+
+def _refuse_all_rows(node: Variable, search: _Search) -> None:
+    """Refuse expressions that an operation without a rule computes for all rows at once."""
+    n_obs = search.observations.n_obs
+    [(blocks, _)] = designs_of(node, search.graph, n_obs)
+    for variable, matrix in blocks.items():
+        if variable.owner is None or isinstance(matrix, np.ndarray) or matrix.nnz != n_obs:
+            continue
+        if len(np.unique(matrix.indices)) == n_obs:
+            raise UnsupportedModelError(
+                f"The operation {variable.owner.op} inside the linear predictor is not understood: "
+                "it computes a value for each row from data and free variables. Write the "
+                "predictor with sums, products, dot products and indexing, or use a method for "
+                "general models."
+            )
+
+
+def _why_none(search: _Search) -> str:
+    """Explain what else enters the log-likelihood; raise where the predictor is not linear."""
+    graph, cut = search.graph, Cut((), (), ())
+    with suppress(UnsupportedModelError):
+        cut = search.cut(Costs(with_response=10**6, only_affine=not search.observed, most=1_000))
+    parts = [*cut.predictors, *cut.shared]
+    if len(parts) == 1 and cut.predictors:
+        list(designs_of(parts[0], graph, search.observations.n_obs))  # says what is not linear
+    if len(parts) < 2:
+        return (
+            "The free variables enter the log-likelihood of a row by several numbers, not by one "
+            "linear predictor: several outcomes or categories, or a variable with several roles. "
+            "Use a method for general models."
+        )
+
+    def size(part: Variable) -> tuple[bool, int]:
+        below = [p for p in graph.parameters if contains(part, [p])]
+        return graph.by_row(part), int(sum(np.prod(p.type.shape, dtype=int) for p in below))
+
+    *others, _ = sorted(parts, key=size)
+    outside = [p for p in graph.parameters if any(contains(part, [p]) for part in others)]
+    inside = [str(p.name) for p in graph.parameters if p not in outside]
+    names, fixed = [str(p.name) for p in outside], ", ".join(f"{p.name!r}: ..." for p in outside)
+    what = "another linear predictor" if len(cut.predictors) > 1 else "a scale or dispersion"
+    return (
+        f"The free variables {names!r} enter the likelihood besides the linear predictor of "
+        f"{inside!r}, as {what}. Fix them (given={{{fixed}}}), or use a method for general models."
+    )

@@ -15,7 +15,7 @@ from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.unit_models import UnitSettings, unit_model, units_at
-from pymc_coresets.potentials.verification import points_around, reference_of, verify
+from pymc_coresets.potentials.verification import points_near, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
@@ -404,8 +404,7 @@ def _verify_others(
     try:
         copy = copy_with_rows(obs.model, data | obs.by_name(others))
         expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
-        space = obs.space
-        near = space.constrain(points_around(space, rng)[0])
+        near = points_near(obs.space, rng)
         values = expected(near)
     except _MALFORMED as error:
         raise UnsupportedModelError(

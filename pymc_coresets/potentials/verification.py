@@ -99,6 +99,20 @@ def points_around(space: Unconstrained, rng: np.random.Generator) -> tuple[np.nd
     )
 
 
+def points_near(space: Unconstrained, rng: np.random.Generator) -> Draws:
+    """Return four points near the initial one.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> points_near(Unconstrained(model), np.random.default_rng(1)).n_draws
+    4
+    """
+    return space.constrain(points_around(space, rng)[0])
+
+
 def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
     """Points around the initial one, whose distance to it has another magnitude in each try."""
     shape = (_N_TRIES, space.n_dims)
@@ -316,7 +330,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     covariates, or correct observations that are impossible under the model.
     (docs: troubleshooting#the-data-and-the-model)
     """
-    near = space.constrain(points_around(space, np.random.default_rng(0))[0])
+    near = points_near(space, np.random.default_rng(0))
     n_rows, first = loglik.nowhere_finite(near)
     if 0 < n_rows < loglik.n_rows:
         others = f" and of {n_rows - 1:,} more" if n_rows > 1 else ""

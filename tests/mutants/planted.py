@@ -309,9 +309,9 @@ PLANTED = [
         ("replace(rows, start=start)", "rows"),
     ),
     *plant(
-        "potentials/sameness.py",
-        ("return None if same.all()", "return None if same.any()"),
-        ("return bool(_close(", "return True or bool(_close("),
+        "potentials/kept_rows.py",
+        ("math.prod(chances) < _UNLIKELY", "True"),
+        ("return rows, prior\n", "return rows, True\n"),
     ),
     *plant(
         "updates/reductions.py",
@@ -325,7 +325,7 @@ PLANTED = [
     ),
     *plant(
         "proposals.py",
-        ("where[own.ravel()] = before[name].ravel()", "where[own.ravel()] = own.ravel()"),
+        ("is_same = list(space.columns) == list(names)", "is_same = True"),
         ("modes=modes if form", "modes=None if form"),
     ),
     *plant(
@@ -360,6 +360,7 @@ PLANTED = [
     *plant(
         "updates/other_priors.py",
         ("certificate=None,", ""),
+        ("if same.all():", "if same.any():"),
         ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(

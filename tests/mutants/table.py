@@ -95,7 +95,7 @@ TESTS = {
     "potentials/plain_loops": unit("fused_loops"),
     "potentials/unit_": (UNITS, UNITS_OF_CORESETS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
-    "potentials/kept_rows": (ROWS_ELSEWHERE,),
+    "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
     "potentials/of_model": (
         "tests/models/test_template_refusals.py",
         ROWS_ELSEWHERE,
@@ -103,7 +103,6 @@ TESTS = {
         APPROXIMATIONS,
     ),
     "potentials/remainder": (APPROXIMATIONS, PASS_GLM),
-    "potentials/sameness": (*unit("storage"), UPDATES, STREAMS),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
     "diagnostics/__init__": unit("diagnostics_plots"),

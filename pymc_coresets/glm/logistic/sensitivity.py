@@ -17,7 +17,7 @@ from pymc_coresets.glm.logistic.bounds import (
 )
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.methods.job import Reduction, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.passes import RowBlocks
@@ -275,7 +275,7 @@ class Sensitivity:
         """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
         return n_rows if self.epsilon is not None else moderate_size(n_dims, n_rows)
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run(self, job: Reduction) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
         with job.report.part("linear predictor"):
             seen = seen_rows_of(job.loglikelihood, find_linear_predictor)

@@ -284,7 +284,7 @@ class CoresetStream:
         rows = StreamedRows(source, types)
         first, _ = rows.examine()
         first.require_usable()
-        self._codes.require_scanned(rows, first)
+        self._codes.require_inside(rows, first)
         return replace(rows, first=first)
 
     @property

@@ -14,11 +14,12 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.unit_models import UnitSettings, unit_model, units_at
+from pymc_coresets.potentials.units import UnitModes, UnitSettings, unit_model
 from pymc_coresets.potentials.verification import points_near, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
+from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
@@ -169,6 +170,15 @@ class RowsToRead:
     def rows_of(self, model: pm.Model) -> Observations:
         """Find the rows of a model, whether or not variables have one value for each of them."""
         return find_observations(model, **(self.of_rows | {"allow_local": True}))
+
+
+def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
+    """Return the potentials of units as they were once before."""
+    first, x = units.observations_at_zero, np.array(settings["at"])
+    modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
+    places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
+    nodes, error = units.nodes(settings["degree"]), settings["node_error"]
+    return units.observations(nodes, *places, at=x, node_error=error)
 
 
 def full_model(model: object) -> pm.Model:
@@ -338,7 +348,7 @@ def likelihood_of_rows(
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
-    CodeCheck(loglik.observations).require_scanned(source, first)
+    CodeCheck(loglik.observations).require_inside(source, first)
     verify(template, rng=rng)
     others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)

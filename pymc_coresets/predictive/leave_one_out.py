@@ -16,8 +16,7 @@ from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth
 from pymc_coresets.diagnostics.judging import MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.evaluator import Evaluator
+from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
@@ -284,7 +283,7 @@ class _SurrogatePass:
     size: int
 
     def begin(self) -> Callable[[Rows], Floats]:
-        values_of = self.evaluator.at(self.given).values
+        values_of = self.evaluator.at(self.given)
 
         def surrogate(rows: Rows) -> Floats:
             values = values_of(rows)

@@ -633,7 +633,7 @@ PLANTED = [
         ("values=np.take(row.values, levels, axis=row.axis)", "values=row.values"),
     ),
     *plant(
-        "potentials/unit_modes.py",
+        "potentials/units.py",
         (
             "better = going & (new.density >= found.density",
             "better = going & (new.density <= found.density",

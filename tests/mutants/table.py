@@ -93,7 +93,7 @@ TESTS = {
     "potentials/fused_loops": (*unit("fused_loops"), ENGINES, POTENTIALS),
     "potentials/direct_calls": unit("direct_calls", "fused_loops"),
     "potentials/plain_loops": unit("fused_loops"),
-    "potentials/unit_": (UNITS, UNITS_OF_CORESETS),
+    "potentials/units": (UNITS, UNITS_OF_CORESETS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
     "potentials/of_model": (

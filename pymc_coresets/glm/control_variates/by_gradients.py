@@ -24,8 +24,7 @@ from pymc_coresets.glm.control_variates.expansion import (
 )
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.coordinates import Coordinate
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.evaluator import Evaluator
+from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
@@ -307,7 +306,7 @@ class _BeyondPass:
     size: int
 
     def begin(self) -> Callable[[Rows], Sampled]:
-        values_of = self.evaluator.at(self.given).values
+        values_of = self.evaluator.at(self.given)
 
         def of_block(rows: Rows) -> Sampled:
             missed, impossible = _of_possible_rows(values_of(rows))

@@ -128,21 +128,18 @@ class RowsToRead:
 
     def _require_rows(self) -> None:
         required_source(self.rows)
-        if self.named is not None:
-            raise InvalidOptionError(
-                f"integrate={self.integrate!r}: rows=... are read one by one, and those of a level "
-                "are needed together. Load the rows into the model, or leave integrate out."
-            )
-        if self.collapse is True:
-            raise InvalidOptionError(
-                "collapse=True: rows=... are not merged while they are read. Group them "
-                "beforehand, and name their counts with open_rows(..., weight=...)."
-            )
-        if self.allow_local:
-            raise InvalidOptionError(
-                "allow_local=True: with rows=... there is no variable with one value per "
-                "observation."
-            )
+        refused = {
+            "integrate": self.named is not None and self.integrate,
+            "collapse": self.collapse is True,
+            "allow_local": self.allow_local,
+        }
+        for name, value in refused.items():
+            if value is not False:
+                raise InvalidOptionError(
+                    f"{name}={value!r}: rows=... are read one by one, and neither merged nor kept "
+                    "together. Load the rows into the model (equal ones grouped, with their counts "
+                    f"as open_rows(..., weight=...), if they are too many), or leave {name} out."
+                )
 
     @property
     def settings(self) -> Settings:

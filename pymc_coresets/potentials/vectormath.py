@@ -234,14 +234,29 @@ def vector_trigamma(x: float) -> float:
     return y if x > 0.0 else np.nan
 
 
-class _VectorFunction(ps.ScalarOp):
-    """Scalar Op whose Numba implementation is one of the functions above."""
+#: What replaces an operation of PyTensor.
+_FUNCTIONS: dict[type, Callable[..., float]] = {
+    ps.Exp: vector_exp,
+    ps.Log: vector_log,
+    ps.Log1p: vector_log1p,
+    ps.Expm1: vector_expm1,
+    ps.Log1mexp: vector_log1mexp,
+    ps.Softplus: vector_softplus,
+    ps.Sigmoid: vector_sigmoid,
+    ps.GammaLn: vector_gammaln,
+    ps.Pow: vector_power,
+}
+_BY_NAME = {function.__name__: function for function in _FUNCTIONS.values()}
 
-    nin, nout = 1, 1
-    function: Callable[..., float]
+
+class _VectorFunction(ps.ScalarOp):
+    """Scalar Op whose Numba implementation is one of the functions above, by its name."""
+
+    __props__ = ("name",)
+    nout = 1
 
     def impl(self, *inputs: float) -> float:
-        return type(self).function(*inputs)
+        return _BY_NAME[self.name](*inputs)
 
     def c_code(self, *_args: object, **_kwargs: object) -> str:
         raise NotImplementedError("Only Numba compiles these functions.")
@@ -251,59 +266,9 @@ class _VectorFunction(ps.ScalarOp):
         return True
 
 
-class _VectorExp(_VectorFunction):
-    function = staticmethod(vector_exp)
-
-
-class _VectorLog(_VectorFunction):
-    function = staticmethod(vector_log)
-
-
-class _VectorLog1p(_VectorFunction):
-    function = staticmethod(vector_log1p)
-
-
-class _VectorExpm1(_VectorFunction):
-    function = staticmethod(vector_expm1)
-
-
-class _VectorLog1mexp(_VectorFunction):
-    function = staticmethod(vector_log1mexp)
-
-
-class _VectorSoftplus(_VectorFunction):
-    function = staticmethod(vector_softplus)
-
-
-class _VectorSigmoid(_VectorFunction):
-    function = staticmethod(vector_sigmoid)
-
-
-class _VectorGammaLn(_VectorFunction):
-    function = staticmethod(vector_gammaln)
-
-
-class _VectorPower(_VectorFunction):
-    nin = 2
-    function = staticmethod(vector_power)
-
-
-_VECTORISED: dict[type, _VectorFunction] = {
-    ps.Exp: _VectorExp(ps.upgrade_to_float, name="vector_exp"),
-    ps.Log: _VectorLog(ps.upgrade_to_float, name="vector_log"),
-    ps.Log1p: _VectorLog1p(ps.upgrade_to_float, name="vector_log1p"),
-    ps.Expm1: _VectorExpm1(ps.upgrade_to_float, name="vector_expm1"),
-    ps.Log1mexp: _VectorLog1mexp(ps.upgrade_to_float, name="vector_log1mexp"),
-    ps.Softplus: _VectorSoftplus(ps.upgrade_to_float, name="vector_softplus"),
-    ps.Sigmoid: _VectorSigmoid(ps.upgrade_to_float, name="vector_sigmoid"),
-    ps.GammaLn: _VectorGammaLn(ps.upgrade_to_float, name="vector_gammaln"),
-    ps.Pow: _VectorPower(ps.upgrade_to_float, name="vector_power"),
-}
-
-
 @register_scalar_funcify(_VectorFunction)
 def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, str]:
-    return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
+    return _BY_NAME[op.name], sha256(f"{op.name} {_VERSION}".encode()).hexdigest()
 
 
 @register_scalar_funcify(ps.TriGamma)
@@ -315,12 +280,13 @@ def _funcify_trigamma(op: ps.TriGamma, node: Apply, **kwargs: object) -> tuple[A
 @node_rewriter([ops.Elemwise])
 def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace functions of double precision by those of this module."""
-    replacement = _VECTORISED.get(type(node.op.scalar_op))
-    if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
+    kind = type(node.op.scalar_op)
+    if kind not in _FUNCTIONS or any(i.type.dtype != "float64" for i in node.inputs):
         return None
-    if isinstance(replacement, _VectorPower) and isinstance(node.inputs[1], Constant):
+    if kind is ps.Pow and isinstance(node.inputs[1], Constant):
         return None  # such as a square, which the compiler turns into multiplications
-    return _elementwise(replacement, node.inputs)
+    function = _VectorFunction(ps.upgrade_to_float, name=_FUNCTIONS[kind].__name__)
+    return _elementwise(function, node.inputs)
 
 
 @node_rewriter([ops.Elemwise])

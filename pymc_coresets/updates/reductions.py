@@ -131,20 +131,15 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     dim, what = coreset.settings["dim"], ""
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
-        remedy = (
-            "Put the data into long format, one row for each cell, and build a coreset of that; or "
-            "build one of all cells."
-        )
     elif observations.units is not None:
         what = f"{list(observations.integrated)!r} were integrated out of this coreset"
-        remedy = "Build one of all rows, or one with integrate=False."
     elif coreset.data is None and observations.sets:
         names = ", ".join(each.names for each in observations.sets)
         what = f"The rows of this coreset are of several terms, {names}, with data of their own"
-        remedy = "Build one of all rows."
     if what:
         raise UnsupportedModelError(
-            f"{what}: such coresets can be neither extended nor merged. {remedy}"
+            f"{what}: such coresets can be neither extended nor merged. Build one of all rows. To "
+            "extend it later, give cells in long format, and integrate=False."
         )
     if coreset.data is None:
         refuse_unweighted(observations)

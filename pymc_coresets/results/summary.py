@@ -25,7 +25,7 @@ from pymc_coresets.results.columns import (
 )
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _SHOWN_WEIGHTS = 5

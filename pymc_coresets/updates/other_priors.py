@@ -28,7 +28,7 @@ from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.new_rows import Ancestry
+from pymc_coresets.updates.coverage import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _BLOCK_ROWS = 2**16

@@ -364,7 +364,7 @@ PLANTED = [
         ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(
-        "updates/new_rows.py",
+        "updates/coverage.py",
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(

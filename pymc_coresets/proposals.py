@@ -19,7 +19,7 @@ from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.sampling.steps.metropolis import around_draws
 
-_VERSION = 1
+_VERSION = 2  # of the form in files
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -27,12 +27,13 @@ _KINDS: dict[str, type[Any]] = {
         Factor,
         Hierarchy,
         Mixture,
+        Normal,
         NormalGivenScales,
         Quadratic,
         Table,
+        Tails,
     )
 }
-_NORMAL = "HeavyTailed"  # the name of `Normal` in files, where tails are among its fields
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
 _OF_SPARSE = ("data", "indices", "indptr")
 _FORM, _RATIOS = "form", "log_ratios"
@@ -109,13 +110,12 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
         return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
-    if isinstance(thing, Normal):
-        tails = Tails() if thing.tails is None else thing.tails
-        own = {"factor": thing.factor.root, "location": thing.location} | vars(tails)
-        parts = {n: _packed(own[n], f"{name}.{n}", arrays) for n in sorted(own)}
-        return {"kind": _NORMAL, "fields": parts}
-    kept = ["matrix"] if isinstance(thing, Factor) else _kept_fields(type(thing))
-    parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in kept}
+    if isinstance(thing, Factor):  # whose root is as it was
+        own = {"root": thing.root} if thing.is_dense else {"matrix": thing.matrix}
+    else:
+        kind = _KINDS[type(thing).__name__]
+        own = {n: getattr(thing, n) for n in sorted(_names(kind) - set(_OF_A_MODEL))}
+    parts = {n: _packed(part, f"{name}.{n}", arrays) for n, part in own.items()}
     return {"kind": type(thing).__name__, "fields": parts}
 
 
@@ -132,19 +132,14 @@ def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN4
         entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
     parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
-    if form["kind"] == _NORMAL:
-        root = Factor.of_root(parts.pop("factor"))
-        return Normal(parts.pop("location"), root, Tails(**parts))
+    if "root" in parts:
+        return Factor.of_root(parts["root"])
     kind = _KINDS[form["kind"]]
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 
 
 def _names(kind: type[Any]) -> set[str]:
     return {field.name for field in fields(kind)} if is_dataclass(kind) else set()
-
-
-def _kept_fields(kind: type[Any]) -> list[str]:
-    return sorted(_names(_KINDS[kind.__name__]) - set(_OF_A_MODEL))
 
 
 # -- models ----------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ def test_distributions_are_stored_field_by_field(around):
 def test_fields_that_a_file_lacks_have_their_defaults():
     stored = stored_proposal(known(heavy_tailed(np.zeros(2), np.eye(2))), None)
     form = json.loads(stored["form"].item())
-    del form["around"]["fields"]["stretch"]
+    del form["around"]["fields"]["tails"]["fields"]["stretch"]
     again = restored_proposal(stored.assign(form=json.dumps(form)), None)
     assert again.around.tails.stretch is None
 
@@ -176,7 +176,7 @@ def test_fields_that_a_file_lacks_have_their_defaults():
     [
         {"log_ratios": ("log_ratios.0", np.full(3, np.nan))},
         {"log_ratios": ("other", np.zeros(4))},
-        {"form": json.dumps({"version": 2})},
+        {"form": json.dumps({"version": 3})},
         {"form": "{"},
     ],
 )

@@ -281,11 +281,7 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot."
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
-        rows = StreamedRows(source, types)
-        first, _ = rows.examine()
-        first.require_usable()
-        self._codes.require_inside(rows, first)
-        return replace(rows, first=first)
+        return self._codes.usable(StreamedRows(source, types))
 
     @property
     def n_rows(self) -> int:

@@ -1,7 +1,7 @@
 """Tables that row data look values up in, and whether rows look up entries that are there."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -146,7 +146,7 @@ class CodeCheck:
     >>> source = open_rows({"group": np.array([1, 0, 2]), "y": np.zeros(3)})
     >>> template = template_of_rows(model, source.columns)
     >>> rows = StreamedRows(source, {"group": np.dtype(int), "y": np.dtype(float)})
-    >>> CodeCheck(template.observations).require_inside(rows, rows.examine()[0])
+    >>> CodeCheck(template.observations).usable(rows)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: row 2: 'group' asks for entry 2 of 'mu', which has
     the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)
@@ -159,24 +159,40 @@ class CodeCheck:
         self._plain = [lookup for lookup in found if lookup.codes in plain]
         self._computed = [lookup for lookup in found if lookup.codes not in plain]
 
-    def require_inside(self, source: StreamedRows, first: FirstReading) -> None:
-        """Refuse rows that look up what is not there.
+    def usable(self, rows: StreamedRows, size: int = 0, *, key: int = 0) -> StreamedRows:
+        """Read rows for the first time, and refuse values and codes that cannot be used.
 
-        They are read only where codes are computed from columns: the first reading knows the ranges
-        of the columns themselves.
+        They are read once more only where codes are computed from columns: the first reading knows
+        the ranges of the columns themselves.
+
+        Parameters
+        ----------
+        rows : StreamedRows
+        size, key : int
+            Of the sample that is kept, see `StreamedRows.examine`.
+
+        Returns
+        -------
+        StreamedRows
+            From which later readings must not differ.
 
         Raises
         ------
         InvalidDataError
-            If a code is not that of an entry; the message names the row, the code and the table.
+            If a value cannot be used, or a code is not that of an entry; the message names the row,
+            the code and the table.
         """
+        first, initial = rows.examine(size, key=key)
+        first.require_usable()
+        rows = replace(rows, first=first, initial_sample=initial)
         # A table may itself hold codes: those that lead there come first.
         for lookup in self._plain:
-            _check_ranges(lookup, source, first)
+            _check_ranges(lookup, rows, first)
         if self._computed:
-            bad = source.reduce(_CodesPass(self._kernel, [each.length for each in self._computed]))
+            bad = rows.reduce(_CodesPass(self._kernel, [each.length for each in self._computed]))
             if bad is not None:
-                raise outside(source, self._computed[bad.lookup], bad.code, bad.position)
+                raise outside(rows, self._computed[bad.lookup], bad.code, bad.position)
+        return rows
 
     @cached_property
     def _kernel(self) -> Kernel:

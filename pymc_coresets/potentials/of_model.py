@@ -4,7 +4,7 @@ Its rows lie in it, or are read chunk by chunk, and the model holds a template o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -339,13 +339,10 @@ def likelihood_of_rows(
     key = random_key(rng) if sampled is None else sampled.key
     n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
     n_others = template.n_rows // 2 + 1  # another number than the template's
-    first, initial = source.examine(max(n_wanted, n_others), key=key)
-    first.require_usable()
-    source = replace(source, first=first, initial_sample=initial)
+    source = CodeCheck(template.observations).usable(source, max(n_wanted, n_others), key=key)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
-    CodeCheck(loglik.observations).require_inside(source, first)
     verify(template, rng=rng)
     others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)

@@ -19,8 +19,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-_BLOCK_ROWS = 2**16
-
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
@@ -224,7 +222,7 @@ class _CodesPass:
 
     kernel: Kernel
     lengths: Sequence[int]
-    size: int = _BLOCK_ROWS
+    size: int = 2**16  # rows: some MB of codes
 
     def begin(self) -> Callable[[Rows], _BadCode | None]:
         evaluate = self.kernel.program.given()

@@ -29,10 +29,8 @@ from pymc_coresets.rows.memory import (
 from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
 
-_POTENTIALS_AT_ONCE = 2**22
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 _MOST_ENTRIES = 2**21  # of a block of units, however many rows one of them has
-_DISTINCT = 0.99  # of units: merging the others does not pay
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -192,7 +190,7 @@ class LogLikelihood:
         place, kept, counts = self.observations.place, None, None
         if self.collapse:
             kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
-            if len(kept) > _DISTINCT * len(positions):
+            if len(kept) > 0.99 * len(positions):  # merging the others does not pay
                 kept = counts = None
         every = Rows(positions, np.ones(len(positions)), tuple(arrays), members)
         some = every if kept is None else every.take(kept)
@@ -341,7 +339,7 @@ class LogLikelihood:
             As `matrix`.
         """
         draws = Draws.of(draws, self.shapes)
-        sums, step = np.zeros(draws.n_draws), max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
+        sums, step = np.zeros(draws.n_draws), max(2**22 // max(len(rows), 1), 1)
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
             with np.errstate(invalid="ignore"):  # of what is infinite
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)

@@ -30,7 +30,6 @@ from pymc_coresets.rows.values import Rows
 #: Which free variables are integrated out.
 type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
 
-_N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
 
 
@@ -416,7 +415,7 @@ def _verify_others(
             f"evaluated: {error} Let no shape be the number of rows."
         ) from error
     together = loglik.matrix(near, others, finite=False)
-    alone = [others.take(slice(i, i + 1)) for i in range(min(_N_ALONE, len(others)))]
+    alone = [others.take(slice(i, i + 1)) for i in range(min(3, len(others)))]
     single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
     used = np.isfinite(values)
     for found in (together, np.concatenate([single, together[len(single) :]])):

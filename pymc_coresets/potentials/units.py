@@ -27,11 +27,11 @@ _FEWEST_LEVELS = 250  # whose variables are no burden as parameters
 _UNITS_PER_CHOSEN = 5  # levels for each that a coreset of them needs: with fewer, it saves little
 _UNITS_PER_DIMENSION = 4  # beside a quadratic for all of them
 
-_STEPS = 60
+_STEPS = 60  # of Newton's method: a few are enough where the density is concave
 _SETTLED = 1e-6  # of a width: a step that ends the search
 _SMALLEST = 2.0**-20  # part of a step that is tried
 _FLAT = 1e-8  # of a unit's curvature, beside the largest along another axis
-_MEMBERS = 2**14  # of a block
+_MEMBERS = 2**14  # rows of a block, whose arrays stay in a core's own cache
 _LONGEST = 5.0  # of a step along an axis, on the unconstrained scale
 
 

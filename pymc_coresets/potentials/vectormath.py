@@ -14,6 +14,7 @@ of log are of the freely distributable fdlibm, and that of log-gamma is Stirling
 
 # ruff: noqa: ARG001, ARG002 (Numba and PyTensor determine the arguments of their callbacks)
 
+import math
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -28,18 +29,16 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcify
 
-_LOG2_E = 1.4426950408889634
-_HALF_LN2 = 0.34657359027997264
+_LOG2_E, _HALF_LN2 = 1 / math.log(2), math.log(2) / 2
+# Their sum is log(2); k times the first has no rounding error.
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-# Adding 1.5 * 2**52 rounds a double to an integer and leaves it in the low bits.
-_ROUND = 6755399441055744.0
-_EXPONENT_BIAS = 1023
-_MANTISSA = 0x000FFFFFFFFFFFFF
-_SQRT_HALF = 0x3FE6A09E << 32
-_ONE = 0x3FF00000 << 32
+_ROUND = 1.5 * 2**52  # adding it rounds a double to an integer, which its low bits hold then
+# Bits of a double.
+_EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
+_SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
 _LOWEST = -708.0  # whose exp is above the smallest normal number
 _STIRLING = 0.41893853320467274178  # (log(2 pi) - 1) / 2
-_SMALLEST_NORMAL, _TWO_54 = 2.2250738585072014e-308, 18014398509481984.0
+_SMALLEST_NORMAL = float(np.finfo(float).tiny)  # smaller ones are scaled by 2**54
 
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
@@ -121,7 +120,7 @@ def _log_parts(x: float) -> tuple[float, float, float, float]:
 def vector_log(x: float) -> float:
     """Compute log(x) = k log(2) + log(m)."""
     small = x < _SMALLEST_NORMAL
-    k, f, r, half_square = _log_parts(x * _TWO_54 if small else x)
+    k, f, r, half_square = _log_parts(x * 2.0**54 if small else x)
     k = k - 54.0 if small else k
     y = k * _LN2_HIGH - ((half_square - (r + k * _LN2_LOW)) - f)
     y = x if x == np.inf else y

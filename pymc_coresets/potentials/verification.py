@@ -27,7 +27,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
-_MAX_ROWS = 1_000
+_MOST_ROWS = 1_000  # compared, of many: a mistake is one of all rows or of all of a kind
 _ROUNDINGS = 64  # of the largest term, at most, in a log-likelihood and in another form of it
 _CANCELLED = -30.0  # nats: a probability of 1e-13, which 1 - (1 - p) has no digits of
 
@@ -69,7 +69,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
             raise _nowhere_finite(loglik.observations, space)
     _compare_sum(loglik.observations, near, at_near)
     n_obs = loglik.observations.n_obs
-    rows = np.sort(rng.choice(n_obs, min(n_obs, _MAX_ROWS), replace=False))
+    rows = np.sort(rng.choice(n_obs, min(n_obs, _MOST_ROWS), replace=False))
     _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
     # Tails of distribution functions may differ in all digits but the first.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)

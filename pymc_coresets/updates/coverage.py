@@ -149,7 +149,7 @@ def _whitened(draws: Draws) -> Vector:
 # Standard deviations beyond which errors that were measured say little: of many coordinates, the
 # root of the mean square, and of a single one.
 _FAR, _FAR_OF_ONE = 1.5, 2.5
-_DRAWS = 400
+_DRAWS = 400  # whose mean square distance is known to some percent
 
 _log = logging.getLogger(__name__)
 

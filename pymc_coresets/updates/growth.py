@@ -26,7 +26,6 @@ from pymc_coresets.updates.coverage import Coverage
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
-_BLOCK_ROWS = 2**17
 
 _OUTGROWN = "there are many more rows than at the beginning of the epoch before"
 _DRIFT = "the posterior left the draws of the epoch before"
@@ -225,7 +224,7 @@ class Growth:
             If the rows drift away from those before them.
         """
         end = state.n_rows + source.n_rows
-        for block in source.blocks(_BLOCK_ROWS):
+        for block in source.blocks(2**17):
             rows = _weighted(block)
             while len(rows):
                 state = replace(state, n_rows=int(rows.positions[0]))

@@ -31,7 +31,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.coverage import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-_BLOCK_ROWS = 2**16
 _STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
 _REMEDY = "with_model() changes priors only: build another coreset."
 
@@ -169,7 +168,7 @@ def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Ro
             "extend() adds new ones."
         )
     one, other = (each.collapsed(collapse=False).source for each in (old, new))
-    return zip(one.blocks(_BLOCK_ROWS), other.blocks(_BLOCK_ROWS), strict=True)
+    return zip(one.blocks(2**16), other.blocks(2**16), strict=True)
 
 
 def _require_same(

@@ -427,7 +427,7 @@ def test_rows_that_do_not_fit_are_refused(first):
         pm.Normal("likelihood", a + b * x[:, 0], 1.0, observed=y)
     with pytest.raises(InvalidDataError, match="'x'"):
         first.extend(model)
-    with pytest.raises(InvalidDataError, match="row 3 is NaN or infinite"):
+    with pytest.raises(InvalidDataError, match="observation 3 is NaN or infinite"):
         first.extend(regression(changed("x", 3, np.inf)))
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), 1.0, observed=Y[0])

@@ -294,7 +294,6 @@ def merge[C: WeightedRows](
     template, n_rows = one.template, one.n_rows + other.n_rows
     if other.template.observations.model is not template.observations.model:
         other.require_same_model(template, "Merge coresets of one model.")
-    known = [*_known_rows(first, one), *_known_rows(second, other, start=one.n_rows)]
     parts = one, other.after(one.n_rows)
     together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
     rows = [part.rows_in(template) for part in parts]
@@ -323,14 +322,13 @@ def merge[C: WeightedRows](
     # What was measured is relative to the union.
     decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
     n_observations = first.n_observations + second.n_observations
-    told = _merged(coresets) | {_KNOWN: json.dumps(known)}
     return replace(
         first,
         **decided,
         n_observations=n_observations,
         n_distinct=n_rows,
         method="merge",
-        history=history_dataset(solution.history, told | figures),
+        history=history_dataset(solution.history, _merged(coresets) | figures),
         loglikelihood=template.reading(AbsentRows(n_rows, float(n_observations), _GONE)),
         data=together.isel(row=union.where(solution.rows.positions)).assign(
             weight=("row", solution.weights)
@@ -391,17 +389,12 @@ def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
     }
 
 
-def _known_rows(coreset: WeightedRows, part: CoresetPart, start: int = 0) -> list[KnownRows]:
-    """Return what is known of the rows of each construction, or of those that the first one kept.
-
-    With `start` for the position of the first row from now on.
-    """
+def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
+    """Return some rows of each construction, or else of those that the coreset keeps."""
     if _KNOWN in coreset.history.attrs:
-        known = [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
-    else:
-        rows = rows_of_dataset(part.template.observations, part.kept)
-        known = [KnownRows.of(part.template, rows, 0, part.n_rows)]
-    return [one._replace(start=one.start + start, stop=one.stop + start) for one in known]
+        return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
+    rows = rows_of_dataset(part.template.observations, part.kept)
+    return [KnownRows.of(part.template, rows, 0, part.n_rows)]
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:

@@ -42,8 +42,8 @@ from .sampling.weighting import Laplace as Laplace
 from .sampling.weighting import Prior as Prior
 from .sampling.weighting import Subsample as Subsample
 from .streams import CoresetStream as CoresetStream
+from .updates.coverage import Ancestry as Ancestry
 from .updates.coverage import Coverage as Coverage
-from .updates.new_rows import Ancestry as Ancestry
 from .updates.new_rows import merge as merge
 
 __version__: str

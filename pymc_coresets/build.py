@@ -41,7 +41,7 @@ from pymc_coresets.potentials.of_model import (
     likelihood_of_model,
     verify_form,
 )
-from pymc_coresets.potentials.unit_models import FEW_DIMENSIONS
+from pymc_coresets.potentials.units import FEW_DIMENSIONS
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps

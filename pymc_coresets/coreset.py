@@ -45,7 +45,7 @@ from pymc_coresets.storage import (
     write_netcdf,
 )
 from pymc_coresets.updates import new_rows, other_priors
-from pymc_coresets.updates.new_rows import Ancestry
+from pymc_coresets.updates.coverage import Ancestry, caveat_of
 from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
@@ -240,7 +240,7 @@ class Coreset(WeightedRows):
             modes=self.modes,
             tolerance=self.tolerance,
             n_products=self._posterior.n_products,
-            caveat=new_rows.caveat_of(self),
+            caveat=caveat_of(self),
             certificate=self.certificate,
             known_start=self._known_start,
             complete=partial(recovery.completed, self),

@@ -3,22 +3,22 @@
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 from scipy import sparse
 
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, NormalGivenScales
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
+from pymc_coresets.sampling.steps.metropolis import around_draws
 
-_VERSION = 1
+_VERSION = 2  # of the form in files
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -26,12 +26,13 @@ _KINDS: dict[str, type[Any]] = {
         Factor,
         Hierarchy,
         Mixture,
+        Normal,
         NormalGivenScales,
         Quadratic,
         Table,
+        Tails,
     )
 }
-_NORMAL = "HeavyTailed"  # the name of `Normal` in files, where tails are among its fields
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
 _OF_SPARSE = ("data", "indices", "indptr")
 _FORM, _RATIOS = "form", "log_ratios"
@@ -108,13 +109,12 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
         return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
-    if isinstance(thing, Normal):
-        tails = Tails() if thing.tails is None else thing.tails
-        own = {"factor": thing.factor.root, "location": thing.location} | vars(tails)
-        parts = {n: _packed(own[n], f"{name}.{n}", arrays) for n in sorted(own)}
-        return {"kind": _NORMAL, "fields": parts}
-    kept = ["matrix"] if isinstance(thing, Factor) else _kept_fields(type(thing))
-    parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in kept}
+    if isinstance(thing, Factor):  # whose root is as it was
+        own = {"root": thing.root} if thing.is_dense else {"matrix": thing.matrix}
+    else:
+        kind = _KINDS[type(thing).__name__]
+        own = {n: getattr(thing, n) for n in sorted(_names(kind) - set(_OF_A_MODEL))}
+    parts = {n: _packed(part, f"{name}.{n}", arrays) for n, part in own.items()}
     return {"kind": type(thing).__name__, "fields": parts}
 
 
@@ -131,9 +131,8 @@ def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN4
         entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
     parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
-    if form["kind"] == _NORMAL:
-        root = Factor.of_root(parts.pop("factor"))
-        return Normal(parts.pop("location"), root, Tails(**parts))
+    if "root" in parts:
+        return Factor.of_root(parts["root"])
     kind = _KINDS[form["kind"]]
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 
@@ -142,107 +141,44 @@ def _names(kind: type[Any]) -> set[str]:
     return {field.name for field in fields(kind)} if is_dataclass(kind) else set()
 
 
-def _kept_fields(kind: type[Any]) -> list[str]:
-    return sorted(_names(_KINDS[kind.__name__]) - set(_OF_A_MODEL))
-
-
 # -- models ----------------------------------------------------------------------------------------
 
 
 def of_model(
-    known: Proposal[Draws], loglik: LogLikelihood, quadratic: Quadratic | None
+    known: Proposal[Draws],
+    names: Sequence[str],
+    loglik: LogLikelihood,
+    quadratic: Quadratic | None,
 ) -> Proposal[Draws] | None:
-    """Return draws from a file for their model, whose variables may come in another order.
+    """Return draws of one model for another one, or for its own after a file.
 
     Parameters
     ----------
     known : Proposal
-        As `restored_proposal` returns it.
+    names : sequence of str
+        The variables of the model that they are of, in the order of its coordinates.
     loglik : LogLikelihood
-        Of the model.
+        Of the other model.
     quadratic : Quadratic, optional
-        That of the coreset, with the coefficients of the model.
+        That of the coreset, with the coefficients of the other model.
 
     Returns
     -------
     Proposal, or None
-        None where the model has other variables.
+        None where the model has other variables.  Where they come in another order, or the
+        coefficients do, with a normal distribution around the draws; None if they are few.
     """
-    columns, names = loglik.observations.space.columns, list(known.draws.values)
-    if columns.keys() != set(names):
+    space, around = loglik.observations.space, known.around
+    if space.columns.keys() != set(names):
         return None
-    ends = np.cumsum([0, *(columns[name].size for name in names)])
-    before = {
-        name: np.arange(start, start + columns[name].size).reshape(columns[name].shape)
-        for name, start in zip(names, ends, strict=False)
-    }
-    where, around = places(before, columns), known.around
-    if isinstance(around, NormalGivenScales) and quadratic is not None and _is_sorted(where):
-        order = around.quadratic.order_of(quadratic.names)
-        if order is not None and _is_sorted(order):
-            return replace(known, around=_with_functions(around, loglik, quadratic))
-        return replace(known, around=_given_scales(around, where, loglik, quadratic))
-    return reordered(known, where, loglik, quadratic)
-
-
-def places(before: Mapping[str, np.ndarray], now: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Say where each coordinate of a model stood in another one of the same variables.
-
-    Parameters
-    ----------
-    before, now : mapping of str to ndarray of int
-        Where each variable stands in either, see `Unconstrained.columns`.
-
-    Examples
-    --------
-    >>> one = {"a": np.array(0), "b": np.array([1, 2])}
-    >>> places(one, {"b": np.array([0, 1]), "a": np.array(2)})
-    array([1, 2, 0])
-    """
-    where = np.empty(sum(own.size for own in now.values()), dtype=np.int64)
-    for name, own in now.items():
-        where[own.ravel()] = before[name].ravel()
-    return where
-
-
-def reordered(
-    known: Proposal[Draws], where: np.ndarray, loglik: LogLikelihood, quadratic: Quadratic | None
-) -> Proposal[Draws]:
-    """Return the same draws for a model whose coordinates come in another order.
-
-    Parameters
-    ----------
-    known : Proposal
-    where : ndarray of int, of shape (n_dims,)
-        Where each coordinate of the model stood before, see `places`.
-    loglik : LogLikelihood
-        Of the model.
-    quadratic : Quadratic, optional
-        That of the coreset, with the coefficients of the model.
-    """
-    if _is_sorted(where):
-        return known
-    around = known.around
-    if isinstance(around, NormalGivenScales) and quadratic is not None:
-        return replace(known, around=_given_scales(around, where, loglik, quadratic))
-    return replace(known, around=_moved(around, where))
-
-
-def _is_sorted(order: np.ndarray) -> bool:
-    return np.array_equal(order, np.arange(len(order)))
-
-
-def _moved(around: Any, where: np.ndarray) -> Any:  # noqa: ANN401
-    """Return a distribution, a precision or variances with the coordinates in another order."""
-    if isinstance(around, Mixture):
-        return replace(around, parts=[_moved(part, where) for part in around.parts])
-    if isinstance(around, Normal):  # `split` finds how far it extends along other axes
-        return Normal(around.location[where], _moved(around.factor, where)).with_tails()
-    if isinstance(around, AxisTables):
-        return replace(around, location=around.location[where], axes=around.axes[where])
-    if isinstance(around, Factor):
-        return Factor(around.matrix[where][:, where])
-    return around
+    is_same = list(space.columns) == list(names)
+    if is_same and isinstance(around, NormalGivenScales):
+        is_same = quadratic is not None and quadratic.names == around.quadratic.names
+        around = _with_functions(around, loglik, cast(Quadratic, quadratic)) if is_same else around
+    if is_same:
+        return replace(known, around=around)
+    near = around_draws(space.free(known.draws))
+    return None if near is None else replace(known, around=near)
 
 
 def _with_functions(
@@ -254,44 +190,3 @@ def _with_functions(
     )
     of_all = replace(around.quadratic, interface=quadratic.graph)
     return replace(around, hierarchy=hierarchy, quadratic=of_all)
-
-
-def _given_scales(
-    around: NormalGivenScales, where: np.ndarray, loglik: LogLikelihood, quadratic: Quadratic
-) -> NormalGivenScales | Factor | None:
-    """Exchange scales, coordinates and coefficients; the metric alone where there is no mode then.
-
-    The roots of its matrices depend on the order of the coordinates, and are found anew.
-    """
-    metric = None if around.metric is None else _moved(around.metric, where)
-    old, order = around.hierarchy, around.quadratic.order_of(quadratic.names)
-    if order is None:
-        return metric
-    is_scale = old.is_scale[where]
-    scales, normal = (
-        np.searchsorted(np.flatnonzero(before), where[now])
-        for before, now in ((old.is_scale, is_scale), (~old.is_scale, ~is_scale))
-    )
-    remainder = loglik.remainder_beside(quadratic.graph)
-    hierarchy = Hierarchy(
-        prior=remainder.slopes,
-        coefficients=remainder.coefficients,
-        reference=old.reference[where],
-        is_scale=is_scale,
-        pattern=_exchanged(old.pattern, normal, normal),
-        slopes=_exchanged(old.slopes, normal, order),
-        moves=old.moves,
-    )
-    of_all = around.quadratic.ordered(order, quadratic.graph)
-    like = replace(around, scales=_moved(around.scales, scales), order=None)
-    try:
-        found = NormalGivenScales.of(hierarchy, of_all, like)
-    except SamplingError:
-        return metric
-    return replace(found, n_operations=around.n_operations, metric=metric)
-
-
-def _exchanged(matrix: sparse.csr_array, rows: np.ndarray, columns: np.ndarray) -> sparse.csr_array:
-    found = sparse.csr_array(matrix[rows][:, columns])
-    found.sort_indices()
-    return found

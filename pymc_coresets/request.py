@@ -20,8 +20,17 @@ _METHODS: Mapping[str, type[Any]] = {
 }
 
 
-def asked_method(method: str | Method) -> Method:
+def asked_method(
+    method: Any,  # noqa: ANN401 - what users pass
+    kinds: Collection[type[Any]] = _METHODS.values(),
+) -> Any:  # noqa: ANN401 - one of these kinds
     """Return the options of a method that is given by name, or by its options.
+
+    Parameters
+    ----------
+    method : str or option object
+    kinds : collection of type, optional
+        The methods that may be asked for; by default all.
 
     Raises
     ------
@@ -33,14 +42,13 @@ def asked_method(method: str | Method) -> Method:
     >>> asked_method("uniform")
     Uniform()
     """
-    if isinstance(method, str):
-        if method not in _METHODS:
-            names = list(_METHODS)
-            raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
-        return cast(Method, _METHODS[method]())
-    if not isinstance(method, tuple(_METHODS.values())):
+    known = {kind.name: kind for kind in kinds}
+    if isinstance(method, str) and method in known:
+        return known[method]()
+    if not isinstance(method, tuple(kinds)):
         raise InvalidOptionError(
-            f"method={method!r} must be a name or an option object such as Pursuit()."
+            f"method={method!r} is unknown: use one of {list(known)!r}, or an object of its "
+            "options such as ControlVariates()."
         )
     return method
 

@@ -22,9 +22,14 @@ from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates.expansion import put_back
 from pymc_coresets.options import unwritable
-from pymc_coresets.potentials.kept_rows import likelihood_of_stored
+from pymc_coresets.potentials.kept_rows import (
+    Densities,
+    Fingerprints,
+    compare_fingerprints,
+    fingerprints,
+    likelihood_of_stored,
+)
 from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
 from pymc_coresets.proposals import of_model, restored_proposal, stored_proposal
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -299,7 +304,8 @@ def fields_with_model(
     if found["quadratic"] is not None:
         found["quadratic"] = put_back(found["quadratic"], loglik.observations)
     if found["proposal"] is not None:
-        found["proposal"] = of_model(found["proposal"], loglik, found["quadratic"])
+        known = found["proposal"]
+        found["proposal"] = of_model(known, list(known.draws.values), loglik, found["quadratic"])
     if found["built_from"] is None:
         return found
     now = fingerprints_of(WeightedRows(**found))
@@ -336,9 +342,11 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     attrs = dataset.attrs
     indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
     _check_rows(indices, weights)
-    for name in {*_WORDS, "selected", "every", "certificate"} & attrs.keys():
+    for name in {*_WORDS, *_PRINTS, "certificate"} & attrs.keys():
         if not isinstance(attrs[name], str):
             raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
+    if "densities" in attrs:
+        Densities.read(attrs["densities"])
     return {
         "indices": indices,
         "weights": weights,

@@ -28,7 +28,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import KnownRows, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -56,7 +56,6 @@ from pymc_coresets.storage import (
 )
 from pymc_coresets.updates.coverage import Coverage
 from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
-from pymc_coresets.updates.new_rows import KnownRows
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
@@ -262,8 +261,8 @@ class CoresetStream:
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
         loglik = self._growth.template.reading(rows)
-        known, last = KnownRows.spread(loglik, start), KnownRows(*self._state.last_chunk)
-        if known.digest == last.digest and last.begins(loglik):
+        known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
+        if known.prints == last.prints and last.begins(loglik):
             warn_user(
                 f"Chunk {number} of the stream has the same rows as the one before: they count "
                 "twice now. If that is a mistake, read the stream again from a file of before, and "
@@ -282,11 +281,7 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot."
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
-        rows = StreamedRows(source, types)
-        first, _ = rows.examine()
-        first.require_usable()
-        self._codes.require_scanned(rows, first)
-        return replace(rows, first=first)
+        return self._codes.usable(StreamedRows(source, types))
 
     @property
     def n_rows(self) -> int:

@@ -9,9 +9,8 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import rows_of_dataset
+from pymc_coresets.potentials.kept_rows import Fingerprints, rows_of_dataset
 from pymc_coresets.potentials.of_model import Settings
-from pymc_coresets.potentials.sameness import Fingerprints
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows

@@ -17,7 +17,7 @@ from pymc_coresets.glm.signed_rows import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.methods.job import Reduction, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import Scan, hit_by, random_key
 from pymc_coresets.rows.passes import RowBlocks
@@ -258,7 +258,7 @@ class Sensitivity:
         """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
         return n_rows if self.epsilon is not None else moderate_size(n_dims, n_rows)
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run(self, job: Reduction) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
         with job.report.part("linear predictor"):
             seen = seen_rows_of(job.loglikelihood, find_linear_predictor)

@@ -1,7 +1,7 @@
 """Tables that row data look values up in, and whether rows look up entries that are there."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,8 +18,6 @@ from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-
-_BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,19 +135,19 @@ class CodeCheck:
     Examples
     --------
     >>> import pymc as pm
+    >>> from pymc_coresets import open_rows
     >>> from pymc_coresets.potentials.of_model import template_of_rows
-    >>> from pymc_coresets.rows.memory import InMemoryRows
     >>> with pm.Model() as model:
     ...     group, y = pm.Data("group", np.array([0, 1])), pm.Data("y", np.zeros(2))
     ...     mu = pm.Normal("mu", shape=2)
     ...     likelihood = pm.Normal("likelihood", mu[group], 1.0, observed=y)
-    >>> template = template_of_rows(model, {"group": np.zeros((), int), "y": np.zeros(())})
-    >>> arrays = [np.zeros(3) if row.name == "y" else np.array([1, 0, 2])
-    ...           for row in template.observations.rows]
-    >>> CodeCheck(template.observations).require_inside(InMemoryRows(arrays))
+    >>> source = open_rows({"group": np.array([1, 0, 2]), "y": np.zeros(3)})
+    >>> template = template_of_rows(model, source.columns)
+    >>> rows = StreamedRows(source, {"group": np.dtype(int), "y": np.dtype(float)})
+    >>> CodeCheck(template.observations).usable(rows)
     Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidDataError: observation 2: 'group' asks for entry 2 of 'mu',
-    which has the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)
+    pymc_coresets.exceptions.InvalidDataError: row 2: 'group' asks for entry 2 of 'mu', which has
+    the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)
     """
 
     def __init__(self, observations: Observations) -> None:
@@ -159,49 +157,47 @@ class CodeCheck:
         self._plain = [lookup for lookup in found if lookup.codes in plain]
         self._computed = [lookup for lookup in found if lookup.codes not in plain]
 
-    def require_inside(self, source: RowBlocks) -> None:
-        """Refuse rows that look up what is not there: a reading of them, or two, if any look up.
+    def usable(self, rows: StreamedRows, size: int = 0, *, key: int = 0) -> StreamedRows:
+        """Read rows for the first time, and refuse values and codes that cannot be used.
+
+        They are read once more only where codes are computed from columns: the first reading knows
+        the ranges of the columns themselves.
+
+        Parameters
+        ----------
+        rows : StreamedRows
+        size, key : int
+            Of the sample that is kept, see `StreamedRows.examine`.
+
+        Returns
+        -------
+        StreamedRows
+            From which later readings must not differ.
 
         Raises
         ------
         InvalidDataError
-            If a code is not that of an entry; the message names the row, the code and the table.
+            If a value cannot be used, or a code is not that of an entry; the message names the row,
+            the code and the table.
         """
+        first, initial = rows.examine(size, key=key)
+        first.require_usable()
+        rows = replace(rows, first=first, initial_sample=initial)
         # A table may itself hold codes: those that lead there come first.
-        if self._plain:
-            _require(self._plain, self._plain_codes, source)
-        if self._computed:
-            _require(self._computed, self._computed_codes, source)
-
-    def require_scanned(self, source: StreamedRows, first: FirstReading) -> None:
-        """Do the same for rows of which the first reading knows the ranges of the columns.
-
-        They are read once more only where codes are computed from columns.
-        """
         for lookup in self._plain:
-            _check_ranges(lookup, source, first)
+            _check_ranges(lookup, rows, first)
         if self._computed:
-            _require(self._computed, self._computed_codes, source)
+            bad = rows.reduce(_CodesPass(self._kernel, [each.length for each in self._computed]))
+            if bad is not None:
+                raise outside(rows, self._computed[bad.lookup], bad.code, bad.position)
+        return rows
 
     @cached_property
-    def _plain_codes(self) -> Kernel:
-        return self._kernel(self._plain)
-
-    @cached_property
-    def _computed_codes(self) -> Kernel:
-        return self._kernel(self._computed)
-
-    def _kernel(self, found: Sequence[Lookup]) -> Kernel:
+    def _kernel(self) -> Kernel:
         obs = self._observations
         of_rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
         axes = {i: row.axis for i, row in enumerate(obs.rows)}
-        return Kernel([], of_rows, [lookup.codes for lookup in found], axes)
-
-
-def _require(found: Sequence[Lookup], kernel: Kernel, source: RowBlocks) -> None:
-    bad = source.reduce(_CodesPass(kernel, [lookup.length for lookup in found]))
-    if bad is not None:
-        raise outside(source, found[bad.lookup], bad.code, bad.position)
+        return Kernel([], of_rows, [lookup.codes for lookup in self._computed], axes)
 
 
 def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> None:
@@ -210,9 +206,8 @@ def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> 
         low, high = first.chunks[chunk.start].ranges[name]
         if low < 0 or high >= lookup.length:
             codes = source.source.read(chunk, [name])[name]
-            row = int(np.argwhere((codes < 0) | (codes >= lookup.length))[0][0])
-            code = int(codes[row][(codes[row] < 0) | (codes[row] >= lookup.length)].flat[0])
-            raise outside(source, lookup, code, chunk.start + row)
+            bad = np.argwhere((codes < 0) | (codes >= lookup.length))[0]
+            raise outside(source, lookup, int(codes[tuple(bad)]), chunk.start + int(bad[0]))
 
 
 class _BadCode(NamedTuple):
@@ -227,7 +222,7 @@ class _CodesPass:
 
     kernel: Kernel
     lengths: Sequence[int]
-    size: int = _BLOCK_ROWS
+    size: int = 2**16  # rows: some MB of codes
 
     def begin(self) -> Callable[[Rows], _BadCode | None]:
         evaluate = self.kernel.program.given()

@@ -7,7 +7,6 @@ does not change from call to call (axes, constant indices, types) is looked up o
 
 # ruff: noqa: ARG001 (the functions of all operations have one signature)
 
-import operator
 from collections.abc import Callable, Sequence
 from functools import reduce, singledispatch
 from itertools import combinations, pairwise
@@ -228,17 +227,6 @@ def _(op: ops.CAReduce, node: Apply) -> Function | None:
         return None
     sum_up, axis = op.ufunc.reduce, op.axis
     return lambda x: np.asarray(sum_up(x, axis=axis, dtype=dtype))
-
-
-@direct_call.register
-def _(op: ps.ScalarOp, node: Apply) -> Function | None:
-    if isinstance(op, ps.Composite) or len(node.outputs) > 1:
-        return None
-    number = np.dtype(node.outputs[0].type.dtype).type
-    if isinstance(op, ps.Mul):
-        return lambda *x: number(reduce(operator.mul, x))
-    value: Function = op.impl
-    return lambda *x: number(value(*x))
 
 
 @direct_call.register

@@ -1,7 +1,8 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -11,10 +12,9 @@ from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_grap
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.potentials.evaluator import Evaluator, LookPass, NowhereFinitePass
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.remainder import Remainder, of_vector
-from pymc_coresets.potentials.unit_modes import UnitModes
+from pymc_coresets.potentials.units import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -29,11 +29,88 @@ from pymc_coresets.rows.memory import (
 from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
 
-_POTENTIALS_AT_ONCE = 2**22
-_DISTINCT = 0.99  # of units: merging the others does not pay
+_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
+_MOST_ENTRIES = 2**21  # of a block of units, however many rows one of them has
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Evaluates blocks by the loops of a kernel; it may be sent to another process.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The potentials (n_draws, n_rows), as a function of the parameters at all draws, of the
+        number of rows, and of their arrays.
+    n_nodes : int, default 1
+        How often each row of a unit is evaluated.
+    n_members : float, default 1
+        How many rows a unit has on average.
+    """
+
+    kernel: Kernel
+    n_nodes: int = 1
+    n_members: float = 1.0
+
+    def block_rows(self, n_draws: int) -> int:
+        """Return how many rows to evaluate together."""
+        return max(64, int(_BLOCK_ENTRIES // (n_draws * self.n_nodes * self.n_members)))
+
+    def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
+        """Return a function of rows to their potentials (n_draws, n_rows), in nats.
+
+        What all rows have in common at the given draws of each parameter is computed once.  Threads
+        may share the function.
+        """
+        evaluate, n_draws = self.kernel.program.given(*given), len(given[0])
+
+        def values(rows: Rows) -> np.ndarray:
+            n_numbers = n_draws * self.n_nodes * rows.n_members
+            if rows.members is None or n_numbers <= _MOST_ENTRIES or len(rows) * n_draws == 1:
+                [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
+                return cast(np.ndarray, found)
+            if len(rows) > 1:  # units of many rows
+                half = len(rows) // 2
+                parts = rows.take(slice(0, half)), rows.take(slice(half, len(rows)))
+                return np.concatenate([values(part) for part in parts], axis=1)
+            half = n_draws // 2
+            halves = [g[:half] for g in given], [g[half:] for g in given]
+            return np.concatenate([self.at(part)(rows) for part in halves])
+
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass[T]:
+    """What is computed from the potentials of all rows, block by block."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    size: int
+    of_block: Callable[[np.ndarray, Rows], T]
+    join: Callable[[Iterable[T]], T]
+
+    def begin(self) -> Callable[[Rows], T]:
+        values = self.evaluator.at(self.given)
+        return lambda rows: self.of_block(values(rows), rows)
+
+    def joined(self, parts: Iterable[T]) -> T:
+        return self.join(parts)
+
+
+def _nowhere_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
+    bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
+    return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
+
+
+def _all_bad(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    n_bad, first = 0, -1
+    for n, position in parts:
+        n_bad, first = n_bad + n, position if first < 0 else first
+    return n_bad, first
 
 
 class LogLikelihood:
@@ -113,7 +190,7 @@ class LogLikelihood:
         place, kept, counts = self.observations.place, None, None
         if self.collapse:
             kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
-            if len(kept) > _DISTINCT * len(positions):
+            if len(kept) > 0.99 * len(positions):  # merging the others does not pay
                 kept = counts = None
         every = Rows(positions, np.ones(len(positions)), tuple(arrays), members)
         some = every if kept is None else every.take(kept)
@@ -236,7 +313,7 @@ class LogLikelihood:
         draws, rows = Draws.of(draws, self.shapes), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
         size = self.evaluator.block_rows(draws.n_draws)
-        values_of = self.evaluator.at(self.given(draws)).values
+        values_of = self.evaluator.at(self.given(draws))
 
         def store(block: tuple[int, Rows]) -> None:
             start, some = block[0] * size, block[1]
@@ -262,7 +339,7 @@ class LogLikelihood:
             As `matrix`.
         """
         draws = Draws.of(draws, self.shapes)
-        sums, step = np.zeros(draws.n_draws), max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
+        sums, step = np.zeros(draws.n_draws), max(2**22 // max(len(rows), 1), 1)
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
             with np.errstate(invalid="ignore"):  # of what is infinite
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)
@@ -285,18 +362,38 @@ class LogLikelihood:
 
     def look_for(self, draws: DrawsLike, wanted: CandidateRule) -> Look:
         """Evaluate all rows at the draws, as `look` does, and keep candidates by any rule."""
-        draws = Draws.of(draws, self.shapes)
-        given, size = self.given(draws), self.evaluator.block_rows(draws.n_draws)
-        return self.source.reduce(LookPass(self.evaluator, given, wanted, size))
+        of_block, join = partial(Look.of, wanted=wanted), partial(Look.joined, wanted=wanted)
+        found: Look = self.of_all(draws, of_block, join)
+        return found
 
     def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
         """Return how many rows have no finite potential at any draw, and the first one's position.
 
         In one pass; -1 where there is none.
         """
+        return self.of_all(draws, _nowhere_finite, _all_bad)
+
+    def of_all[T](
+        self,
+        draws: DrawsLike,
+        of_block: Callable[[np.ndarray, Rows], T],
+        join: Callable[[Iterable[T]], T],
+    ) -> T:
+        """Read all rows, and add up what is computed from their potentials, block by block.
+
+        Parameters
+        ----------
+        draws : Draws, or mapping of str to array_like
+        of_block : callable
+            Of the potentials (n_draws, n_rows) of a block of rows, and these rows; it is sent to
+            whoever reads the rows.
+        join : callable
+            Adds up results of consecutive blocks.
+        """
         draws = Draws.of(draws, self.shapes)
-        given, size = self.given(draws), self.evaluator.block_rows(draws.n_draws)
-        return self.source.reduce(NowhereFinitePass(self.evaluator, given, size))
+        size = self.evaluator.block_rows(draws.n_draws)
+        work = _Pass(self.evaluator, self.given(draws), size, of_block, join)
+        return self.source.reduce(work)
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, as the evaluator takes them."""

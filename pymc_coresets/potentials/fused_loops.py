@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from hashlib import blake2b
 from threading import Lock, RLock
 from typing import Any, cast
 
@@ -420,14 +419,13 @@ class Kernel:
 
 def _kernel_of(graph: bytes) -> Kernel:
     """Return the kernel of a graph: the same one whenever the same graph is sent."""
-    key = blake2b(graph).digest()
     with _lock:
-        kernel = _known.pop(key, None)
+        kernel = _known.pop(graph, None)
         if kernel is None:
             inputs, outputs, n_given, axes = pickle.loads(zlib.decompress(graph))
             kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
             kernel.__dict__["_rewritten"] = FunctionGraph(inputs, outputs, clone=False)
-        _known[key] = kernel  # the last
+        _known[graph] = kernel  # the last
         while len(_known) > _N_KEPT:
             del _known[next(iter(_known))]
     return kernel

@@ -1,14 +1,19 @@
-"""The rows of a coreset with their data, as a dataset that is kept with it."""
+"""What is kept of a coreset's rows: their data, and what tells them and their model from others."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import graph_inputs
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
@@ -16,11 +21,15 @@ from pymc_coresets.potentials.of_model import (
     template_of_rows,
 )
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rows.fingerprints import fingerprint
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.streamed import no_rows_for
 from pymc_coresets.rows.values import Rows
 
 _BASE = "base_weight"
+_N_ROWS, _N_POINTS = 20, 4  # whose log-likelihoods tell models apart, and at how many points
+_N_OTHERS = 2_000  # rows that show how common equal ones are
+_UNLIKELY = 1e-6  # chance that rows are said to have come before which did not
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
 
 
@@ -179,3 +188,246 @@ def _same(chosen: Rows, loglik: LogLikelihood, indices: np.ndarray) -> bool:
 
 def _free_variables(observations: Observations) -> str:
     return json.dumps({name: observations.shapes[name] for name in sorted(observations.shapes)})
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+class Densities(NamedTuple):
+    """Some log-densities of a model, in nats: enough to tell it later from another one.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_points)
+        Potentials of some rows at points that depend on the sizes of the variables alone.
+    prior : ndarray of shape (n_points,)
+        The log-density of all else there.
+
+    Examples
+    --------
+    >>> one = Densities(rows=np.zeros((1, 2)), prior=np.zeros(2))
+    >>> one.same(Densities.read(one._replace(prior=np.ones(2)).text))
+    (True, False)
+    """
+
+    rows: np.ndarray
+    prior: np.ndarray
+
+    @classmethod
+    def of(cls, loglik: LogLikelihood, rows: Rows) -> Self:
+        """Evaluate a model at normal numbers on the unconstrained scale: they may be impossible."""
+        space, rng = loglik.observations.space, np.random.default_rng(0)
+        points = np.zeros((_N_POINTS, space.n_dims))
+        for _, columns in sorted(space.columns.items()):
+            points[:, columns.ravel()] = 0.5 * rng.standard_normal((_N_POINTS, columns.size))
+        with np.errstate(all="ignore"):
+            values = loglik.matrix(space.constrain(points), rows, finite=False)
+            return cls(rows=values, prior=loglik.remainder.values(points))
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps({name: part.tolist() for name, part in self._asdict().items()})
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read them from JSON.
+
+        Raises
+        ------
+        KeyError, ValueError, TypeError
+            If it is something else.
+        """
+        found = json.loads(text)
+        return cls(**{name: np.array(found[name], dtype=float) for name in cls._fields})
+
+    def same(self, other: "Densities") -> tuple[bool, bool]:
+        """Say whether the rows' potentials are the same, and whether all else is.
+
+        Kinds of processors, versions of libraries, and float32 differ.
+        """
+        rows, prior = (
+            one.shape == two.shape
+            and bool(np.allclose(one, two, rtol=1e-5, atol=1e-6, equal_nan=True))
+            for one, two in zip(self, other, strict=True)
+        )
+        return rows, prior
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprints:
+    """Digests that tell whether a model is the one that a coreset was built from.
+
+    Parameters
+    ----------
+    selected : str
+        Of the free variables and of the data in the coreset's rows.
+    every : str
+        Of the data in all rows.
+    densities : str
+        Potentials of some rows, and the log-density of all else, at points that do not depend on
+        the model but for the sizes of its variables: as JSON.
+    """
+
+    selected: str
+    every: str
+    densities: str
+
+
+def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerprints:
+    """Compute the digests of a model's free variables and data, and some log-densities.
+
+    Digests depend on the names and contents of the arrays, not on the order in which the model's
+    graph has them.  One pass over the data, at about a gigabyte per second.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of all rows.
+    rows : Rows
+        Those of the coreset.
+    of_data : bool
+        Whether the model holds all rows.
+
+    Returns
+    -------
+    Fingerprints
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> def prints(y):
+    ...     with pm.Model() as model:
+    ...         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array(y))
+    ...     loglik = LogLikelihood(find_observations(model))
+    ...     return fingerprints(loglik, loglik.source.at(np.array([0, 1])), of_data=True)
+    >>> one, other = prints([1.0, 2.0, 3.0]), prints([1.0, 2.0, 4.0])
+    >>> one.selected == other.selected, one.every == other.every
+    (True, False)
+    """
+    observations = loglik.observations
+    densities = Densities.of(loglik, rows.take(slice(0, _N_ROWS))).text
+    if not of_data:
+        return Fingerprints(selected="", every="", densities=densities)
+    kept, used = observations.positions, set(graph_inputs([observations.loglik]))
+    chosen = rows.positions if kept is None else np.searchsorted(kept, rows.positions)
+    arrays = [
+        (row.name, np.moveaxis(row.values, row.axis, 0))
+        for row in observations.rows
+        if row.placeholder in used
+    ]
+    variables = [f"{name} {shape}" for name, shape in observations.shapes.items()]
+    of_chosen = [f"{name} {fingerprint(array[chosen]).hex()}" for name, array in arrays]
+    of_all = [f"{name} {fingerprint(array).hex()}" for name, array in arrays]
+    return Fingerprints(
+        selected=_together([*variables, *of_chosen]), every=_together(of_all), densities=densities
+    )
+
+
+def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str, Any]:
+    """Refuse a model that a coreset was not built from; warn of what has changed beside its rows.
+
+    Parameters
+    ----------
+    stored : Fingerprints
+        Of the model that it was built from.
+    found : Fingerprints
+        Of the model that was given.
+
+    Returns
+    -------
+    dict of str to object
+        What does not hold for this model, with the values that it has instead.
+
+    Raises
+    ------
+    InvalidDataError
+        If the free variables, the data in the coreset's rows, or their likelihood differ.
+    """
+    if found.selected != stored.selected:
+        raise InvalidDataError(
+            "The model has other free variables, or other data in the coreset's rows, than "
+            "the one that the coreset was built from: give that one."
+        )
+    same_rows, same_prior = Densities.read(stored.densities).same(Densities.read(found.densities))
+    if not same_rows:
+        raise InvalidDataError(
+            "The model has another likelihood than the one that the coreset was built from, or its "
+            "variables have other bounds: give that one, or build a coreset of this."
+        )
+    gone: dict[str, Any] = {}
+    if found.every != stored.every:
+        warn_user(
+            "The model's data have changed in other rows than the coreset's: it was chosen for the "
+            "old data, while check() and reweight() go by the new. The draws of its build are "
+            "dropped, so that sample() runs NUTS. Build it again if check() finds it wanting."
+        )
+        gone = {"proposal": None}
+    if same_prior:
+        return gone
+    warn_user(
+        "The model has other priors than the one that the coreset was built from: what was "
+        "measured of it says nothing of this posterior, and the draws of its build are dropped, so "
+        "that sample() runs NUTS. check() tells whether it is good enough."
+    )
+    gone = dict.fromkeys(("certificate", "modes", "proposal", "built_from"))
+    return gone | {"objective": math.nan}
+
+
+def _together(parts: Iterable[str]) -> str:
+    return blake2b("\0".join(sorted(parts)).encode(), digest_size=32).hexdigest()
+
+
+# -- rows that come again --------------------------------------------------------------------------
+
+
+class KnownRows(NamedTuple):
+    """Some of the rows that a construction read, to notice them where they come again.
+
+    Parameters
+    ----------
+    start, stop : int
+        Positions of its first row, and after its last.
+    where : list of int
+        Which of its rows these are.
+    prints : list of str
+        Fingerprints of their data and base weights.
+    """
+
+    start: int
+    stop: int
+    where: list[int]
+    prints: list[str]
+
+    @classmethod
+    def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
+        """Note twenty of a construction's rows, numbered from its first one."""
+        some = rows.take(_spread(len(rows)))
+        return cls(start, stop, some.positions.tolist(), _prints(loglik, some))
+
+    @classmethod
+    def among(cls, new: LogLikelihood, start: int) -> Self:
+        """Note rows from all over new ones, which come after those before `start`."""
+        return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
+
+    def begins(self, new: LogLikelihood) -> bool:
+        """Whether new rows begin with these, and not with rows that are equal by chance."""
+        n_rows, where = self.stop - self.start, np.array(self.where)
+        if n_rows > new.n_rows or _prints(new, new.source.at(where)) != self.prints:
+            return False
+        others = np.setdiff1d(_spread(n_rows, _N_OTHERS), where)
+        kinds = Counter(_prints(new, new.source.at(others)))
+        chances = [(1 + kinds[each]) / (2 + kinds.total()) for each in self.prints]
+        return math.prod(chances) < _UNLIKELY
+
+
+def _spread(n_rows: int, n_wanted: int = _N_ROWS) -> np.ndarray:
+    return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
+
+
+def _prints(loglik: LogLikelihood, rows: Rows) -> list[str]:
+    columns = sorted(loglik.observations.by_name(rows).items())
+    arrays = [rows.base_weights, *(array for _, array in columns)]
+    numbers = (np.concatenate([a[i].ravel() for a in arrays]) for i in range(len(rows)))
+    return [fingerprint(row.astype(float)).hex() for row in numbers]

@@ -4,7 +4,7 @@ Its rows lie in it, or are read chunk by chunk, and the model holds a template o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -14,11 +14,12 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.unit_models import UnitSettings, unit_model, units_at
-from pymc_coresets.potentials.verification import points_around, reference_of, verify
+from pymc_coresets.potentials.units import UnitModes, UnitSettings, unit_model
+from pymc_coresets.potentials.verification import points_near, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
+from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
@@ -29,7 +30,6 @@ from pymc_coresets.rows.values import Rows
 #: Which free variables are integrated out.
 type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
 
-_N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
 
 
@@ -127,21 +127,18 @@ class RowsToRead:
 
     def _require_rows(self) -> None:
         required_source(self.rows)
-        if self.named is not None:
-            raise InvalidOptionError(
-                f"integrate={self.integrate!r}: rows=... are read one by one, and those of a level "
-                "are needed together. Load the rows into the model, or leave integrate out."
-            )
-        if self.collapse is True:
-            raise InvalidOptionError(
-                "collapse=True: rows=... are not merged while they are read. Group them "
-                "beforehand, and name their counts with open_rows(..., weight=...)."
-            )
-        if self.allow_local:
-            raise InvalidOptionError(
-                "allow_local=True: with rows=... there is no variable with one value per "
-                "observation."
-            )
+        refused = {
+            "integrate": self.named is not None and self.integrate,
+            "collapse": self.collapse is True,
+            "allow_local": self.allow_local,
+        }
+        for name, value in refused.items():
+            if value is not False:
+                raise InvalidOptionError(
+                    f"{name}={value!r}: rows=... are read one by one, and neither merged nor kept "
+                    "together. Load the rows into the model (equal ones grouped, with their counts "
+                    f"as open_rows(..., weight=...), if they are too many), or leave {name} out."
+                )
 
     @property
     def settings(self) -> Settings:
@@ -169,6 +166,15 @@ class RowsToRead:
     def rows_of(self, model: pm.Model) -> Observations:
         """Find the rows of a model, whether or not variables have one value for each of them."""
         return find_observations(model, **(self.of_rows | {"allow_local": True}))
+
+
+def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
+    """Return the potentials of units as they were once before."""
+    first, x = units.observations_at_zero, np.array(settings["at"])
+    modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
+    places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
+    nodes, error = units.nodes(settings["degree"]), settings["node_error"]
+    return units.observations(nodes, *places, at=x, node_error=error)
 
 
 def full_model(model: object) -> pm.Model:
@@ -332,13 +338,10 @@ def likelihood_of_rows(
     key = random_key(rng) if sampled is None else sampled.key
     n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
     n_others = template.n_rows // 2 + 1  # another number than the template's
-    first, initial = source.examine(max(n_wanted, n_others), key=key)
-    first.require_usable()
-    source = replace(source, first=first, initial_sample=initial)
+    source = CodeCheck(template.observations).usable(source, max(n_wanted, n_others), key=key)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
-    CodeCheck(loglik.observations).require_scanned(source, first)
     verify(template, rng=rng)
     others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)
@@ -404,8 +407,7 @@ def _verify_others(
     try:
         copy = copy_with_rows(obs.model, data | obs.by_name(others))
         expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
-        space = obs.space
-        near = space.constrain(points_around(space, rng)[0])
+        near = points_near(obs.space, rng)
         values = expected(near)
     except _MALFORMED as error:
         raise UnsupportedModelError(
@@ -413,7 +415,7 @@ def _verify_others(
             f"evaluated: {error} Let no shape be the number of rows."
         ) from error
     together = loglik.matrix(near, others, finite=False)
-    alone = [others.take(slice(i, i + 1)) for i in range(min(_N_ALONE, len(others)))]
+    alone = [others.take(slice(i, i + 1)) for i in range(min(3, len(others)))]
     single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
     used = np.isfinite(values)
     for found in (together, np.concatenate([single, together[len(single) :]])):

@@ -14,6 +14,7 @@ of log are of the freely distributable fdlibm, and that of log-gamma is Stirling
 
 # ruff: noqa: ARG001, ARG002 (Numba and PyTensor determine the arguments of their callbacks)
 
+import math
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -28,18 +29,16 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcify
 
-_LOG2_E = 1.4426950408889634
-_HALF_LN2 = 0.34657359027997264
+_LOG2_E, _HALF_LN2 = 1 / math.log(2), math.log(2) / 2
+# Their sum is log(2); k times the first has no rounding error.
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-# Adding 1.5 * 2**52 rounds a double to an integer and leaves it in the low bits.
-_ROUND = 6755399441055744.0
-_EXPONENT_BIAS = 1023
-_MANTISSA = 0x000FFFFFFFFFFFFF
-_SQRT_HALF = 0x3FE6A09E << 32
-_ONE = 0x3FF00000 << 32
+_ROUND = 1.5 * 2**52  # adding it rounds a double to an integer, which its low bits hold then
+# Bits of a double.
+_EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
+_SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
 _LOWEST = -708.0  # whose exp is above the smallest normal number
 _STIRLING = 0.41893853320467274178  # (log(2 pi) - 1) / 2
-_SMALLEST_NORMAL, _TWO_54 = 2.2250738585072014e-308, 18014398509481984.0
+_SMALLEST_NORMAL = float(np.finfo(float).tiny)  # smaller ones are scaled by 2**54
 
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
@@ -121,7 +120,7 @@ def _log_parts(x: float) -> tuple[float, float, float, float]:
 def vector_log(x: float) -> float:
     """Compute log(x) = k log(2) + log(m)."""
     small = x < _SMALLEST_NORMAL
-    k, f, r, half_square = _log_parts(x * _TWO_54 if small else x)
+    k, f, r, half_square = _log_parts(x * 2.0**54 if small else x)
     k = k - 54.0 if small else k
     y = k * _LN2_HIGH - ((half_square - (r + k * _LN2_LOW)) - f)
     y = x if x == np.inf else y
@@ -234,14 +233,29 @@ def vector_trigamma(x: float) -> float:
     return y if x > 0.0 else np.nan
 
 
-class _VectorFunction(ps.ScalarOp):
-    """Scalar Op whose Numba implementation is one of the functions above."""
+#: What replaces an operation of PyTensor.
+_FUNCTIONS: dict[type, Callable[..., float]] = {
+    ps.Exp: vector_exp,
+    ps.Log: vector_log,
+    ps.Log1p: vector_log1p,
+    ps.Expm1: vector_expm1,
+    ps.Log1mexp: vector_log1mexp,
+    ps.Softplus: vector_softplus,
+    ps.Sigmoid: vector_sigmoid,
+    ps.GammaLn: vector_gammaln,
+    ps.Pow: vector_power,
+}
+_BY_NAME = {function.__name__: function for function in _FUNCTIONS.values()}
 
-    nin, nout = 1, 1
-    function: Callable[..., float]
+
+class _VectorFunction(ps.ScalarOp):
+    """Scalar Op whose Numba implementation is one of the functions above, by its name."""
+
+    __props__ = ("name",)
+    nout = 1
 
     def impl(self, *inputs: float) -> float:
-        return type(self).function(*inputs)
+        return _BY_NAME[self.name](*inputs)
 
     def c_code(self, *_args: object, **_kwargs: object) -> str:
         raise NotImplementedError("Only Numba compiles these functions.")
@@ -251,59 +265,9 @@ class _VectorFunction(ps.ScalarOp):
         return True
 
 
-class _VectorExp(_VectorFunction):
-    function = staticmethod(vector_exp)
-
-
-class _VectorLog(_VectorFunction):
-    function = staticmethod(vector_log)
-
-
-class _VectorLog1p(_VectorFunction):
-    function = staticmethod(vector_log1p)
-
-
-class _VectorExpm1(_VectorFunction):
-    function = staticmethod(vector_expm1)
-
-
-class _VectorLog1mexp(_VectorFunction):
-    function = staticmethod(vector_log1mexp)
-
-
-class _VectorSoftplus(_VectorFunction):
-    function = staticmethod(vector_softplus)
-
-
-class _VectorSigmoid(_VectorFunction):
-    function = staticmethod(vector_sigmoid)
-
-
-class _VectorGammaLn(_VectorFunction):
-    function = staticmethod(vector_gammaln)
-
-
-class _VectorPower(_VectorFunction):
-    nin = 2
-    function = staticmethod(vector_power)
-
-
-_VECTORISED: dict[type, _VectorFunction] = {
-    ps.Exp: _VectorExp(ps.upgrade_to_float, name="vector_exp"),
-    ps.Log: _VectorLog(ps.upgrade_to_float, name="vector_log"),
-    ps.Log1p: _VectorLog1p(ps.upgrade_to_float, name="vector_log1p"),
-    ps.Expm1: _VectorExpm1(ps.upgrade_to_float, name="vector_expm1"),
-    ps.Log1mexp: _VectorLog1mexp(ps.upgrade_to_float, name="vector_log1mexp"),
-    ps.Softplus: _VectorSoftplus(ps.upgrade_to_float, name="vector_softplus"),
-    ps.Sigmoid: _VectorSigmoid(ps.upgrade_to_float, name="vector_sigmoid"),
-    ps.GammaLn: _VectorGammaLn(ps.upgrade_to_float, name="vector_gammaln"),
-    ps.Pow: _VectorPower(ps.upgrade_to_float, name="vector_power"),
-}
-
-
 @register_scalar_funcify(_VectorFunction)
 def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, str]:
-    return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
+    return _BY_NAME[op.name], sha256(f"{op.name} {_VERSION}".encode()).hexdigest()
 
 
 @register_scalar_funcify(ps.TriGamma)
@@ -315,12 +279,13 @@ def _funcify_trigamma(op: ps.TriGamma, node: Apply, **kwargs: object) -> tuple[A
 @node_rewriter([ops.Elemwise])
 def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace functions of double precision by those of this module."""
-    replacement = _VECTORISED.get(type(node.op.scalar_op))
-    if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
+    kind = type(node.op.scalar_op)
+    if kind not in _FUNCTIONS or any(i.type.dtype != "float64" for i in node.inputs):
         return None
-    if isinstance(replacement, _VectorPower) and isinstance(node.inputs[1], Constant):
+    if kind is ps.Pow and isinstance(node.inputs[1], Constant):
         return None  # such as a square, which the compiler turns into multiplications
-    return _elementwise(replacement, node.inputs)
+    function = _VectorFunction(ps.upgrade_to_float, name=_FUNCTIONS[kind].__name__)
+    return _elementwise(function, node.inputs)
 
 
 @node_rewriter([ops.Elemwise])

@@ -1,7 +1,7 @@
 """Check what is derived from a model against PyMC, before anything relies on it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from typing import Any, cast
@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor import Mode
 from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
@@ -26,11 +27,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
-_MAX_ROWS = 1_000
-_IMPOSSIBLE = (
-    "at the model's initial point and near it. Give a better one (initval=...), scale the "
-    "covariates, or correct observations that are impossible under the model."
-)
+_MOST_ROWS = 1_000  # compared, of many: a mistake is one of all rows or of all of a kind
 _ROUNDINGS = 64  # of the largest term, at most, in a log-likelihood and in another form of it
 _CANCELLED = -30.0  # nats: a probability of 1e-13, which 1 - (1 - p) has no digits of
 
@@ -63,7 +60,8 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     reference = reference_of(loglik.observations)
     at_near, at_far = reference(near), reference(far)
     if not np.isfinite(at_near).all():
-        _refuse_bad_rows(loglik, near)
+        _refuse_bad_data(loglik, near)
+        refuse_impossible_rows(loglik, space)
     if not np.isfinite(at_near).any(axis=1).all():
         near = space.constrain(_tries(space, rng))
         at_near = reference(near)
@@ -71,7 +69,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
             raise _nowhere_finite(loglik.observations, space)
     _compare_sum(loglik.observations, near, at_near)
     n_obs = loglik.observations.n_obs
-    rows = np.sort(rng.choice(n_obs, min(n_obs, _MAX_ROWS), replace=False))
+    rows = np.sort(rng.choice(n_obs, min(n_obs, _MOST_ROWS), replace=False))
     _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
     # Tails of distribution functions may differ in all digits but the first.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
@@ -97,6 +95,20 @@ def points_around(space: Unconstrained, rng: np.random.Generator) -> tuple[np.nd
         start + np.array([0.0 * first, 0.2 * _NEAR * first, _NEAR * near, -_NEAR * near]),
         fixed + _FAR * np.array([far, -far]),
     )
+
+
+def points_near(space: Unconstrained, rng: np.random.Generator) -> Draws:
+    """Return four points near the initial one.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> points_near(Unconstrained(model), np.random.default_rng(1)).n_draws
+    4
+    """
+    return space.constrain(points_around(space, rng)[0])
 
 
 def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
@@ -126,22 +138,38 @@ def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
     array([[-0.919],
            [-1.419]])
     """
-    inputs, given = _inputs(obs)
-    function = numpy_function(inputs, [obs.reference])
+    at_draws = _by_pymc(obs)
 
     def reference(draws: Draws) -> np.ndarray:
         columns = []
-        for point in _each(draws, obs):
-            try:
-                [values] = function(*point, *given)
-            except np.linalg.LinAlgError:  # a matrix that is singular far out
-                values = np.array(np.nan)
-            except IndexError as error:
-                raise _out_of_range(obs, error) from error
+        for found in at_draws(draws):
+            if isinstance(found, IndexError):
+                raise _out_of_range(obs, found) from found
+            values = np.nan if isinstance(found, Exception) else found  # singular matrices far out
             columns.append(np.broadcast_to(values, obs.n_obs))
         return np.stack(columns, axis=1)
 
     return reference
+
+
+def _by_pymc(
+    obs: Observations, mode: Mode | None = None
+) -> Callable[[Draws], Iterator[np.ndarray | Exception]]:
+    """Compile PyMC's potentials, for their values at each draw, or the errors in their place."""
+    inputs, given = list(obs.parameters.values()), list[np.ndarray]()
+    if obs.template is not None:
+        inputs += obs.template.inputs.values()
+        given += obs.template.values.values()
+    function = numpy_function(inputs, [obs.reference], mode)
+
+    def at_draws(draws: Draws) -> Iterator[np.ndarray | Exception]:
+        for point in _each(draws, obs):
+            try:
+                yield function(*point, *given)[0]
+            except (np.linalg.LinAlgError, ParameterValueError, IndexError) as error:
+                yield error
+
+    return at_draws
 
 
 def _out_of_range(obs: Observations, error: IndexError) -> InvalidDataError:
@@ -264,8 +292,8 @@ def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
 # -- rows and points without a finite log-likelihood -----------------------------------------------
 
 
-def _refuse_bad_rows(loglik: LogLikelihood, draws: Draws) -> None:
-    """Name the rows, and the data if they are the reason, where not all rows are to blame."""
+def _refuse_bad_data(loglik: LogLikelihood, draws: Draws) -> None:
+    """Name the rows and the data where these are the reason."""
     obs = loglik.observations
     finite = np.isfinite(loglik.matrix(draws, finite=False))
     for name, not_finite in _non_finite_data(obs).items():
@@ -276,17 +304,12 @@ def _refuse_bad_rows(loglik: LogLikelihood, draws: Draws) -> None:
                 f"are not finite in {name}. Leave these rows out, or impute them (a masked array "
                 "as observed=...)."
             )
-    bad = np.flatnonzero(~finite.any(axis=1))
-    if 0 < bad.size < loglik.n_rows:
-        raise InvalidDataError(
-            f"The log-likelihood of {_named_rows(obs, bad)} is NaN or infinite {_IMPOSSIBLE}"
-        )
 
 
 def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
-    """Do the same for rows that lie elsewhere, in one reading of them.
+    """Name the first row whose log-likelihood is finite nowhere near, in one reading of all rows.
 
-    It is for where the log-likelihood of all rows was not finite: `verify` sees a template of them.
+    It is for where the log-likelihood of all rows was not finite.
 
     Parameters
     ----------
@@ -316,13 +339,14 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     covariates, or correct observations that are impossible under the model.
     (docs: troubleshooting#the-data-and-the-model)
     """
-    near = space.constrain(points_around(space, np.random.default_rng(0))[0])
+    near = points_near(space, np.random.default_rng(0))
     n_rows, first = loglik.nowhere_finite(near)
     if 0 < n_rows < loglik.n_rows:
         others = f" and of {n_rows - 1:,} more" if n_rows > 1 else ""
         raise InvalidDataError(
-            f"The log-likelihood of {loglik.source.place(first)}{others} is NaN or infinite "
-            f"{_IMPOSSIBLE}"
+            f"The log-likelihood of {loglik.source.place(first)}{others} is NaN or infinite at the "
+            "model's initial point and near it. Give a better one (initval=...), scale the "
+            "covariates, or correct observations that are impossible under the model."
         )
 
 
@@ -381,23 +405,9 @@ def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModel
 
 def _failing_checks(obs: Observations, draws: Draws) -> list[str]:
     """Say for each draw which of PyMC's parameter checks fails; nothing where none does."""
-    inputs, given = _inputs(obs)
-    function, failing = numpy_function(inputs, [obs.reference], plain_mode("None")), []
-    for point in _each(draws, obs):
-        reason = ""
-        try:
-            function(*point, *given)
-        except ParameterValueError as error:
-            reason = f"PyMC's check {str(error)!r} fails"
-        except np.linalg.LinAlgError as error:
-            reason = str(error)
-        failing.append(reason)
-    return failing
-
-
-def _inputs(obs: Observations) -> tuple[list[Variable], list[np.ndarray]]:
-    """Return the inputs of PyMC's potentials, and the values of those that are a template's."""
-    parameters: list[Variable] = list(obs.parameters.values())
-    if obs.template is None:
-        return parameters, []
-    return [*parameters, *obs.template.inputs.values()], list(obs.template.values.values())
+    reasons = []
+    for found in _by_pymc(obs, plain_mode("None"))(draws):
+        is_check = isinstance(found, ParameterValueError)
+        reason = f"PyMC's check {str(found)!r} fails" if is_check else str(found)
+        reasons.append(reason if isinstance(found, Exception) else "")
+    return reasons

@@ -17,8 +17,7 @@ from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.evaluator import Evaluator
+from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of, random_key
@@ -368,7 +367,7 @@ class _SurrogatePass:
     size: int
 
     def begin(self) -> Callable[[Rows], Floats]:
-        values_of = self.evaluator.at(self.given).values
+        values_of = self.evaluator.at(self.given)
 
         def surrogate(rows: Rows) -> Floats:
             values = values_of(rows)

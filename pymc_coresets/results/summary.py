@@ -23,7 +23,7 @@ from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _ALWAYS = ("method", "weighting", "status")

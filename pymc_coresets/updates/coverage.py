@@ -1,10 +1,10 @@
-"""How far a posterior lies from where rows were compared: from draws, or from other coresets."""
+"""How far a posterior lies from where rows were compared, and what errors of before count there."""
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.stats import chi2
@@ -15,15 +15,17 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.weighted_rows import WeightedRows
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _UNLIKELY = 1e-5  # chance that a stream without drift is said to drift
 _RANK = 1e-6  # relative length of a direction in which the draws do not vary
@@ -147,7 +149,7 @@ def _whitened(draws: Draws) -> Vector:
 # Standard deviations beyond which errors that were measured say little: of many coordinates, the
 # root of the mean square, and of a single one.
 _FAR, _FAR_OF_ONE = 1.5, 2.5
-_DRAWS = 400
+_DRAWS = 400  # whose mean square distance is known to some percent
 
 _log = logging.getLogger(__name__)
 
@@ -292,3 +294,133 @@ def _points(
             return space.free(known.draws.take(kept))
     sampler = CoresetSampler(posterior.loglikelihood, quadratic=posterior.quadratic)
     return sampler.points(posterior.rows, posterior.weights, _DRAWS, rng=rng)
+
+
+# -- errors of several steps -----------------------------------------------------------------------
+
+_OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
+_WITHIN = 2 * TOLERANCE  # symmetrised
+#: Attribute of a history: what the coresets that went into this one lacked, in nats.
+OBJECTIVE_OF_PARTS = "objective_of_parts"
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """How a coreset came about: rows that each construction added, and how far it was off.
+
+    Parameters
+    ----------
+    rows : tuple of int
+        Rows that the first construction, and each `Coreset.extend` after it, read.
+    objectives : tuple of float
+        What each estimated of its own divergence, in nats; larger by now where later rows have
+        moved the posterior, see Notes, and NaN where it is not known.
+
+    Notes
+    -----
+    An objective is the squared length ``|L - L(w)|^2`` of the error that one construction added, at
+    the posterior that it was made for.  Lengths obey the triangle inequality: measured at one
+    posterior, all errors together have at most the length of their sum.  What is left of a
+    log-likelihood that is matched up to the second order is cubic: draws whose root mean square
+    distance is r, in standard deviations of the posterior before, see r^6 times its variance.  By
+    this, older errors are taken to be larger after an update, if r exceeds 1.  Beyond 1.5, or 2.5
+    where there is a single parameter, nothing that is left of the old rows can tell.
+
+    Examples
+    --------
+    >>> found = Ancestry((1_000, 50), (0.01, 0.0025))
+    >>> round(found.combined, 4)
+    0.0225
+    """
+
+    rows: tuple[int, ...]
+    objectives: tuple[float, ...]
+
+    @classmethod
+    def of(cls, attrs: Mapping[str, Any], n_observations: int, objective: float) -> Self:
+        """Read it from the attributes of a history, and from what else a coreset says of itself."""
+        if _ROWS in attrs:
+            rows, objectives = (np.atleast_1d(attrs[name]) for name in (_ROWS, _OBJECTIVES))
+            return cls(tuple(map(int, rows)), tuple(map(float, objectives)))
+        parts = float(attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+        return cls((n_observations,), (_together([parts, objective]),))
+
+    def extended(self, n_rows: int, objective: float) -> "Ancestry":
+        """Add a construction."""
+        return Ancestry((*self.rows, n_rows), (*self.objectives, float(objective)))
+
+    def moved_by(self, distance: Distance) -> "Ancestry":
+        """The same where new rows have moved the posterior: errors grow, or are not known there."""
+        if distance.is_far:
+            return self.unmeasured
+        return Ancestry(self.rows, tuple(distance.growth * each for each in self.objectives))
+
+    @property
+    def unmeasured(self) -> "Ancestry":
+        """The same for another posterior, at which no error was measured."""
+        return Ancestry(self.rows, (math.nan,) * len(self.rows))
+
+    @property
+    def earlier(self) -> float:
+        """What `combined` is of all constructions but the last, which has seen its own rows."""
+        return _together(self.objectives[:-1])
+
+    @property
+    def combined(self) -> float:
+        """Square of the sum of all errors' lengths, in nats: a bound where the posterior stays."""
+        return _together(self.objectives)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """As attributes of a history."""
+        return {
+            _ROWS: np.array(self.rows),
+            _OBJECTIVES: np.array(self.objectives),
+            OBJECTIVE_OF_PARTS: self.earlier,
+        }
+
+    def __repr__(self) -> str:
+        steps = zip(self.rows, self.objectives, strict=True)
+        facts = {
+            f"{'update' if i else 'first'} {i or ''}".strip(): f"{rows:,} rows, {_nats(objective)}"
+            for i, (rows, objective) in enumerate(steps)
+        }
+        facts["together"] = f"at most {_nats(self.combined)}, if the posterior hardly moves"
+        return as_text("Ancestry of a coreset", facts, self._words())
+
+    def _words(self) -> str:
+        if len(self.rows) == 1:
+            return "It was built once, from all its rows."
+        return (
+            "check() compares it with the rows of the last update, exactly, and with the coreset "
+            "before it in place of all others: what that one lacked is not in it, but here."
+        )
+
+
+def caveat_of(coreset: WeightedRows) -> str:
+    """Say what a comparison with the rows that are left cannot see; nothing where it sees enough.
+
+    Parameters
+    ----------
+    coreset : WeightedRows
+        With its model.
+    """
+    if not isinstance(required_likelihood(coreset).source, ExtendedRows):
+        return ""
+    found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
+    if found.earlier <= _WITHIN:
+        return ""
+    unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
+    return (
+        f"the old rows are gone, and the coreset that stands for them may be off by {unseen} "
+        "here, which these numbers do not contain. Build a coreset of all rows; or read this one "
+        "with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
+    )
+
+
+def _together(objectives: Sequence[float]) -> float:
+    return float(np.sqrt(np.asarray(objectives, dtype=float)).sum() ** 2)
+
+
+def _nats(objective: float) -> str:
+    return "a divergence that is not known" if math.isnan(objective) else f"{objective:.2g} nats"

@@ -12,6 +12,7 @@ from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.kept_rows import KnownRows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
@@ -21,12 +22,10 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.updates.coverage import Coverage
-from pymc_coresets.updates.new_rows import KnownRows
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
-_BLOCK_ROWS = 2**17
 
 _OUTGROWN = "there are many more rows than at the beginning of the epoch before"
 _DRIFT = "the posterior left the draws of the epoch before"
@@ -208,7 +207,7 @@ class Growth:
             scale=float(probe.weights @ lengths) / len(rows),
             inherited=0.0,
             epochs=("from row 0: the pilot",),
-            last_chunk=KnownRows.spread(pilot, 0),
+            last_chunk=KnownRows.among(pilot, 0),
             draws=draws,
             origin=nothing,
             seen=Look.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
@@ -225,7 +224,7 @@ class Growth:
             If the rows drift away from those before them.
         """
         end = state.n_rows + source.n_rows
-        for block in source.blocks(_BLOCK_ROWS):
+        for block in source.blocks(2**17):
             rows = _weighted(block)
             while len(rows):
                 state = replace(state, n_rows=int(rows.positions[0]))

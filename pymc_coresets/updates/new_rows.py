@@ -1,29 +1,27 @@
-"""A coreset of the rows of another one and of further rows, and the errors of such steps."""
+"""A coreset of the rows of another one and of further rows."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
 
 from pymc_coresets.advice import decided_by
-from pymc_coresets.diagnostics.judging import TOLERANCE
-from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
+from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.control_variates.expansion import written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.sensitivity import Sensitivity
-from pymc_coresets.methods.job import rows_of_a_quadratic
+from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import (
+    KnownRows,
     columns_of_dataset,
     kept_dataset,
     rows_of_dataset,
@@ -34,8 +32,7 @@ from pymc_coresets.potentials.of_model import (
     likelihood_of_rows,
     template_of_rows,
 )
-from pymc_coresets.potentials.sameness import points_of
-from pymc_coresets.potentials.verification import verify
+from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
@@ -46,17 +43,14 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.updates.coverage import Distance, moved_from
-from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, is_concave, reduced
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS, Ancestry, caveat_of, moved_from
+from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, reduced
+from pymc_coresets.weighted_rows import WeightedRows
 
-_OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
 _KNOWN = "known_rows"  # some of those that each construction read
 _METHODS = (RiemannianPursuit, ControlVariates)
-_WITHIN = 2 * TOLERANCE  # symmetrised
-#: Attribute of a history: what the coresets that went into this one lacked, in nats.
-OBJECTIVE_OF_PARTS = "objective_of_parts"
 
 _APART = "The coresets disagree: what either lacks at the posterior of both is not known."
 _LEVELS, _LEAVES = "merge_levels", "merged_coresets"
@@ -65,9 +59,6 @@ _GONE = (
     "but this needs all of them. Store it, and read it with Coreset.from_netcdf(path, model, "
     "rows=...), where rows has those of the first coreset and, after them, those of the second."
 )
-
-_MOST_KNOWN, _NEIGHBOURS = 20, 2_000  # rows
-_UNLIKELY = 1e-6  # chance that rows are said to have come before which did not
 
 
 def extend[C: WeightedRows](
@@ -154,8 +145,9 @@ def extend[C: WeightedRows](
     part = CoresetPart.of(coreset)
     wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
-    remedy = "Give the new rows to the same model; with_model() changes the priors of a coreset."
-    part.require_same_model(new, rng.spawn(1)[0], remedy)
+    part.require_same_model(
+        new, "Give the new rows to the same model; with_model() changes the priors of a coreset."
+    )
     source, earlier = _extended(part, new), part.quadratic_in(new)
     known = _known_rows(coreset, part)
     _warn_of_known_rows(known, new)
@@ -164,30 +156,39 @@ def extend[C: WeightedRows](
         solution, counts = reduced(
             new, source, limit, chosen, rng, quadratic=earlier, report=report
         )
-    loglik, n_new = new.reading(source), round(new.total_weight)
+    n_new = round(new.total_weight)
     old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
-    known = [*known, KnownRows.spread(new, part.n_rows)]
+    known = [*known, KnownRows.among(new, part.n_rows)]
     told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
+    loglik = new.reading(source)
     longer = replace(
         coreset,
-        **decided_by(solution),
+        **_decided(solution, chosen, random_seed),
         n_observations=coreset.n_observations + n_new,
         n_distinct=part.n_rows + new.n_rows,
         method="extend",
-        weighting=chosen.draws_from,
-        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, told | counts),
         loglikelihood=loglik,
         data=kept_dataset(loglik, solution.rows, solution.weights),
-        built_from=None,
         earlier=earlier,
         progressbar=show,
     )
     if longer.certificate is None:
         return longer
     return replace(longer, certificate=replace(longer.certificate, caveat=caveat_of(longer)))
+
+
+def _decided(
+    solution: Solution,
+    chosen: Method,
+    random_seed: int | np.random.Generator | None,
+) -> dict[str, Any]:
+    """Return the fields of a coreset that new rows and weights decide, however they came about."""
+    seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
+    found = {"weighting": chosen.draws_from, "random_seed": seed, "built_from": None}
+    return decided_by(solution) | found
 
 
 def merge[C: WeightedRows](
@@ -289,16 +290,16 @@ def merge[C: WeightedRows](
         size = whole_number("size", size, least=1)
     beside = first.quadratic is not None or second.quadratic is not None
     chosen = asked_reduction(method, (*_METHODS, Sensitivity), with_quadratic=beside)
-    one, theirs = CoresetPart.of(first), CoresetPart.of(second)
-    template, n_rows = one.template, one.n_rows + theirs.n_rows
-    if theirs.template.observations.model is not template.observations.model:
-        theirs.require_same_model(template, rng.spawn(1)[0], "Merge coresets of one model.")
-    other = theirs.after(one.n_rows)
-    together = xr.concat([one.kept, other.kept], dim="row", combine_attrs="drop_conflicts")
-    rows = [part.rows_in(template) for part in (one, other)]
+    one, other = CoresetPart.of(first), CoresetPart.of(second)
+    template, n_rows = one.template, one.n_rows + other.n_rows
+    if other.template.observations.model is not template.observations.model:
+        other.require_same_model(template, "Merge coresets of one model.")
+    parts = one, other.after(one.n_rows)
+    together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
+    rows = [part.rows_in(template) for part in parts]
     union = Rows.joined(rows)
-    quadratics = [one.quadratic, _written_as(one, other, rng.spawn(1)[0])]
-    quadratic, all_serve = _sum_of(*quadratics)
+    quadratics = [part.quadratic_in(template) for part in parts]
+    quadratic, all_serve = _sum_of(*quadratics, template=template, rng=rng.spawn(1)[0])
     if size is None:
         enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
         size = len(union) if beside else enough
@@ -315,31 +316,23 @@ def merge[C: WeightedRows](
         (coreset, WeightedPosterior(template, own, own.base_weights, each))
         for coreset, own, each in zip(coresets, rows, quadratics, strict=True)
     ]
-    apart = moved_from(measured, solution, rng=rng).is_far
+    decided = _decided(solution, chosen, random_seed)
+    if moved_from(measured, solution, rng=rng).is_far:
+        decided |= {"status": _APART, "objective": math.nan}
+    # What was measured is relative to the union.
+    decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
     n_observations = first.n_observations + second.n_observations
-    known = [*_known_rows(first, one), *_known_rows(second, theirs, start=one.n_rows)]
     return replace(
         first,
-        indices=solution.rows.positions,
-        weights=solution.weights,
+        **decided,
         n_observations=n_observations,
         n_distinct=n_rows,
         method="merge",
-        weighting=chosen.draws_from,
-        status=_APART if apart else solution.status.value,
-        objective=math.nan if apart else solution.objective,
-        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(solution.history, _merged(coresets, known) | figures),
+        history=history_dataset(solution.history, _merged(coresets) | figures),
         loglikelihood=template.reading(AbsentRows(n_rows, float(n_observations), _GONE)),
         data=together.isel(row=union.where(solution.rows.positions)).assign(
             weight=("row", solution.weights)
         ),
-        quadratic=solution.quadratic,
-        built_from=None,
-        proposal=None,
-        certificate=None,
-        modes=None,
-        earlier=None,
         progressbar=first.progressbar and second.progressbar,
     )
 
@@ -365,97 +358,42 @@ def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))
 
 
-def _written_as(one: CoresetPart, other: CoresetPart, rng: np.random.Generator) -> Quadratic | None:
-    """Return the quadratic of the other in the coefficients of the one, if that has any."""
-    first, second = one.quadratic, other.quadratic
-    if first is None or second is None:
-        return other.quadratic_in(one.template)
-    models = one.template.observations, other.template.observations
-    return written_in(first, models[0], second, models[1], points_of(one.template, rng))
-
-
-def _sum_of(one: Quadratic | None, other: Quadratic | None) -> tuple[Quadratic | None, bool]:
+def _sum_of(
+    one: Quadratic | None,
+    other: Quadratic | None,
+    *,
+    template: LogLikelihood,
+    rng: np.random.Generator,
+) -> tuple[Quadratic | None, bool]:
     """Add up quadratics, and say whether all rows may stay beside them, however few they are.
 
     The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
     """
     if one is None or other is None:
         return (other if one is None else one), True
-    both = one.plus(other)
-    return both, is_concave(both)
+    observations = template.observations
+    points = points_near(observations.space, rng)
+    both = one.plus(written_in(one, other, observations, points))
+    return both, is_concave(both.curvature)
 
 
-def _merged(coresets: Sequence[WeightedRows], known: "Sequence[KnownRows]") -> dict[str, Any]:
+def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
     """Say what was merged, as attributes of a history."""
     attrs = [each.history.attrs for each in coresets]
     lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]
     return {
-        _KNOWN: json.dumps(known),
         _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
         _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
         OBJECTIVE_OF_PARTS: sum(each.objective for each in coresets) + sum(lacking),
     }
 
 
-# -- rows that come again --------------------------------------------------------------------------
-
-
-class KnownRows(NamedTuple):
-    """Some of the rows that a construction read.
-
-    Parameters
-    ----------
-    start, stop : int
-        Positions of its first row, and after its last.
-    where : list of int
-        Which of its rows these are.
-    digest : str
-        Of their data.
-    """
-
-    start: int
-    stop: int
-    where: list[int]
-    digest: str
-
-    @classmethod
-    def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
-        """Note some of a construction's rows, numbered from its first one."""
-        return cls(start, stop, rows.positions.tolist(), _digest(loglik, rows))
-
-    @classmethod
-    def spread(cls, new: LogLikelihood, start: int) -> Self:
-        """Note rows from all over new ones, which come after those before `start`."""
-        return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
-
-    def begins(self, new: LogLikelihood) -> bool:
-        """Whether new rows begin with these, where equal ones are unlikely to be found."""
-        n_rows, where = self.stop - self.start, np.array(self.where, dtype=np.int64)
-        if n_rows > new.n_rows:
-            return False
-        rows = new.source.at(where)
-        if _digest(new, rows) != self.digest:
-            return False
-        steps = np.arange(1, 1 + _NEIGHBOURS // len(where))
-        near = np.unique((where[:, None] + steps) % n_rows)
-        others = new.source.at(np.setdiff1d(near, where))
-        n_equal = sum(_n_equal(others, row) for row in rows.blocks(1))
-        share = (1 + n_equal) / (2 + len(rows) * len(others))
-        return len(rows) * math.log(share) < math.log(_UNLIKELY)
-
-
-def _known_rows(coreset: WeightedRows, part: CoresetPart, start: int = 0) -> list[KnownRows]:
-    """Return what is known of the rows of each construction, or of those that the first one kept.
-
-    With `start` for the position of the first row from now on.
-    """
+def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
+    """Return some rows of each construction, or else of those that the coreset keeps."""
     if _KNOWN in coreset.history.attrs:
-        known = [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
-    else:
-        rows = rows_of_dataset(part.template.observations, part.kept)
-        some = rows.take(_spread(len(rows)))
-        known = [KnownRows.of(part.template, some, 0, part.n_rows)]
-    return [one._replace(start=one.start + start, stop=one.stop + start) for one in known]
+        return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
+    rows = rows_of_dataset(part.template.observations, part.kept)
+    return [KnownRows.of(part.template, rows, 0, part.n_rows)]
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
@@ -472,148 +410,3 @@ def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
                 "coreset stands for already: they count twice now. Give only rows that are not "
                 "among these, or build a coreset of all of them."
             )
-
-
-def _spread(n_rows: int) -> NDArray[np.int64]:
-    return np.linspace(0, n_rows - 1, min(n_rows, _MOST_KNOWN)).astype(np.int64)
-
-
-def _digest(loglik: LogLikelihood, rows: Rows) -> str:
-    digest = blake2b(rows.base_weights.astype(np.float64).tobytes(), digest_size=16)
-    for name, array in sorted(loglik.observations.by_name(rows).items()):
-        digest.update(f"{name} {array.shape}".encode())
-        digest.update(array.astype(np.float64).tobytes())
-    return digest.hexdigest()
-
-
-def _n_equal(rows: Rows, one: Rows) -> int:
-    """Count rows that have the same data as one."""
-    same = np.ones(len(rows), dtype=bool)
-    for array, value in zip(rows.arrays, one.arrays, strict=True):
-        same &= (array == value).all(axis=tuple(range(1, array.ndim)))
-    return int(same.sum())
-
-
-# -- errors of several steps -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Ancestry:
-    """How a coreset came about: rows that each construction added, and how far it was off.
-
-    Parameters
-    ----------
-    rows : tuple of int
-        Rows that the first construction, and each `Coreset.extend` after it, read.
-    objectives : tuple of float
-        What each estimated of its own divergence, in nats; larger by now where later rows have
-        moved the posterior, see Notes, and NaN where it is not known.
-
-    Notes
-    -----
-    An objective is the squared length ``|L - L(w)|^2`` of the error that one construction added, at
-    the posterior that it was made for.  Lengths obey the triangle inequality: measured at one
-    posterior, all errors together have at most the length of their sum.  What is left of a
-    log-likelihood that is matched up to the second order is cubic: draws whose root mean square
-    distance is r, in standard deviations of the posterior before, see r^6 times its variance.  By
-    this, older errors are taken to be larger after an update, if r exceeds 1.  Beyond 1.5, or 2.5
-    where there is a single parameter, nothing that is left of the old rows can tell.
-
-    Examples
-    --------
-    >>> found = Ancestry((1_000, 50), (0.01, 0.0025))
-    >>> round(found.combined, 4)
-    0.0225
-    """
-
-    rows: tuple[int, ...]
-    objectives: tuple[float, ...]
-
-    @classmethod
-    def of(cls, attrs: Mapping[str, Any], n_observations: int, objective: float) -> Self:
-        """Read it from the attributes of a history, and from what else a coreset says of itself."""
-        if _ROWS in attrs:
-            rows, objectives = (np.atleast_1d(attrs[name]) for name in (_ROWS, _OBJECTIVES))
-            return cls(tuple(map(int, rows)), tuple(map(float, objectives)))
-        parts = float(attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-        return cls((n_observations,), (_together([parts, objective]),))
-
-    def extended(self, n_rows: int, objective: float) -> "Ancestry":
-        """Add a construction."""
-        return Ancestry((*self.rows, n_rows), (*self.objectives, float(objective)))
-
-    def moved_by(self, distance: Distance) -> "Ancestry":
-        """The same where new rows have moved the posterior: errors grow, or are not known there."""
-        if distance.is_far:
-            return self.unmeasured
-        return Ancestry(self.rows, tuple(distance.growth * each for each in self.objectives))
-
-    @property
-    def unmeasured(self) -> "Ancestry":
-        """The same for another posterior, at which no error was measured."""
-        return Ancestry(self.rows, (math.nan,) * len(self.rows))
-
-    @property
-    def earlier(self) -> float:
-        """What `combined` is of all constructions but the last, which has seen its own rows."""
-        return _together(self.objectives[:-1])
-
-    @property
-    def combined(self) -> float:
-        """Square of the sum of all errors' lengths, in nats: a bound where the posterior stays."""
-        return _together(self.objectives)
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """As attributes of a history."""
-        return {
-            _ROWS: np.array(self.rows),
-            _OBJECTIVES: np.array(self.objectives),
-            OBJECTIVE_OF_PARTS: self.earlier,
-        }
-
-    def __repr__(self) -> str:
-        steps = zip(self.rows, self.objectives, strict=True)
-        facts = {
-            f"{'update' if i else 'first'} {i or ''}".strip(): f"{rows:,} rows, {_nats(objective)}"
-            for i, (rows, objective) in enumerate(steps)
-        }
-        facts["together"] = f"at most {_nats(self.combined)}, if the posterior hardly moves"
-        return as_text("Ancestry of a coreset", facts, self._words())
-
-    def _words(self) -> str:
-        if len(self.rows) == 1:
-            return "It was built once, from all its rows."
-        return (
-            "check() compares it with the rows of the last update, exactly, and with the coreset "
-            "before it in place of all others: what that one lacked is not in it, but here."
-        )
-
-
-def caveat_of(coreset: WeightedRows) -> str:
-    """Say what a comparison with the rows that are left cannot see; nothing where it sees enough.
-
-    Parameters
-    ----------
-    coreset : WeightedRows
-        With its model.
-    """
-    if not isinstance(required_likelihood(coreset).source, ExtendedRows):
-        return ""
-    found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    if found.earlier <= _WITHIN:
-        return ""
-    unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
-    return (
-        f"the old rows are gone, and the coreset that stands for them may be off by {unseen} "
-        "here, which these numbers do not contain. Build a coreset of all rows; or read this one "
-        "with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
-    )
-
-
-def _together(objectives: Sequence[float]) -> float:
-    return float(np.sqrt(np.asarray(objectives, dtype=float)).sum() ** 2)
-
-
-def _nats(objective: float) -> str:
-    return "a divergence that is not known" if math.isnan(objective) else f"{objective:.2g} nats"

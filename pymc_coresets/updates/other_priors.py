@@ -20,19 +20,17 @@ from pymc_coresets.potentials.of_model import (
     verify_form,
 )
 from pymc_coresets.potentials.remainder import refuse_unweighted
-from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
-from pymc_coresets.potentials.verification import verify
-from pymc_coresets.proposals import places, reordered
+from pymc_coresets.potentials.verification import points_near, verify
+from pymc_coresets.proposals import of_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.new_rows import Ancestry
+from pymc_coresets.updates.coverage import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-_BLOCK_ROWS = 2**16
 _STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
 _REMEDY = "with_model() changes priors only: build another coreset."
 
@@ -136,12 +134,14 @@ def _weighed_anew(
         return None
     if any(own.shape != other.columns[name].shape for name, own in one.columns.items()):
         return None
-    where, x = places(one.columns, other.columns), one.free(known.draws)
+    where = np.concatenate([one.columns[name].ravel() for name in other.columns])
+    x = one.free(known.draws)
     there = other.constrain(x[:, where]).values
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # bounds have moved
+    moved = of_model(known, list(one.columns), new, quadratic)
     change = new.remainder.values(x[:, where]) - old.remainder.values(x)
-    return reordered(known, where, new, quadratic).weighed(change)
+    return None if moved is None else moved.weighed(change)
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:
@@ -155,7 +155,7 @@ def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) ->
             f"The likelihood depends on {other}, but that of the coreset's model on {one}. "
             f"{_REMEDY}"
         )
-    both = [points_of(each, rng).values for each in (old, new)]
+    both = [points_near(each.observations.space, rng).values for each in (old, new)]
     return Draws({n: np.concatenate([values[n] for values in both]) for n in old.shapes})
 
 
@@ -168,7 +168,7 @@ def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Ro
             "extend() adds new ones."
         )
     one, other = (each.collapsed(collapse=False).source for each in (old, new))
-    return zip(one.blocks(_BLOCK_ROWS), other.blocks(_BLOCK_ROWS), strict=True)
+    return zip(one.blocks(2**16), other.blocks(2**16), strict=True)
 
 
 def _require_same(
@@ -178,9 +178,11 @@ def _require_same(
     for rows, others in pairs:
         if not np.array_equal(rows.positions, others.positions):
             raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
-        n = differing_row(old, new, points, rows, others)
-        if n is None:
+        values = old.matrix(points, rows, finite=False), new.matrix(points, others, finite=False)
+        same = np.isclose(*values, rtol=1e-6, atol=1e-8, equal_nan=True).all(axis=1)
+        if same.all():
             continue
+        n = int(np.argmin(same))
         which = slice(n, n + 1)
         one = old.observations.by_name(rows.take(which))
         other = new.observations.by_name(others.take(which))
@@ -204,5 +206,7 @@ def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
     if isinstance(source, StreamedRows):
         return replace(source, columns=columns)
     if isinstance(source, ExtendedRows):
-        return source.holding(arranged(old, new, source.old), columns)
+        arrays = old.observations.by_name(source.old)
+        held = replace(source.old, arrays=tuple(arrays[name] for name in columns))
+        return source.holding(held, columns)
     return source

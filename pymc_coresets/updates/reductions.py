@@ -1,13 +1,11 @@
 """Coresets as rows with their data, and fewer rows for these and others."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
-from scipy import sparse
-from scipy.linalg import LinAlgError
 
 from pymc_coresets.advice import (
     Outcome,
@@ -18,30 +16,31 @@ from pymc_coresets.advice import (
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.predictor.finding import find_linear_predictor, interface_of
-from pymc_coresets.glm.predictor.seen_rows import SeenRows
+from pymc_coresets.glm.predictor.finding import interface_of
 from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import (
+    Densities,
+    kept_dataset,
+    rows_of_dataset,
+)
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.remainder import refuse_unweighted
-from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
+from pymc_coresets.potentials.verification import points_near
 from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.user_model import copy_with_rows, settable_data
+from pymc_coresets.reading.user_model import settable_data
+from pymc_coresets.request import asked_method
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import Factor
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
-
-_ROUNDING = 1e-9  # of the largest curvature
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,9 +104,7 @@ class CoresetPart:
             return None
         return carried_over(self.quadratic, self.template.observations, loglik.observations)
 
-    def require_same_model(
-        self, other: LogLikelihood, rng: np.random.Generator, remedy: str
-    ) -> None:
+    def require_same_model(self, other: LogLikelihood, remedy: str) -> None:
         """Refuse a model with other columns, priors or likelihoods of these rows.
 
         Raises
@@ -115,14 +112,14 @@ class CoresetPart:
         InvalidDataError
             Which ends with the remedy.
         """
-        own = self.template
-        rows, others = self.rows_in(own), self.rows_in(other)
-        if not same_priors(own, other, rng):
-            raise InvalidDataError(f"There are other priors than in the coreset's model. {remedy}")
-        if differing_row(own, other, points_of(own, rng), rows, others) is not None:
-            raise InvalidDataError(
-                f"There is another likelihood than in the coreset's model. {remedy}"
-            )
+        own, found = (
+            Densities.of(loglik, self.rows_in(loglik)) for loglik in (self.template, other)
+        )
+        for what, is_same in zip(("likelihood", "prior"), own.same(found), strict=True):
+            if not is_same:
+                raise InvalidDataError(
+                    f"There is another {what} than in the coreset's model. {remedy}"
+                )
 
 
 def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
@@ -130,20 +127,15 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     dim, what = coreset.settings["dim"], ""
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
-        remedy = (
-            "Put the data into long format, one row for each cell, and build a coreset of that; or "
-            "build one of all cells."
-        )
     elif observations.units is not None:
         what = f"{list(observations.integrated)!r} were integrated out of this coreset"
-        remedy = "Build one of all rows, or one with integrate=False."
     elif coreset.data is None and observations.sets:
         names = ", ".join(each.names for each in observations.sets)
         what = f"The rows of this coreset are of several terms, {names}, with data of their own"
-        remedy = "Build one of all rows."
     if what:
         raise UnsupportedModelError(
-            f"{what}: such coresets can be neither extended nor merged. {remedy}"
+            f"{what}: such coresets can be neither extended nor merged. Build one of all rows. To "
+            "extend it later, give cells in long format, and integrate=False."
         )
     if coreset.data is None:
         refuse_unweighted(observations)
@@ -177,20 +169,15 @@ def asked_reduction(
     >>> asked_reduction("auto", kinds, with_quadratic=True)
     ControlVariates(tolerance=0.01, max_rounds=6, correctable=None)
     """
-    known: Mapping[str, type[Any]] = {kind.name: kind for kind in kinds}
-    if with_quadratic and isinstance(method, str) and method == RiemannianPursuit.name:
+    chosen = asked_method(method, kinds)
+    if not with_quadratic or isinstance(chosen, ControlVariates):
+        return chosen
+    if isinstance(method, str) and method == RiemannianPursuit.name:
         return ControlVariates()
-    chosen = known[method]() if isinstance(method, str) and method in known else method
-    if not isinstance(chosen, tuple(kinds)):
-        raise InvalidOptionError(
-            f"method={method!r} must be one of {list(known)!r}, or an object of its options."
-        )
-    if with_quadratic and not isinstance(chosen, ControlVariates):
-        raise InvalidOptionError(
-            f"method={method!r} chooses among rows alone, but a quadratic stands for most of what "
-            "these rows say: leave method out, or pass ControlVariates(...)."
-        )
-    return chosen
+    raise InvalidOptionError(
+        f"method={method!r} chooses among rows alone, but a quadratic stands for most of what "
+        "these rows say: leave method out, or pass ControlVariates(...)."
+    )
 
 
 def reduced(
@@ -228,18 +215,13 @@ def reduced(
     counts : dict
     """
     if all_serve and source.n_rows <= size:
-        every = _every(source)
+        every = Rows.joined(list(source.blocks(source.n_rows)))
         union = Solution.sampled(every, every.base_weights)
         return replace(union, status=Status.UNION, objective=0.0, quadratic=quadratic), {}
-    size = min(size, source.n_rows)
-    report = Reporter(show=False) if report is None else report
-    if isinstance(method, Sensitivity):
-        return _by_sensitivity(template, _every(source), size, method, rng)
-    if isinstance(method, ControlVariates):
-        solution, counts = _by_control_variates(
-            template, source, size, method, rng, quadratic, report
-        )
-    else:
+    size, report = min(size, source.n_rows), Reporter(show=False) if report is None else report
+    if quadratic is not None:
+        quadratic = in_own_coefficients(quadratic, template, rng.spawn(1)[0])
+    if isinstance(method, RiemannianPursuit):
         sampler = CoresetSampler(template.reading(source))
         solution = method.run(
             Reduction(
@@ -247,88 +229,43 @@ def reduced(
             )
         )
         counts = dict(sampler.counts)
+    else:
+        solution = _of_all(template, source, size, method, rng, quadratic, report)
+        counts = report.counts | report.figures
     solution = with_informativeness(solution, template.reading(source))
-    found: Method = method
+    used = cast(Method, method)
     warn_of_limits(
         Outcome(
             solution=solution,
             observations=template.observations,
             n_obs=round(source.total_weight),
             size=size,
-            tolerance=wanted_tolerance(method, asked=False),
+            tolerance=wanted_tolerance(used, asked=False),
             counts=counts,
-            method=found,
+            method=used,
         )
     )
     return solution, counts
 
 
-def _every(source: RowBlocks) -> Rows:
-    return Rows.joined(list(source.blocks(source.n_rows)))
-
-
-def _by_sensitivity(
-    template: LogLikelihood, every: Rows, size: int, method: Sensitivity, rng: np.random.Generator
-) -> tuple[Solution, dict[str, Any]]:
-    seen = SeenRows(find_linear_predictor(model_of(template, every)))
-    numbered = InMemoryRows(every.arrays, every.base_weights)  # as the model has them
-    scan, figures = method.choose(numbered, seen, size, rng=rng)
-    return Solution.sampled(every.take(scan.rows.positions), scan.weights), figures
-
-
-def model_of(template: LogLikelihood, rows: Rows) -> Observations:
-    """Return the observations of a copy of the model that holds these rows."""
-    observations = template.observations
-    copy = copy_with_rows(observations.model, observations.by_name(rows))
-    names = [term.name for term in observations.terms]
-    return find_observations(copy, observed=names, dim=observations.dim)
-
-
-def is_concave(quadratic: Quadratic) -> bool:
-    """Whether a quadratic has nowhere a positive curvature, but for rounding.
-
-    Examples
-    --------
-    >>> q = Quadratic(
-    ...     names=("a", "b"), center=np.zeros(2), slope=np.zeros(2), curvature=-np.ones((2, 2))
-    ... )
-    >>> is_concave(q), is_concave(q.minus(np.zeros(2), -0.1 * np.eye(2)))
-    (True, False)
-    """
-    negative: Any = -quadratic.curvature
-    allowed = _ROUNDING * abs(negative).max() + np.finfo(float).tiny
-    shift = allowed * sparse.eye_array(len(quadratic.names))
-    try:
-        Factor(negative + shift)
-    except LinAlgError:
-        return False
-    return True
-
-
-def _by_control_variates(
+def _of_all(
     template: LogLikelihood,
     source: RowBlocks,
     size: int,
-    method: ControlVariates,
+    method: Sensitivity | ControlVariates,
     rng: np.random.Generator,
     quadratic: Quadratic | None,
     report: Reporter,
-) -> tuple[Solution, dict[str, Any]]:
-    every = _every(source)
-    held = model_of(template, every)
-    arrays = [np.moveaxis(row.values, row.axis, 0) for row in held.rows]
-    rows = InMemoryRows(
-        arrays, every.base_weights, place=lambda n: source.place(int(every.positions[n]))
+) -> Solution:
+    """Choose among rows in memory, which the methods of linear predictors number from 0."""
+    every = Rows.joined(list(source.blocks(source.n_rows)))
+    numbered = InMemoryRows(
+        every.arrays, every.base_weights, place=lambda n: source.place(int(every.positions[n]))
     )
-    loglik = LogLikelihood(held).reading(rows)
-    if quadratic is not None:
-        points = points_of(template, rng.spawn(1)[0])
-        own = interface_of(held)
-        like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
-        quadratic = written_in(like, held, quadratic, template.observations, points)
-    sampler, key = CoresetSampler(loglik, quadratic=quadratic), random_key(rng.spawn(1)[0])
+    loglik = template.reading(numbered)
+    key = random_key(rng.spawn(1)[0])
     job = Reduction(
-        posterior=sampler,
+        posterior=CoresetSampler(loglik, quadratic=quadratic),
         loglikelihood=loglik,
         size=size,
         rng=rng,
@@ -336,7 +273,19 @@ def _by_control_variates(
         report=report,
     )
     found = method.run(job)
-    assert found.quadratic is not None  # which the method always finds
-    chosen = every.take(found.rows.positions)
-    carried = carried_over(found.quadratic, held, template.observations)
-    return replace(found, rows=chosen, quadratic=carried), dict(report.counts)
+    return replace(found, rows=every.take(found.rows.positions))
+
+
+def in_own_coefficients(
+    quadratic: Quadratic, loglik: LogLikelihood, rng: np.random.Generator
+) -> Quadratic:
+    """Return a quadratic in the coefficients that the rows of a model are found to depend on.
+
+    Raises
+    ------
+    InvalidDataError
+        If these are others than its own.
+    """
+    own, observations = interface_of(loglik.observations), loglik.observations
+    like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
+    return written_in(like, quadratic, observations, points_near(observations.space, rng))

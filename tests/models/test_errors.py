@@ -285,7 +285,7 @@ def test_impossible_observation_is_named():
         pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))
 
     loglik = LogLikelihood(find_observations(built(beyond)))
-    with pytest.raises(InvalidDataError, match=r"row 10\b"):
+    with pytest.raises(InvalidDataError, match=r"observation 10\b"):
         verify(loglik, rng=np.random.default_rng(1))
 
 

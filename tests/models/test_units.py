@@ -20,7 +20,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.unit_models import chosen_units
+from pymc_coresets.potentials.units import chosen_units
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units, second_opinion
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations

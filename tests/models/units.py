@@ -11,7 +11,8 @@ import pytensor.tensor as pt
 from pytensor.graph import vectorize_graph
 from scipy.special import logsumexp
 
-from pymc_coresets.potentials.unit_models import unit_model, units_at
+from pymc_coresets.potentials.of_model import units_at
+from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.observations_of_units import UnitModel

@@ -298,9 +298,9 @@ PLANTED = [
         ("replace(rows, start=start)", "rows"),
     ),
     *plant(
-        "potentials/sameness.py",
-        ("return None if same.all()", "return None if same.any()"),
-        ("return bool(_close(", "return True or bool(_close("),
+        "potentials/kept_rows.py",
+        ("math.prod(chances) < _UNLIKELY", "True"),
+        ("return rows, prior\n", "return rows, True\n"),
     ),
     *plant(
         "updates/reductions.py",
@@ -314,7 +314,7 @@ PLANTED = [
     ),
     *plant(
         "proposals.py",
-        ("where[own.ravel()] = before[name].ravel()", "where[own.ravel()] = own.ravel()"),
+        ("is_same = list(space.columns) == list(names)", "is_same = True"),
         ("modes=modes if form", "modes=None if form"),
     ),
     *plant(
@@ -349,10 +349,11 @@ PLANTED = [
     *plant(
         "updates/other_priors.py",
         ("certificate=None,", ""),
+        ("if same.all():", "if same.any():"),
         ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(
-        "updates/new_rows.py",
+        "updates/coverage.py",
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(
@@ -623,7 +624,7 @@ PLANTED = [
         ("values=np.take(row.values, levels, axis=row.axis)", "values=row.values"),
     ),
     *plant(
-        "potentials/unit_modes.py",
+        "potentials/units.py",
         (
             "better = going & (new.density >= found.density",
             "better = going & (new.density <= found.density",

@@ -454,7 +454,7 @@ def test_merged_halves_are_a_coreset_of_the_whole(halves):
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (regression(DATA, prior_sd=1.0), "other priors"),
+        (regression(DATA, prior_sd=1.0), "another prior"),
         (None, "is a dict"),
     ],
 )

@@ -380,14 +380,14 @@ def test_samples_of_old_and_new_rows_have_the_right_mean(appended):
 def test_what_are_no_rows_is_refused(first):
     with pytest.raises(InvalidOptionError, match="rows is a dict"):
         first.extend(regression(HEAD), rows=month(1))
-    with pytest.raises(InvalidDataError, match="other priors"):
+    with pytest.raises(InvalidDataError, match="another prior"):
         first.extend(regression(HEAD, prior_sd=1.0), rows=open_rows(CHUNKS))
 
 
 @pytest.mark.parametrize(
     ("model", "error", "words"),
     [
-        (regression(month(1), prior_sd=1.0), InvalidDataError, "other priors"),
+        (regression(month(1), prior_sd=1.0), InvalidDataError, "another prior"),
         (regression(month(1), noise=2.0), InvalidDataError, "another likelihood"),
         (regression(month(1), names=("a", "c")), InvalidDataError, "other free variables"),
         ("model", InvalidOptionError, "must be a pm.Model"),
@@ -427,7 +427,7 @@ def test_rows_that_do_not_fit_are_refused(first):
         pm.Normal("likelihood", a + b * x[:, 0], 1.0, observed=y)
     with pytest.raises(InvalidDataError, match="'x'"):
         first.extend(model)
-    with pytest.raises(InvalidDataError, match="row 3 is NaN or infinite"):
+    with pytest.raises(InvalidDataError, match="observation 3 is NaN or infinite"):
         first.extend(regression(changed("x", 3, np.inf)))
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), 1.0, observed=Y[0])

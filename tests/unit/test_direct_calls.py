@@ -88,19 +88,6 @@ def test_values_are_those_of_the_operation(name):
         assert_array_equal(value, old)
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [a - b, a * b * c, a + b + c, pt.exp(pt.dscalar()).owner.op.scalar_op(a)],
-    ids=["difference", "product", "sum", "exp"],
-)
-def test_numbers_are_those_of_the_operation(graph):
-    node = graph.owner
-    values = [np.float64(0.3), np.float64(-1.7), np.float64(2.9)][: len(node.inputs)]
-    found, expected = direct_call(node.op, node)(*values), performed(node, values)
-    assert found == expected
-    assert type(found) is type(expected) is np.float64
-
-
 MISFITS = {
     "a difference": (x - y, MATRIX, OTHER[:1]),
     "a sum of three": (pt.add(x, row, y), MATRIX, ROW, OTHER[:1]),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, storage
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.sameness import fingerprints
+from pymc_coresets.potentials.kept_rows import fingerprints
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.storage import stored_fields, write_netcdf
 

@@ -20,8 +20,7 @@ from pymc_coresets.glm.control_variates.expansion import (
 )
 from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
 from pymc_coresets.glm.predictor.seen_rows import BlockSums
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.evaluator import Evaluator
+from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic, as_dense
 from pymc_coresets.rows.memory import InMemoryRows
@@ -247,7 +246,7 @@ def _beyond(
     evaluator: Evaluator, given: list[np.ndarray], n_kept: int, key: int, rows: Rows
 ) -> Sampled:
     """Return what quadratics miss of some rows, (2 K,), and a sample by what they miss of each."""
-    missed, impossible = _of_possible_rows(evaluator.at(given).values(rows))
+    missed, impossible = _of_possible_rows(evaluator.at(given)(rows))
     spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
     spread[impossible] = np.inf
     sample = ResidualSample.of(rows, spread, n_kept, key=key)

@@ -353,23 +353,17 @@ def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> 
 
 
 def written_in(
-    like: Quadratic,
-    its: Observations,
-    quadratic: Quadratic,
-    observations: Observations,
-    draws: DrawsLike,
+    like: Quadratic, quadratic: Quadratic, observations: Observations, draws: DrawsLike
 ) -> Quadratic:
     """Return a quadratic in the coefficients of another one, which must be the same.
 
     Parameters
     ----------
     like : Quadratic
-        The other one, of a model with the same free variables.
-    its : Observations
-        Those of that model.
+        The other one.
     quadratic : Quadratic
     observations : Observations
-        Of the model that it belongs to.
+        Of the model that both belong to.
     draws : Draws
         Where the coefficients of both are compared.
 
@@ -381,7 +375,7 @@ def written_in(
     order = quadratic.order_of(like.names)
     if order is not None:
         values = interface_at(quadratic.graph, observations, draws)[:, order]
-        if np.allclose(values, interface_at(like.graph, its, draws), rtol=1e-6, atol=1e-8):
+        if np.allclose(values, interface_at(like.graph, observations, draws), rtol=1e-6, atol=1e-8):
             return quadratic.ordered(order, like.graph)
     raise _other_coefficients(like.names, quadratic.names)
 

@@ -11,13 +11,13 @@ import pymc as pm
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.unit_models import (
+from pymc_coresets.potentials.units import (
+    UnitModes,
     UnitSettings,
     chosen_units,
     may_have_units,
     unit_model,
 )
-from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.units.nodes import degree_to_judge_by, first_degree, higher_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel

@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, Wanted
+from pymc_coresets.rows.passes import PassSums, Wanted
 from pymc_coresets.rows.values import Rows
 
 type Array = NDArray[np.float64]
@@ -61,7 +61,7 @@ class InMemoryPotentials[D]:
     >>> normal = InMemoryPotentials(
     ...     source, 1, lambda draws, rows: -0.5 * (rows.arrays[0][:, None] - draws) ** 2
     ... )
-    >>> normal.look(np.array([0.0, 1.0])).total
+    >>> normal.sums(np.array([0.0, 1.0])).total
     array([-0.5,  0.5])
     """
 
@@ -90,15 +90,17 @@ class InMemoryPotentials[D]:
         """Sample rows, see `InMemoryRows.scan`."""
         return self.source.scan(size, key=key, distinct=distinct)
 
-    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
-        """Evaluate all rows at the draws, see `Potentials.look`."""
+    def sums(
+        self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
+    ) -> PassSums:
+        """Evaluate all rows at the draws, see `Potentials.sums`."""
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
         parts = (
-            Look.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
+            PassSums.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
             for block in self.source.blocks(max(64, _BLOCK_ENTRIES // n_draws))
         )
-        return Look.joined(parts, wanted)
+        return PassSums.joined(parts, wanted)
 
 
 class Experiment(InMemoryPotentials[Array], ABC):
@@ -125,14 +127,14 @@ class Experiment(InMemoryPotentials[Array], ABC):
     ) -> Array:
         return self.draw(rows, weights, n_draws, rng=rng)
 
-    def look(
+    def sums(
         self, draws: Array, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
-    ) -> Look:
+    ) -> PassSums:
         """Read the rows one by one only where candidates are wanted."""
         if n_candidates:
-            return super().look(draws, n_candidates=n_candidates, scale=scale, key=key)
+            return super().sums(draws, n_candidates=n_candidates, scale=scale, key=key)
         total, nothing = self.total(draws), self.source.take(slice(0, 0))
-        return Look(total=total - total.mean(), norm_total=0.0, candidates=nothing)
+        return PassSums(total=total - total.mean(), norm_total=0.0, candidates=nothing)
 
 
 def full_and_prior(experiment: Experiment) -> tuple[Gaussian, Gaussian]:

@@ -2,7 +2,7 @@
 
 The default method draws from a t distribution around the mode of the posterior of *all* rows.  The
 alternative that it was chosen over: the posterior of a uniform sample of the rows in which each has
-weight 1, which is found without a look at the others, lies in the same place and is wider.  Both
+weight 1, which is found without a pass at the others, lies in the same place and is wider.  Both
 begin the same rounds, on the models of `benchmarks.reliability`.
 """
 

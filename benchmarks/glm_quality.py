@@ -108,7 +108,7 @@ def run_quality(n_obs: int, n_repeats: int, n_auto: int) -> Results:
 
 def _all_rows(loglik: LogLikelihood) -> Callable[[Array], Array]:
     """Return the log-likelihood of all rows up to a constant, by parameters in prior units."""
-    return lambda draws: loglik.look({"theta": PRIOR_SD * draws}).total
+    return lambda draws: loglik.sums({"theta": PRIOR_SD * draws}).total
 
 
 def _reference(judge: Judge) -> Reference:

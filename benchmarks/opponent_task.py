@@ -172,7 +172,7 @@ def judged_chains(idata: xr.DataTree, model: pm.Model, *, share: float = 1.0) ->
 
 def importance_ratios(loglik: LogLikelihood, proposal: Proposal[Draws]) -> tuple[Draws, np.ndarray]:
     """Return the draws at which the posterior is positive, and their log-ratios."""
-    ratios = proposal.log_ratios + loglik.look(proposal.draws).total
+    ratios = proposal.log_ratios + loglik.sums(proposal.draws).total
     finite = np.flatnonzero(np.isfinite(ratios))
     return proposal.draws.take(finite), ratios[finite]
 

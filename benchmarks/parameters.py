@@ -94,7 +94,7 @@ def weighed(loglik: LogLikelihood, seed: int) -> Weighed:
     started, rng = time.process_time(), np.random.default_rng(seed)
     sampler = CoresetSampler(loglik)
     found = sampler.proposal(_DRAWS, start_size=rows_to_start(loglik.n_dims), rng=rng)
-    drawn = None if found is None else found.weighed(sampler.look(found.draws).total)
+    drawn = None if found is None else found.weighed(sampler.sums(found.draws).total)
     seconds = time.process_time() - started
     if drawn is None:
         return Weighed(seconds=seconds)

@@ -185,7 +185,7 @@ def fresh_objective(loglik: LogLikelihood, rows: Rows, weights: np.ndarray, seed
     """Variance of log r at fresh draws of a coreset's posterior, in nats."""
     rng = np.random.default_rng(10_000 + seed)
     draws = CoresetSampler(loglik).draw(rows, weights, FRESH, rng=rng)
-    return float(np.var(loglik.look(draws).total - weights @ loglik.matrix(draws, rows)))
+    return float(np.var(loglik.sums(draws).total - weights @ loglik.matrix(draws, rows)))
 
 
 def proposal_khat(coreset: Coreset) -> float:

@@ -52,12 +52,12 @@ def reading_targets(scan: Figures) -> list[Target]:
     ]
 
 
-def look_targets(look: Figures) -> list[Target]:
+def look_targets(sums: Figures) -> list[Target]:
     limits = {500: 1.15, 100: 1.5}
     return [
         Target(
             what=f"look from Parquet / in memory, S = {n_draws}",
-            value=look[f"parquet {n_draws}"] / look[f"memory {n_draws}"],
+            value=sums[f"parquet {n_draws}"] / sums[f"memory {n_draws}"],
             limit=limit,
         )
         for n_draws, limit in limits.items()
@@ -79,8 +79,8 @@ def build_targets(builds: Mapping[str, Figures]) -> list[Target]:
             limit=0.25,
         ),
         Target(
-            what=f"build / a look of 2 K = {n_draws} draws",
-            value=whole["seconds"] / whole["look"],
+            what=f"build / a pass of 2 K = {n_draws} draws",
+            value=whole["seconds"] / whole["sums"],
             limit=3.8,
         ),
         *(
@@ -151,7 +151,7 @@ def measured_builds(table: Table, *, weighted: bool, repeats: int, seed: int) ->
 
 
 def builds_table(builds: Iterable[Figures]) -> str:
-    headings = ["N", "N with base weights", "rows", "k-hat", "J after one look", "J", "true KL",
+    headings = ["N", "N with base weights", "rows", "k-hat", "J after one pass", "J", "true KL",
                 "looks", "gradients", "readings", "CPU s", "wall s", "MB"]  # fmt: skip
     rows = [
         [
@@ -165,24 +165,24 @@ def builds_table(builds: Iterable[Figures]) -> str:
     return markdown(headings, rows)
 
 
-def nanoseconds_table(scan: Figures, look: Figures) -> str:
+def nanoseconds_table(scan: Figures, sums: Figures) -> str:
     per_row = {"Arrow alone": "arrow", "as the model's arrays": "read", "with a scan": "scan"}
     rows = [[f"reading, {what}", f"{NS * scan[name] / scan['n_rows']:.0f}"]
             for what, name in per_row.items()]  # fmt: skip
     for n_draws in (100, 500):
         for where in ("memory", "parquet"):
-            each = NS * look[f"{where} {n_draws}"] / look["n_rows"]
+            each = NS * sums[f"{where} {n_draws}"] / sums["n_rows"]
             rows.append(
                 [f"look, S = {n_draws}, {where}", f"{each:.0f} ({each / n_draws:.1f} a draw)"]
             )
     return markdown([f"CPU, p = {N_COLUMNS}", "ns per row"], rows)
 
 
-def cost_model(scan: Figures, look: Figures, whole: Figures) -> str:
+def cost_model(scan: Figures, sums: Figures, whole: Figures) -> str:
     """Say what ten thousand million rows would cost, from what was measured here."""
     n_draws = 2 * rows_of_a_quadratic(21)
     reading = scan["read"] / scan["n_rows"]
-    each = (look["memory 500"] - look["memory 100"]) / 400 / look["n_rows"]
+    each = (sums["memory 500"] - sums["memory 100"]) / 400 / sums["n_rows"]
     hours = {
         f"three looks of {n_draws} draws, D = 21": 3 * n_draws * each * BIG / 3600,
         "three readings": 3 * reading * BIG / 3600,
@@ -205,9 +205,9 @@ def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> Non
     targets: list[Target] = []
     if "looks" in parts:
         scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
-        look = in_own_process("look", table, n_files=n_files, repeats=repeats)
-        print(nanoseconds_table(scan, look) + "\n", flush=True)
-        targets += [*reading_targets(scan), *look_targets(look)]
+        sums = in_own_process("sums", table, n_files=n_files, repeats=repeats)
+        print(nanoseconds_table(scan, sums) + "\n", flush=True)
+        targets += [*reading_targets(scan), *look_targets(sums)]
     if "cluster" in parts:
         targets += cluster_targets(looks_on_clusters(table))
     if "builds" in parts:
@@ -216,7 +216,7 @@ def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> Non
         targets += build_targets(builds)
     print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
     if {"looks", "builds"} <= set(parts):
-        print(cost_model(scan, look, builds["all"]))
+        print(cost_model(scan, sums, builds["all"]))
 
 
 def main() -> None:

@@ -21,20 +21,20 @@ from benchmarks.scale_data import model_of as template_of
 from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
 
-FEW_DRAWS = 10  # of a look that makes all workers compile
+FEW_DRAWS = 10  # of a pass that makes all workers compile
 PATIENCE = "300s"  # for workers to start, on a busy machine
 
-type Look = Callable[[object, int], np.ndarray]
+type PassSums = Callable[[object, int], np.ndarray]
 
 
 def cluster(table: Table, *, n_draws: int) -> dict[str, float]:
-    """Seconds of a look with threads, two workers, two of which one is killed, and one."""
+    """Seconds of a pass with threads, two workers, two of which one is killed, and one."""
     import dask  # noqa: PLC0415
     from distributed import Client, LocalCluster  # noqa: PLC0415
 
-    look = looks_at(table)
-    look(None, FEW_DRAWS)
-    expected, wall, own = timed(look, None, n_draws)
+    sums = looks_at(table)
+    sums(None, FEW_DRAWS)
+    expected, wall, own = timed(sums, None, n_draws)
     found = {"threads": own, "threads wall": wall, "n_rows": float(table.n_rows)}
     said(f"{table.n_rows:,} rows at {n_draws} draws, threads: {own:.1f} CPU s, {wall:.1f} s")
     dask.config.set({"distributed.comm.timeouts.connect": PATIENCE})
@@ -42,30 +42,30 @@ def cluster(table: Table, *, n_draws: int) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a port that another cluster uses
         with LocalCluster(n_workers=2, **options) as some, Client(some, timeout=PATIENCE) as client:
-            found |= measured("2", look, client, expected, n_draws)
+            found |= measured("2", sums, client, expected, n_draws)
             killed_after(client, found["2 wall"] / 3)
-            total, found["killed wall"], _ = timed(look, client, n_draws)
+            total, found["killed wall"], _ = timed(sums, client, n_draws)
             found["killed same bits"] = float(np.array_equal(total, expected))
             said(f"one of two killed: {found['killed wall']:.1f} s")
             some.scale(1)
             while len(client.nthreads()) != 1:
                 time.sleep(0.1)
-            found |= measured("1", look, client, expected, n_draws)
+            found |= measured("1", sums, client, expected, n_draws)
     return found | {"load": os.getloadavg()[0]}
 
 
 def measured(
     name: str,
-    look: Look,
+    sums: PassSums,
     client: Any,  # noqa: ANN401
     expected: np.ndarray,
     n_draws: int,
 ) -> dict[str, float]:
     """Seconds of all processes together, of the busiest worker, and by the clock."""
     client.run(import_module, "pymc_coresets")  # so that none has yet to, when tasks are given out
-    look(client, FEW_DRAWS)
+    sums(client, FEW_DRAWS)
     before = client.run(time.process_time)
-    total, wall, own = timed(look, client, n_draws)
+    total, wall, own = timed(sums, client, n_draws)
     each = [s - before[worker] for worker, s in client.run(time.process_time).items()]
     said(f"{name} of Dask: {own:.1f} + {spelled(each)} CPU s, {wall:.1f} s")
     return {
@@ -76,25 +76,25 @@ def measured(
     }
 
 
-def looks_at(table: Table) -> Look:
-    """Return the function that looks at all rows, with an executor or threads."""
+def looks_at(table: Table) -> PassSums:
+    """Return the function that passes over all rows, with an executor or threads."""
     rows = opened(table, N_COLUMNS, n_files=table.n_parts)
     template = template_of_rows(template_of(rows), rows.columns)
     columns = {row.name: row.values.dtype for row in template.observations.rows}
 
-    def look(executor: object, n_draws: int) -> np.ndarray:
+    def sums(executor: object, n_draws: int) -> np.ndarray:
         draws = draws_near_truth(n_draws, N_COLUMNS, table.n_rows)
         source = StreamedRows(rows, columns, engine=engine_of(executor))
-        total: np.ndarray = template.reading(source).look(draws).total
+        total: np.ndarray = template.reading(source).sums(draws).total
         return total
 
-    return look
+    return sums
 
 
-def timed(look: Look, executor: object, n_draws: int) -> tuple[np.ndarray, float, float]:
+def timed(sums: PassSums, executor: object, n_draws: int) -> tuple[np.ndarray, float, float]:
     """Return sums, wall seconds, and this process's processor seconds."""
     wall, own = time.perf_counter(), time.process_time()
-    total = look(executor, n_draws)
+    total = sums(executor, n_draws)
     return total, time.perf_counter() - wall, time.process_time() - own
 
 

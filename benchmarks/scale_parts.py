@@ -99,8 +99,8 @@ def decoded_by_arrow(table: Table, n_files: int) -> None:
 # -- looks -----------------------------------------------------------------------------------------
 
 
-def look(table: Table, *, n_files: int, repeats: int) -> Figures:
-    """Seconds of looks at all rows of some files, from Parquet and in memory."""
+def sums(table: Table, *, n_files: int, repeats: int) -> Figures:
+    """Seconds of passes over all rows of some files, from Parquet and in memory."""
     rows = opened(table, N_COLUMNS, n_files=n_files)
     template = template_of_rows(template_of(rows), rows.columns)
     columns = {row.name: row.values.dtype for row in template.observations.rows}
@@ -110,7 +110,7 @@ def look(table: Table, *, n_files: int, repeats: int) -> Figures:
     found: Figures = {"n_rows": float(len(rows))}
     for n_draws in (100, 500):
         draws = draws_near_truth(n_draws, N_COLUMNS, table.n_rows)
-        template.look(draws)  # compiles
+        template.sums(draws)  # compiles
         ways = {f"{name} {n_draws}": looking(template.reading(source), draws)
                 for name, source in sources.items()}  # fmt: skip
         found |= medians(ways, repeats)
@@ -125,7 +125,7 @@ def read_arrays(rows: StreamedRows) -> Iterator[tuple[np.ndarray, ...]]:
 def looking(
     loglik: LogLikelihood, draws: dict[str, np.ndarray], n_candidates: int = 0
 ) -> Callable[[], object]:
-    return lambda: loglik.look(draws, n_candidates=n_candidates, scale=1e3, key=1)
+    return lambda: loglik.sums(draws, n_candidates=n_candidates, scale=1e3, key=1)
 
 
 # -- builds ----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def build(table: Table, *, n_files: int, weighted: bool, seed: int) -> Figures:
     n_draws = 2 * rows_of_a_quadratic(N_USED + 1)
     draws = draws_near_truth(n_draws, N_USED, len(rows))
     full_look = looking(coreset.loglikelihood, draws, N_CANDIDATES)
-    found["look"] = processor_seconds(full_look)
+    found["sums"] = processor_seconds(full_look)
     return found
 
 
@@ -196,7 +196,7 @@ def own(kept: Any) -> Gaussian:  # noqa: ANN401
 
 PARTS: dict[str, Callable[..., Figures]] = {
     "scan": scan,
-    "look": look,
+    "sums": sums,
     "build": build,
     "cluster": cluster,
 }

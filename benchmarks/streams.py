@@ -91,12 +91,12 @@ def reduced(sampler: CoresetSampler, rows: Rows, size: int, rng: np.random.Gener
     n_draws = max(2 * size, 200)
     draws = sampler.draw(rows, rows.base_weights, n_draws, rng=rng)
     scale = float(rows.base_weights @ sampler.loglik(draws, rows).std(axis=1))
-    look = sampler.look(
+    sums = sampler.sums(
         draws, n_candidates=candidates_to_keep(sampler.n_dims, size, n_draws), scale=scale,
         key=random_key(rng),
     )  # fmt: skip
-    potentials = sampler.loglik(draws, look.candidates)
-    chosen: Solution = pursue(potentials, look, size, tolerance=TOLERANCE, rng=rng)
+    potentials = sampler.loglik(draws, sums.candidates)
+    chosen: Solution = pursue(potentials, sums, size, tolerance=TOLERANCE, rng=rng)
     return Rows(chosen.rows.positions, chosen.weights, chosen.rows.arrays)
 
 
@@ -134,7 +134,7 @@ class Judge:
         loglik = template.reading(source)
         rng = np.random.default_rng([seed, 99])
         draws = CoresetSampler(loglik).draw(source.all, np.ones(source.n_rows), N_FRESH, rng=rng)
-        return cls(loglik, draws, loglik.look(draws).total, source.all)
+        return cls(loglik, draws, loglik.sums(draws).total, source.all)
 
     def measure(self, positions: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
         """Return J, and how far off the furthest mean is in sd."""

@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import sparse
 
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, NormalGivenScales
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
@@ -27,7 +27,7 @@ _KINDS: dict[str, type[Any]] = {
         Hierarchy,
         Mixture,
         Normal,
-        NormalGivenScales,
+        ConditionalGaussian,
         Quadratic,
         Table,
         Tails,
@@ -172,7 +172,7 @@ def of_model(
     if space.columns.keys() != set(names):
         return None
     is_same = list(space.columns) == list(names)
-    if is_same and isinstance(around, NormalGivenScales):
+    if is_same and isinstance(around, ConditionalGaussian):
         is_same = quadratic is not None and quadratic.names == around.quadratic.names
         around = _with_functions(around, loglik, cast(Quadratic, quadratic)) if is_same else around
     if is_same:
@@ -182,11 +182,11 @@ def of_model(
 
 
 def _with_functions(
-    around: NormalGivenScales, loglik: LogLikelihood, quadratic: Quadratic
-) -> NormalGivenScales:
-    remainder = loglik.remainder_beside(quadratic.graph)
+    around: ConditionalGaussian, loglik: LogLikelihood, quadratic: Quadratic
+) -> ConditionalGaussian:
+    log_prior = loglik.log_prior_beside(quadratic.graph)
     hierarchy = replace(
-        around.hierarchy, prior=remainder.slopes, coefficients=remainder.coefficients
+        around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
     )
     of_all = replace(around.quadratic, interface=quadratic.graph)
     return replace(around, hierarchy=hierarchy, quadratic=of_all)

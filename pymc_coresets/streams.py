@@ -41,7 +41,7 @@ from pymc_coresets.reading.likelihood.template import Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import AbsentRows, Look
+from pymc_coresets.rows.passes import AbsentRows, PassSums
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
@@ -498,7 +498,7 @@ class CoresetStream:
             **numbers | {"epochs": tuple(numbers["epochs"])},
             draws=Draws.of(values, template.shapes),
             origin=kept["stream_origin"].to_numpy(),
-            seen=Look(
+            seen=PassSums(
                 total=kept["stream_total"].to_numpy(),
                 norm_total=float(kept.attrs["norm_total"]),
                 candidates=rows_of_dataset(template.observations, kept),

@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.importance import MIN_DRAWS, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import Look, Potentials
+from pymc_coresets.rows.passes import PassSums, Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.solution import History, Status, Weighted
@@ -143,7 +143,7 @@ class Measured(Weighted):
         Draws of pi_w, of the posterior's own type.
     own : ndarray of shape (n_draws,)
         What stands for all rows, there: the weighted sum of the potentials, in nats.
-    look : Look
+    sums : PassSums
         The sum over all rows, and candidates for what follows, if there are any.
     centred : ndarray of shape (n_rows, n_draws), optional
         Potentials of the rows less their means over the draws.
@@ -164,7 +164,7 @@ class Measured(Weighted):
     >>> nowhere = Rows(np.arange(0), np.ones(0))
     >>> one = Measured(
     ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.array([0.0, 1.0]),
-    ...     look=Look(total=np.array([3.0, 8.0]), norm_total=0.0, candidates=nowhere),
+    ...     sums=PassSums(total=np.array([3.0, 8.0]), norm_total=0.0, candidates=nowhere),
     ... )
     >>> one.log_ratios, one.objective
     (array([-2.,  2.]), 4.0)
@@ -172,7 +172,7 @@ class Measured(Weighted):
 
     draws: Any
     own: Vector
-    look: Look
+    sums: PassSums
     centred: Vector | None = None
 
     @classmethod
@@ -180,20 +180,20 @@ class Measured(Weighted):
         cls,
         chosen: Weighted,
         own: Vector,
-        look: Look,
+        sums: PassSums,
         *,
         draws: Any = None,  # noqa: ANN401
         centred: Vector | None = None,
     ) -> Self:
         """Return what was seen of weighted rows."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
-        return cls(own=own, look=look, draws=draws, centred=centred, **kept)
+        return cls(own=own, sums=sums, draws=draws, centred=centred, **kept)
 
     @cached_property
     def log_ratios(self) -> Vector:
         """``log r = sum_n (u_n - w_n) f_n`` less its mean, (n_draws,), in nats."""
         with np.errstate(invalid="ignore"):  # where the density is zero
-            ratios = self.look.total - self.own
+            ratios = self.sums.total - self.own
             centred: Vector = ratios - ratios.mean()
         return centred
 
@@ -283,7 +283,7 @@ class Measure[D]:
         *,
         rng: np.random.Generator | None = None,
         draw: Callable[..., D] | None = None,
-        look: Callable[[D, Matrix], Look] | None = None,
+        sums: Callable[[D, Matrix], PassSums] | None = None,
         n_subsample: int | None = None,
     ) -> Measured:
         """Draw from the posterior of weighted rows: one pass over the data.
@@ -298,8 +298,8 @@ class Measure[D]:
             For these draws alone.
         draw : callable, optional
             How to draw this time.
-        look : callable, optional
-            How to look at all rows, from the draws and the rows' potentials there.
+        sums : callable, optional
+            How to pass over all rows, from the draws and the rows' potentials there.
         n_subsample : int, optional
             Estimate the sum over the data, without bias, from that many rows drawn with
             replacement in proportion to their base weights, instead of a pass.
@@ -311,22 +311,22 @@ class Measure[D]:
         if n_subsample is not None:
             seen = self.estimate(draws, n_draws, n_subsample)
         else:
-            seen = self.look(draws, n_draws) if look is None else look(draws, loglik)
+            seen = self.sums(draws, n_draws) if sums is None else sums(draws, loglik)
         with np.errstate(invalid="ignore"):  # infinite potentials have no mean
             centred = loglik - loglik.mean(axis=1, keepdims=True)
             own = chosen.weights @ centred
         return Measured.of(chosen, own, seen, draws=draws, centred=centred)
 
-    def look(self, draws: D, n_draws: int, **candidates: Any) -> Look:  # noqa: ANN401
-        """Evaluate all rows at some draws, and keep `candidates`, see `Potentials.look`."""
+    def sums(self, draws: D, n_draws: int, **candidates: Any) -> PassSums:  # noqa: ANN401
+        """Evaluate all rows at some draws, and keep `candidates`, see `Potentials.sums`."""
         with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
-            return self.posterior.look(draws, **candidates)
+            return self.posterior.sums(draws, **candidates)
 
-    def estimate(self, draws: D, n_draws: int, size: int) -> Look:
+    def estimate(self, draws: D, n_draws: int, size: int) -> PassSums:
         """Estimate the sum over all rows from so many of them."""
         scan = self.posterior.scan(size, key=random_key(self.rng))
         total = scan.weights @ self.loglik(draws, scan.rows, n_draws)
-        return Look(total=total, norm_total=0.0, candidates=scan.rows)
+        return PassSums(total=total, norm_total=0.0, candidates=scan.rows)
 
     def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
         """Return the potentials of some rows, (n_rows, n_draws), in nats; they may be infinite."""
@@ -368,7 +368,7 @@ def decide(
     >>> nowhere = Rows(np.arange(0), np.ones(0))
     >>> here = Measured(
     ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.zeros(100),
-    ...     look=Look(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
+    ...     sums=PassSums(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
     ... )
     >>> view, share = decide(here, None, lambda: 4 * np.random.default_rng(1).normal(size=100), 0.5)
     >>> view is here, share

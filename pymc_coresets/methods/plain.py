@@ -43,8 +43,8 @@ class Exact:
         modes = None if proposal is None else proposal.modes
         if proposal is not None:
             with history.evaluating(n_rows, len(proposal.log_ratios), of=n_rows):
-                look = posterior.look(proposal.draws)
-            proposal = proposal.weighed(look.total)
+                sums = posterior.sums(proposal.draws)
+            proposal = proposal.weighed(sums.total)
         history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
         everything = Weighted(rows=rows, weights=rows.base_weights)
         return history.solution(everything, Status.EXACT, 0.0, proposal=proposal, modes=modes)

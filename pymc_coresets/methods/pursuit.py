@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_coresets.methods.hilbert import HilbertMethod, State, solve
 from pymc_coresets.methods.job import LOOSEST
-from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.nnls import ActiveSet, add_best
 from pymc_coresets.solving.problem import Matrix, Vector
@@ -115,7 +115,7 @@ class Pursuit(HilbertMethod[PursuitState]):
 
 def pursue(
     loglik: Matrix,
-    look: Look,
+    sums: PassSums,
     size: int,
     *,
     tolerance: float,
@@ -123,13 +123,13 @@ def pursue(
     goal: Vector | None = None,
     weights: Vector | None = None,
 ) -> Solution:
-    """Choose among the candidates of a look until more rows no longer help on held-out draws.
+    """Choose among the candidates of a pass until more rows no longer help on held-out draws.
 
     Parameters
     ----------
     loglik : ndarray of shape (n_candidates, n_draws)
-        Potentials of the candidates of the look, at its draws, in nats.
-    look : Look
+        Potentials of the candidates of the pass, at its draws, in nats.
+    sums : PassSums
         The sum over all rows, and the candidates.
     size : int
         Largest number of weights.
@@ -151,11 +151,11 @@ def pursue(
     InvalidDataError
         If the draws cannot be used.
     """
-    problem = problem_at(loglik, look, rng=rng, goal=goal, weights=weights, dtype=np.float32)
+    problem = problem_at(loglik, sums, rng=rng, goal=goal, weights=weights, dtype=np.float32)
     method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
     least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
     size = min(size, problem.n_obs)
     solution = solve(method, problem, size, patience=max(least, size // 10))
     if solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    return solution.of(look.candidates)
+    return solution.of(sums.candidates)

@@ -23,7 +23,7 @@ from pymc_coresets.methods.loop import Measure, Measured, decide, rounds
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
-from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.candidates import default_n_draws, total_length
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import History, Solution, Status, Weighted
@@ -155,7 +155,7 @@ class _Run[D]:
         wanted = min(self.size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.goal = AIM * options.tolerance
-        self.scale = 0.0  # of the tangent vectors, by the last look
+        self.scale = 0.0  # of the tangent vectors, by the last pass
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.proposed: Proposal[D] | None = None
         self.modes: Modes | None = None
@@ -208,7 +208,7 @@ class _Run[D]:
     def _round(self, place: _Place) -> _Place:
         known, share = place.known, place.share
         chosen = self._pursue(
-            known.draws, known.look, (1 - share) * known.own + share * known.look.total
+            known.draws, known.sums, (1 - share) * known.own + share * known.sums.total
         )
         view = self._try(chosen)
         unimproved = 0 if self._improves(view) else place.unimproved + 1
@@ -229,7 +229,7 @@ class _Run[D]:
 
     def first_view(self) -> Measured | Status:
         """Return what the rounds begin with, or why there is no need of any."""
-        found = None if self.job.propose is None else self._one_look(self.job.propose)
+        found = None if self.job.propose is None else self._one_pass(self.job.propose)
         if found is None:
             return self._view_of_start()
         self.unmeasured = found
@@ -245,7 +245,7 @@ class _Run[D]:
             return Status.TOLERANCE_REACHED
         if self.is_late:
             return Status.OUT_OF_TIME
-        if not len(view.look.candidates):
+        if not len(view.sums.candidates):
             view = self._try(view)
         return Status.SAMPLING_FAILED if view is None else view
 
@@ -257,7 +257,7 @@ class _Run[D]:
             self.unmeasured = self.start  # any round will do better
         return known
 
-    def _one_look(self, propose: Callable[..., Proposal[D] | None]) -> Solution | None:
+    def _one_pass(self, propose: Callable[..., Proposal[D] | None]) -> Solution | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
         default = draws_around_mode(self.posterior.n_dims, self.posterior.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
@@ -269,16 +269,16 @@ class _Run[D]:
         if not self.scale:
             loglik = self.measure.loglik(proposal.draws, self.start.rows, n_draws)
             self.scale = total_length(loglik, self.start.weights)
-        look = self._candidates(proposal.draws, n_draws)
-        self.proposed, self.modes = proposal.weighed(look.total), proposal.modes
+        sums = self._candidates(proposal.draws, n_draws)
+        self.proposed, self.modes = proposal.weighed(sums.total), proposal.modes
         if self.proposed is None:
             return None
         n_kept = len(self.proposed.log_ratios)
         if n_kept < n_draws:  # rows that are impossible at the others were no candidates
-            look = self._candidates(self.proposed.draws, n_kept)
+            sums = self._candidates(self.proposed.draws, n_kept)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        return self._pursue(self.proposed.draws, look, look.total, weights)
+        return self._pursue(self.proposed.draws, sums, sums.total, weights)
 
     def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
@@ -314,7 +314,7 @@ class _Run[D]:
         """See how much log r varies over a coreset's posterior, and enter it into the history."""
         n_draws = n_certifying or self.n_draws
 
-        def look(draws: D, loglik: Matrix) -> Look:
+        def sums(draws: D, loglik: Matrix) -> PassSums:
             self.scale = self.scale or total_length(loglik, chosen.weights)
             return self._candidates(draws, n_draws)
 
@@ -323,22 +323,22 @@ class _Run[D]:
             n_draws,
             rng=self.rng.spawn(1)[0],
             draw=draw,
-            look=look if n_certifying is None else None,
+            sums=sums if n_certifying is None else None,
         )
         measured.enter(self.history, predicted)
         return measured
 
-    def _candidates(self, draws: D, n_draws: int) -> Look:
-        """Look at all rows, and take candidates."""
+    def _candidates(self, draws: D, n_draws: int) -> PassSums:
+        """PassSums at all rows, and take candidates."""
         posterior = self.posterior
         n_units = posterior.n_rows if posterior.n_terms > posterior.n_rows else None
         n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws, n_units)
         key = random_key(self.rng)
-        look = self.measure.look(
+        sums = self.measure.sums(
             draws, n_draws, n_candidates=n_candidates, scale=self.scale, key=key
         )
-        self.scale = look.norm_total or self.scale
-        return look
+        self.scale = sums.norm_total or self.scale
+        return sums
 
     def _change(self, known: Measured, chosen: Weighted) -> Vector:
         """Change of the log-density at known draws, if they were of another coreset."""
@@ -346,11 +346,11 @@ class _Run[D]:
         return chosen.weights @ loglik - known.own
 
     def _pursue(
-        self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
+        self, draws: D, sums: PassSums, goal: Vector, weights: Vector | None = None
     ) -> Solution:
-        """Choose among the candidates of a look what matches the goal at its draws."""
-        loglik = self.measure.loglik(draws, look.candidates, len(goal))
+        """Choose among the candidates of a pass what matches the goal at its draws."""
+        loglik = self.measure.loglik(draws, sums.candidates, len(goal))
         tolerance = self.options.tolerance
         return pursue(
-            loglik, look, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
+            loglik, sums, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
         )

@@ -115,8 +115,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         empty = SparseVIState(measure=measure, size=size, coreset=prior)
         if self.n_subsample is not None:
             return empty
-        look = measure.look(prior.draws, self.draws, n_candidates=n_rows)
-        return replace(empty, pool=look.candidates)
+        sums = measure.sums(prior.draws, self.draws, n_candidates=n_rows)
+        return replace(empty, pool=sums.candidates)
 
     def step(self, state: SparseVIState) -> SparseVIState:
         """Select a row, and update the weights of all that are chosen."""

@@ -13,7 +13,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import Kernel
-from pymc_coresets.potentials.remainder import Remainder, of_vector
+from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.units import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
@@ -26,7 +26,7 @@ from pymc_coresets.rows.memory import (
     in_threads,
     may_collapse,
 )
-from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
+from pymc_coresets.rows.passes import CandidateRule, PassSums, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
@@ -217,30 +217,30 @@ class LogLikelihood:
 
     def prepare(self) -> None:
         """Make what others of the same form share; it is compiled where it is first used."""
-        _ = self.kernel, self.gradients, self.remainder
+        _ = self.kernel, self.gradients, self.log_prior
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
         """Return the same for other values of the rows' data, sharing what is compiled already."""
         return self._with(LogLikelihood(observations))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "gradients", "unit_modes", "unit_places", "_remainder")
+        shared = ("kernel", "gradients", "unit_modes", "unit_places", "_log_prior")
         other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
 
     @property
-    def remainder(self) -> Remainder:
+    def log_prior(self) -> LogPrior:
         """The log-density of all but the rows; the same one while the model's data stay."""
-        known = self.__dict__.get("_remainder")
+        known = self.__dict__.get("_log_prior")
         if known is None or known.space is not self.observations.space:
-            known = self.__dict__["_remainder"] = Remainder(self.observations)
+            known = self.__dict__["_log_prior"] = LogPrior(self.observations)
         return known
 
-    def remainder_beside(self, interface: TensorVariable) -> Remainder:
+    def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
         """Return the same with coefficients, in place of that without: nothing is made twice."""
-        known = self.remainder
+        known = self.log_prior
         if known.interface is not interface:
-            known = self.__dict__["_remainder"] = Remainder(self.observations, interface)
+            known = self.__dict__["_log_prior"] = LogPrior(self.observations, interface)
         return known
 
     @property
@@ -345,25 +345,28 @@ class LogLikelihood:
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)
         return sums
 
-    def look(
+    def sums(
         self,
         draws: DrawsLike,
         *,
         n_candidates: int = 0,
         scale: float = 0.0,
         key: int = 0,
-    ) -> Look:
-        """Evaluate all rows at the draws in one pass, see `Potentials.look`.
+    ) -> PassSums:
+        """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
 
         Memory O(S) and the candidates: the matrix is never held.
         """
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        return self.look_for(draws, wanted)
+        return self.sums_for(draws, wanted)
 
-    def look_for(self, draws: DrawsLike, wanted: CandidateRule) -> Look:
-        """Evaluate all rows at the draws, as `look` does, and keep candidates by any rule."""
-        of_block, join = partial(Look.of, wanted=wanted), partial(Look.joined, wanted=wanted)
-        found: Look = self.of_all(draws, of_block, join)
+    def sums_for(self, draws: DrawsLike, wanted: CandidateRule) -> PassSums:
+        """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""
+        of_block, join = (
+            partial(PassSums.of, wanted=wanted),
+            partial(PassSums.joined, wanted=wanted),
+        )
+        found: PassSums = self.of_all(draws, of_block, join)
         return found
 
     def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:

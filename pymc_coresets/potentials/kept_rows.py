@@ -222,7 +222,7 @@ class Densities(NamedTuple):
             points[:, columns.ravel()] = 0.5 * rng.standard_normal((_N_POINTS, columns.size))
         with np.errstate(all="ignore"):
             values = loglik.matrix(space.constrain(points), rows, finite=False)
-            return cls(rows=values, prior=loglik.remainder.values(points))
+            return cls(rows=values, prior=loglik.log_prior.values(points))
 
     @property
     def text(self) -> str:

@@ -274,14 +274,14 @@ def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
 
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
-    """Compare a log-density that is one number with the sum of its rows and remainder."""
+    """Compare a log-density that is one number with the sum of its rows and log-prior."""
     if obs.total is None:
         return
     rest = [] if obs.unweighted is None else [obs.unweighted]
     function = numpy_function(list(obs.parameters.values()), [obs.total, *rest])
     for point, of_rows in zip(_each(draws, obs), at_draws.T, strict=True):
-        total, *remainder = function(*point)
-        found, size = of_rows.sum() + sum(remainder), np.abs(of_rows).sum()
+        total, *parts = function(*point)
+        found, size = of_rows.sum() + sum(parts), np.abs(of_rows).sum()
         if np.isfinite(total) and not np.isclose(found, total, rtol=1e-6, atol=1e-9 * size):
             raise UnsupportedModelError(
                 f"The terms of {[t.name for t in obs.terms]} add up to {found}, but PyMC gives "

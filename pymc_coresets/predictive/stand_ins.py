@@ -107,7 +107,7 @@ class StandIn:
     def log_densities_at(self, draws: Draws) -> tuple[Floats, Floats]:
         """Return both at any points of the support, (n_draws,); they need not be finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            full: Floats = np.sum([part.look(draws).total for part in self.parts], axis=0)
+            full: Floats = np.sum([part.sums(draws).total for part in self.parts], axis=0)
             own = self.loglik(draws)
             if self.earlier is not None:
                 earlier = self.earlier.at_draws(self.parts[0].observations, draws)
@@ -119,7 +119,7 @@ class StandIn:
 
         Minus infinity where it is not finite.
         """
-        return self.parts[0].remainder.with_rows(points, self.loglik)
+        return self.parts[0].log_prior.with_rows(points, self.loglik)
 
     @property
     def space(self) -> Unconstrained:

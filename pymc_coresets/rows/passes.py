@@ -15,7 +15,7 @@ _ROUNDING = 16 * np.finfo(float).eps
 
 
 class CandidateRule(Protocol):
-    """Which rows a look brings back: those with the smallest keys."""
+    """Which rows a pass brings back: those with the smallest keys."""
 
     @property
     def n_candidates(self) -> int:
@@ -27,7 +27,7 @@ class CandidateRule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which candidates a look should bring back.
+    """Which candidates a pass should bring back.
 
     Row n is kept where its random number ``U_n`` is at most
 
@@ -74,7 +74,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Look:
+class PassSums:
     """What one evaluation of rows, of all or of a block, tells of the potentials at S draws.
 
     Parameters
@@ -94,8 +94,8 @@ class Look:
     --------
     >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
     >>> wanted = Wanted(n_candidates=2, n_rows=2)
-    >>> look = Look.of(values, Rows(np.arange(2), np.ones(2)), wanted)
-    >>> look.total, look.norm_total
+    >>> sums = PassSums.of(values, Rows(np.arange(2), np.ones(2)), wanted)
+    >>> sums.total, sums.norm_total
     (array([-1.,  1.]), 1.0)
     """
 
@@ -266,7 +266,9 @@ class Potentials[D](Protocol):
         of a smaller sample with the same key are a part.
         """
 
-    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
+    def sums(
+        self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
+    ) -> PassSums:
         """Evaluate all rows at the draws: one pass over the data.  See `Wanted` for the options."""
 
     def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:

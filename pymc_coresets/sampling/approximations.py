@@ -269,7 +269,7 @@ def _log_densities(
     draws = Draws.of(idata, loglik.observations.shapes)
     points = points_of(space, draws)
     with np.errstate(all="ignore"):  # such draws are refused below
-        full = loglik.look(draws).total + loglik.remainder.values(points)
+        full = loglik.sums(draws).total + loglik.log_prior.values(points)
     if density is None:
         own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
     else:

@@ -166,7 +166,7 @@ class WeightedPosterior:
 
         Minus infinity where it is not finite.
         """
-        return self.loglikelihood.remainder.with_rows(x, partial(self.loglik, finite=False))
+        return self.loglikelihood.log_prior.with_rows(x, partial(self.loglik, finite=False))
 
     def weighed(
         self, near: KnownDensity, n_draws: int, *, rng: np.random.Generator

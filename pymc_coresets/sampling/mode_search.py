@@ -79,7 +79,7 @@ def find_modes(
     error: Callable[[np.ndarray, np.ndarray], float],
     is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[list[LocalMode], int]:
-    """Look for modes of a density from many starts.
+    """PassSums for modes of a density from many starts.
 
     Climbs in the coordinates of the first mode that is known, and stops early near any of them.
     Modes between which the density hardly dips are one.

@@ -165,7 +165,7 @@ def beside_mode(
     n_gradients: float,
     held: np.ndarray | None = None,
 ) -> FoundModes | None:
-    """Look for other modes than a known one; all rows are read only where there are others.
+    """PassSums for other modes than a known one; all rows are read only where there are others.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ class _Search:
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
     ) -> tuple[list[LocalMode], int]:
-        """Look for modes of the sample, and for images of those that were found."""
+        """PassSums for modes of the sample, and for images of those that were found."""
         error = self._error()
         with np.errstate(all="ignore"):  # some starts are far out
             starts = starting_points(space, first.x, rng=rng)

@@ -13,14 +13,14 @@ import numpy as np
 from pymc_coresets.diagnostics.known_posterior import Proposal, possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, RowBlocks
+from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import (
@@ -144,7 +144,7 @@ class CoresetSampler:
             Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
             sparse: that of Laplace's approximation, in place of differences of gradients.
         """
-        _ = self.remainder, self.loglikelihood.gradients
+        _ = self.log_prior, self.loglikelihood.gradients
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
@@ -199,11 +199,11 @@ class CoresetSampler:
         return self.loglikelihood.observations.space
 
     @cached_property
-    def remainder(self) -> Remainder:
+    def log_prior(self) -> LogPrior:
         """The log-density without rows and quadratic."""
         if self.quadratic is None:
-            return self.loglikelihood.remainder
-        return self.loglikelihood.remainder_beside(self.quadratic.graph)
+            return self.loglikelihood.log_prior
+        return self.loglikelihood.log_prior_beside(self.quadratic.graph)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
@@ -213,16 +213,16 @@ class CoresetSampler:
         """Potentials of some rows, (n_rows, n_draws), in nats; not all of them may be finite."""
         return self.loglikelihood.matrix(draws, rows, finite=False)
 
-    def look(
+    def sums(
         self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
-    ) -> Look:
-        """Evaluate all rows at the draws, see `Potentials.look`."""
-        look = self.loglikelihood.look(draws, n_candidates=n_candidates, scale=scale, key=key)
-        n_finite = int(np.count_nonzero(np.isfinite(look.total)))
-        self._count(n_not_finite=len(look.total) - n_finite)
+    ) -> PassSums:
+        """Evaluate all rows at the draws, see `Potentials.sums`."""
+        sums = self.loglikelihood.sums(draws, n_candidates=n_candidates, scale=scale, key=key)
+        n_finite = int(np.count_nonzero(np.isfinite(sums.total)))
+        self._count(n_not_finite=len(sums.total) - n_finite)
         if not n_finite:
             refuse_impossible_rows(self.loglikelihood, self.space)
-        return look
+        return sums
 
     def draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -492,10 +492,10 @@ class CoresetSampler:
     def _unweighted(self, points: np.ndarray) -> Slopes:
         """Return the log-density without rows, and its gradients."""
         if self.quadratic is None:
-            return Slopes(*self.remainder.slopes(points))
-        coefficients = self.remainder.coefficients(points)
+            return Slopes(*self.log_prior.slopes(points))
+        coefficients = self.log_prior.coefficients(points)
         pull = self.quadratic.slopes_at(coefficients)
-        values, gradients = self.remainder.slopes(points, pull)
+        values, gradients = self.log_prior.slopes(points, pull)
         return Slopes(values + self.quadratic.at(coefficients), gradients)
 
     def _n_products(self, rows: Rows) -> int:

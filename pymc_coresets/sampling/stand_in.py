@@ -33,8 +33,8 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
+from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.plain_loops import density_mode
-from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.predictions import with_missing
 from pymc_coresets.predictive.pymc_densities import verify

@@ -5,7 +5,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import Look, Potentials
+from pymc_coresets.rows.passes import PassSums, Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Problem, Vector, tangent_vectors
 
@@ -63,14 +63,14 @@ def tangent_problem[D](
     """
     probe = potentials.scan(_PROBED_ROWS, key=random_key(rng))
     loglik = potentials.loglik(draws, probe.rows)
-    look = potentials.look(
+    sums = potentials.sums(
         draws,
         n_candidates=n_candidates(loglik.shape[1]),
         scale=total_length(loglik, probe.weights),
         key=random_key(rng),
     )
-    loglik = potentials.loglik(draws, look.candidates)
-    return problem_at(loglik, look, rng=rng), look.candidates
+    loglik = potentials.loglik(draws, sums.candidates)
+    return problem_at(loglik, sums, rng=rng), sums.candidates
 
 
 def total_length(loglik: Matrix, weights: Vector) -> float:
@@ -104,20 +104,20 @@ def n_candidates(n_draws: int) -> int:
 
 def problem_at(
     loglik: Matrix,
-    look: Look,
+    sums: PassSums,
     *,
     rng: np.random.Generator,
     goal: Vector | None = None,
     weights: Vector | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Problem:
-    """Make the problem of choosing among the candidates of a look at all rows.
+    """Make the problem of choosing among the candidates of a pass at all rows.
 
     Parameters
     ----------
     loglik : ndarray of shape (n_candidates, n_draws)
         Potentials of the candidates at the draws, in nats.
-    look : Look
+    sums : PassSums
         The sum over all rows, and the candidates.
     rng : numpy.random.Generator
         Says which draws are held out.
@@ -133,7 +133,7 @@ def problem_at(
     Returns
     -------
     Problem
-        Its rows are ``look.candidates``.
+        Its rows are ``sums.candidates``.
 
     Raises
     ------
@@ -145,12 +145,12 @@ def problem_at(
     ``V_n = (F_n - mean_s F_ns) / sqrt(S)`` and ``L = sum_n u_n V_n`` over all rows (Campbell and
     Broderick 2019, Section 3).
     """
-    n_draws = len(look.total)
+    n_draws = len(sums.total)
     if n_draws < _MIN_DRAWS:
         raise InvalidDataError(
             f"{n_draws} weighting draws are too few: at least {_MIN_DRAWS} are needed."
         )
-    n_bad = n_draws - int(np.count_nonzero(np.isfinite(look.total)))
+    n_bad = n_draws - int(np.count_nonzero(np.isfinite(sums.total)))
     if n_bad:
         raise InvalidDataError(
             f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
@@ -158,14 +158,14 @@ def problem_at(
             "depends on the variables, as of a uniform distribution, no few rows stand for all: "
             "sample the model itself."
         )
-    if not len(look.candidates) or np.ptp(look.total) == 0:
+    if not len(sums.candidates) or np.ptp(sums.total) == 0:
         raise InvalidDataError(
             "The log-likelihood does not vary over the weighting draws: they are all the same, "
             "or the likelihood does not depend on the free variables."
         )
-    target = look.total if goal is None else goal
+    target = sums.total if goal is None else goal
     # Draws by importance resampling repeat themselves: equal ones are on the same side.
-    different, draw_of = np.unique(look.total, return_inverse=True)
+    different, draw_of = np.unique(sums.total, return_inverse=True)
     if len(different) < _MIN_DRAWS:
         raise InvalidDataError(
             f"Only {len(different)} of {n_draws} weighting draws differ: at least {_MIN_DRAWS} are "
@@ -174,12 +174,12 @@ def problem_at(
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     judges = None if weights is None else _judges(weights[heldout])
-    members = look.candidates.members
+    members = sums.candidates.members
     return Problem(
         vectors=_vectors_at(loglik, choosing, dtype),
         target=tangent_vectors(target[choosing]),
-        base_weights=look.candidates.base_weights,
-        total_norm=look.norm_total,
+        base_weights=sums.candidates.base_weights,
+        total_norm=sums.norm_total,
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
         prices=None if members is None else members.sizes.astype(np.float64) ** _PRICE_OF_ROWS,

@@ -16,7 +16,7 @@ from pymc_coresets.potentials.kept_rows import KnownRows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, RowBlocks, Wanted
+from pymc_coresets.rows.passes import PassSums, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
@@ -60,7 +60,7 @@ class StreamState:
         At which all rows of the epoch are compared.
     origin : ndarray of shape (n_draws,)
         Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
-    seen : Look
+    seen : PassSums
         The sum of all log-likelihoods at the draws, and rows to choose from.  The rows that stand
         for those before the epoch are among them, with the key 0.
     """
@@ -76,7 +76,7 @@ class StreamState:
     last_chunk: Sequence[Any]
     draws: Draws
     origin: Vector
-    seen: Look
+    seen: PassSums
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Growth:
             last_chunk=KnownRows.among(pilot, 0),
             draws=draws,
             origin=nothing,
-            seen=Look.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
+            seen=PassSums.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
         )
         state = self._seen(unseen, rows, pilot.source)
         return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)
@@ -282,14 +282,14 @@ class Growth:
             key=self.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
-        part = self.template.reading(InMemoryRows.of(rows)).look_for(state.draws, rule)
+        part = self.template.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
         if not np.isfinite(part.total).all():
             self.template.reading(source).matrix(state.draws, rows)  # names the row
         return replace(
             state,
             n_rows=int(rows.positions[-1]) + 1,
             total_weight=state.total_weight + float(rows.base_weights.sum()),
-            seen=Look.joined([state.seen, part], rule),
+            seen=PassSums.joined([state.seen, part], rule),
         )
 
     def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
@@ -316,7 +316,7 @@ class Growth:
             epochs=(*state.epochs, f"{begun} {objective:.3g}"),
             draws=draws,
             origin=masses / widening @ _centred(self.template.matrix(draws, known)),
-            seen=Look(
+            seen=PassSums(
                 total=weights @ loglik,
                 norm_total=lengths,
                 candidates=kept.take(stays),

@@ -12,6 +12,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.expansion import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
+from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -19,7 +20,6 @@ from pymc_coresets.potentials.of_model import (
     template_of_rows,
     verify_form,
 )
-from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.proposals import of_model
 from pymc_coresets.reading.draws import Draws
@@ -140,7 +140,7 @@ def _weighed_anew(
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # bounds have moved
     moved = of_model(known, list(one.columns), new, quadratic)
-    change = new.remainder.values(x[:, where]) - old.remainder.values(x)
+    change = new.log_prior.values(x[:, where]) - old.log_prior.values(x)
     return None if moved is None else moved.weighed(change)
 
 

@@ -26,8 +26,8 @@ from pymc_coresets.potentials.kept_rows import (
     kept_dataset,
     rows_of_dataset,
 )
+from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
-from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.verification import points_near
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.observations import Observations

@@ -21,12 +21,12 @@ def test_potentials_of_some_rows_in_any_order(specimen):
 
 
 def test_a_look_at_all_rows(specimen):
-    look = specimen.loglik.look(specimen.reference.draws, n_candidates=specimen.case.n_obs)
+    sums = specimen.loglik.sums(specimen.reference.draws, n_candidates=specimen.case.n_obs)
     loglik = specimen.reference.loglik
     centred = loglik - loglik.mean(axis=1, keepdims=True)
     scale = np.abs(loglik).sum()
-    assert_allclose(look.total, centred.sum(axis=0), rtol=1e-8, atol=1e-11 * scale)
-    assert_allclose(look.norm_total, loglik.std(axis=1).sum(), rtol=1e-6)
+    assert_allclose(sums.total, centred.sum(axis=0), rtol=1e-8, atol=1e-11 * scale)
+    assert_allclose(sums.norm_total, loglik.std(axis=1).sum(), rtol=1e-6)
 
 
 def test_cost_does_not_grow_with_the_number_of_rows(specimen):

@@ -174,7 +174,7 @@ def test_potentials_of_rows_elsewhere_are_those_of_pymc_or_refused(case):
     found = np.concatenate([loglik.matrix(draws, block, finite=False) for block in blocks])
     assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
     centred = expected - expected.mean(axis=1, keepdims=True)
-    total = loglik.look(draws).total
+    total = loglik.sums(draws).total
     assert_allclose(total, centred.sum(axis=0), rtol=1e-8, atol=1e-11 * np.abs(expected).sum())
 
 

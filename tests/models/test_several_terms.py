@@ -257,7 +257,7 @@ def test_the_divergence_is_that_of_pymcs_own_densities(survival):
         found.append(full(point) - small(point))
     loglik = coreset.loglikelihood.collapsed(collapse=False)
     chosen = loglik.source.at(coreset.indices)
-    ratios = loglik.look(draws).total - coreset.weights @ loglik.matrix(draws, chosen)
+    ratios = loglik.sums(draws).total - coreset.weights @ loglik.matrix(draws, chosen)
     assert_allclose(ratios - ratios.mean(), found - np.mean(found), atol=1e-7)
     assert np.var(found) < 0.01
 

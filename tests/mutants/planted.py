@@ -249,10 +249,10 @@ PLANTED = [
     ),
     *plant(
         "methods/riemannian.py",
-        ("(1 - share) * known.own + share * known.look.total", "known.look.total"),
+        ("(1 - share) * known.own + share * known.sums.total", "known.sums.total"),
         (
-            "(1 - share) * known.own + share * known.look.total",
-            "known.own + share * known.look.total",
+            "(1 - share) * known.own + share * known.sums.total",
+            "known.own + share * known.sums.total",
         ),
         ("unimproved = 0 if self._improves(view) else", "unimproved ="),
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
@@ -264,7 +264,7 @@ PLANTED = [
         ("self.unmeasured = found\n", "pass\n"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "None"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "400"),
-        ("if not len(view.look.candidates):", "if False:"),
+        ("if not len(view.sums.candidates):", "if False:"),
         ("Status.SAMPLING_FAILED if view is None else view", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
         ("self.start if fits", "self.start if True"),
@@ -358,7 +358,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/approximations.py",
-        (".total + loglik.remainder.values(points)", ".total"),
+        (".total + loglik.log_prior.values(points)", ".total"),
     ),
     *plant(
         "sampling/normal.py",
@@ -456,7 +456,7 @@ PLANTED = [
     *plant(
         "solving/candidates.py",
         ("[draw_of]", "[rng.permutation(draw_of)]"),
-        ("or np.ptp(look.total) == 0", ""),
+        ("or np.ptp(sums.total) == 0", ""),
         ("_HELDOUT * len(different)", "len(different) / 2"),
     ),
     *plant(

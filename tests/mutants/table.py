@@ -113,7 +113,7 @@ TESTS = {
         BUILD,
         APPROXIMATIONS,
     ),
-    "potentials/remainder": (APPROXIMATIONS, PASS_GLM),
+    "potentials/log_prior": (APPROXIMATIONS, PASS_GLM),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
     "diagnostics/__init__": unit("diagnostics_plots"),

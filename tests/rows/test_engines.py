@@ -127,14 +127,14 @@ def passes(gradient):
     """Return all that the passes of a construction return."""
 
     def of(loglik):
-        look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
+        sums = loglik.sums(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
         slopes = source.reduce(GradientPass(gradient, POINTS, 2**14))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
-        rows = (look.candidates, scan.rows, distinct.rows, some)
+        rows = (sums.candidates, scan.rows, distinct.rows, some)
         arrays = (array for part in rows for array in (part.positions, *part.arrays))
-        return [look.total, look.norm_total, *slopes, scan.weights, *arrays]
+        return [sums.total, sums.norm_total, *slopes, scan.weights, *arrays]
 
     return of
 
@@ -241,7 +241,7 @@ def test_rows_that_are_not_in_files(client, data, loglik, expected, kind):
     there = by(client, here)
     assert len(there.source._runs) > 1
     assert there.source.examine()[0] == here.source.first
-    found, wanted = there.look(DRAWS, n_candidates=100), here.look(DRAWS, n_candidates=100)
+    found, wanted = there.sums(DRAWS, n_candidates=100), here.sums(DRAWS, n_candidates=100)
     assert_same([found.total, found.norm_total], [wanted.total, wanted.norm_total])
     assert_same(found.candidates.arrays, wanted.candidates.arrays)
     np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
@@ -264,7 +264,7 @@ def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
     portion, _ = source.portion(source.source.chunks[:1])
     assert len(cloudpickle.dumps(portion)) < 2e4
     here = loglik.reading(replace(source, first=source.examine()[0]))
-    assert_same(by(client, here).look(DRAWS).total, here.look(DRAWS).total)
+    assert_same(by(client, here).sums(DRAWS).total, here.sums(DRAWS).total)
 
 
 @pytest.mark.slow
@@ -357,8 +357,8 @@ def test_a_worker_that_is_killed_in_a_look_or_the_scan_makes_no_difference(
     client, expected, loglik, files
 ):
     with a_worker_killed(client):
-        look = by(client, loglik).look(DRAWS, n_candidates=200, scale=2e5, key=4)
-    assert_same([look.total, look.candidates.positions], [expected[0], expected[5]])
+        sums = by(client, loglik).sums(DRAWS, n_candidates=200, scale=2e5, key=4)
+    assert_same([sums.total, sums.candidates.positions], [expected[0], expected[5]])
     with a_worker_killed(client):
         assert by(client, loglik).source.examine()[0] == files.check()
 
@@ -391,7 +391,7 @@ def test_a_chunk_that_kills_its_workers_is_named(
     source = poisoned(files, 3 * N_OF_FILE, die)
     rows = replace(loglik.source, source=source, engine=engine_of(client))
     with pytest.raises(CoresetError, match=r"2 workers died.*evaluated .*part-3\.parquet, row"):
-        loglik.reading(rows).look(DRAWS)
+        loglik.reading(rows).sums(DRAWS)
     assert len(deaths.read_text()) <= 4  # twice, and then with nothing beside it
     settle(client)
 
@@ -481,7 +481,7 @@ def test_workers_that_do_not_come_are_said_and_awaited(unmanned, loglik, expecte
     timer = threading.Timer(0.5, unmanned.cluster.scale, [1])
     timer.start()
     with pytest.warns(CoresetWarning, match=r"no workers for .*part-0\.parquet.* waiting for some"):
-        found = by(unmanned, loglik).look(DRAWS).total
+        found = by(unmanned, loglik).sums(DRAWS).total
     timer.join()
     np.testing.assert_array_equal(found, expected[0])
 
@@ -503,7 +503,7 @@ def test_workers_that_never_come_are_given_up(unmanned, loglik):
             CoresetError, match=r"no workers for 0 seconds, .*part-0\.parquet.* given up"
         ),
     ):
-        by(unmanned, loglik).look(DRAWS)
+        by(unmanned, loglik).sums(DRAWS)
     assert not any(unmanned.futures.values())
 
 
@@ -513,7 +513,7 @@ def test_partitions_that_were_persisted_are_made_again(client, data, loglik, exp
     source = StreamedRows(open_rows(frame, columns=COLUMNS), loglik.source.columns)
     there = by(client, loglik.reading(replace(source, first=source.examine()[0])))
     with a_worker_killed(client):
-        found = there.look(DRAWS)
+        found = there.sums(DRAWS)
     np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
 
 
@@ -526,7 +526,7 @@ def test_data_that_were_scattered_are_lost_with_their_worker(client, data, logli
     holder = next(iter(client.who_has(parts)[parts[0].key]))
     os.kill(pids(client)[holder], signal.SIGKILL)
     with pytest.raises(CoresetError, match="scattered"):
-        there.look(DRAWS)
+        there.sums(DRAWS)
     settle(client)
 
 
@@ -534,12 +534,12 @@ def test_broken_and_closed_executors(loglik):
     broken = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     broken.submit(os._exit, 1).exception()
     with pytest.raises(CoresetError, match=r"gave up .*want of memory"):
-        by(broken, loglik).look(DRAWS)
+        by(broken, loglik).sums(DRAWS)
     broken.shutdown()
     closed = ThreadPoolExecutor(1)
     closed.shutdown()
     with pytest.raises(CoresetError, match="shut down"):
-        by(closed, loglik).look(DRAWS)
+        by(closed, loglik).sums(DRAWS)
 
 
 @pytest.mark.slow  # a process imports PyMC
@@ -558,7 +558,7 @@ def test_a_closed_client(client, loglik):
     other = Client(client.scheduler.address, set_as_default=False)
     other.close()
     with pytest.raises(CoresetError, match="is closed"):
-        by(other, loglik).look(DRAWS)
+        by(other, loglik).sums(DRAWS)
 
 
 # -- other errors ----------------------------------------------------------------------------------
@@ -597,10 +597,10 @@ def test_files_that_change_while_they_are_used(client, data, loglik, tmp_path):
     there = by(client, loglik.reading(replace(source, first=source.examine()[0])))
     pq.write_table(pa.Table.from_pandas(data.iloc[:100]), tmp_path / "part-1.parquet")
     with pytest.raises(InvalidDataError, match=r"part-1\.parquet was replaced or changed"):
-        there.look(DRAWS)
+        there.sums(DRAWS)
     (tmp_path / "part-1.parquet").unlink()
     with pytest.raises(InvalidDataError, match=r"part-1\.parquet is missing"):
-        there.look(DRAWS)
+        there.sums(DRAWS)
 
 
 def test_errors_of_the_operating_system_pass(client, loglik, files, tmp_path):
@@ -615,7 +615,7 @@ def test_errors_of_the_operating_system_pass(client, loglik, files, tmp_path):
 
     rows = replace(loglik.source, source=poisoned(files, 3 * N_OF_FILE, fail))
     there = by(client, loglik.reading(rows))
-    assert_same(there.look(DRAWS).total, by(None, loglik).look(DRAWS).total)
+    assert_same(there.sums(DRAWS).total, by(None, loglik).sums(DRAWS).total)
     assert notes.read_text() == "xxx"
 
 
@@ -639,9 +639,9 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
 
     client.run(find, str(tmp_path))
     with pytest.raises(InvalidOptionError, match=r"other versions.*numba 0\.1 \(here"):
-        by(client, loglik).look(DRAWS)
+        by(client, loglik).sums(DRAWS)
     client.run(forget, str(tmp_path))
-    assert np.isfinite(by(client, loglik).look(DRAWS).total).all()
+    assert np.isfinite(by(client, loglik).sums(DRAWS).total).all()
 
 
 def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik, ctrl_c):
@@ -657,7 +657,7 @@ def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik, ctrl_c):
     timer.start()
     there, others = by(client, loglik), set(client.futures)
     with pytest.raises(KeyboardInterrupt):
-        list(map(there.look, repeat(DRAWS)))
+        list(map(there.sums, repeat(DRAWS)))
     noticed.set()
     timer.join()
     deadline = time.monotonic() + 10
@@ -685,7 +685,7 @@ def test_rows_that_cannot_be_sent(loglik, files):
         ProcessPoolExecutor(1) as pool,
         pytest.raises(InvalidOptionError, match="cannot be sent to other processes"),
     ):
-        by(pool, loglik.reading(rows)).look(DRAWS)
+        by(pool, loglik.reading(rows)).sums(DRAWS)
 
 
 # -- other executors -------------------------------------------------------------------------------

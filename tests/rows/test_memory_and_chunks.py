@@ -129,7 +129,7 @@ def answers(template, source, n):
     options = {"n_candidates": 50, "scale": float(n), "key": 4}
     places = np.unique(np.linspace(0, n - 1, 9).astype(int))
     return (
-        template.reading(source).look(DRAWS, **options),
+        template.reading(source).sums(DRAWS, **options),
         [source.scan(40, key=5, distinct=distinct) for distinct in (False, True)],
         source.at(places),
         list(source.blocks(n // 3)),
@@ -141,13 +141,13 @@ def assert_same_answers(template, columns, sizes):
     names = [row.name for row in template.observations.rows]
     order = {name: columns[name] for name in names}
     streamed = StreamedRows(in_chunks(order, sizes), {name: np.dtype(float) for name in names})
-    look, scans, some, blocks = answers(template, streamed, n)
+    sums, scans, some, blocks = answers(template, streamed, n)
     memory = InMemoryRows([order[name] for name in names])
     look_, scans_, some_, blocks_ = answers(template, memory, n)
     assert len(arrays) == len(names)
-    assert_array_equal(look.total, look_.total)
-    assert look.norm_total == look_.norm_total
-    assert_same_rows(look.candidates, look_.candidates)
+    assert_array_equal(sums.total, look_.total)
+    assert sums.norm_total == look_.norm_total
+    assert_same_rows(sums.candidates, look_.candidates)
     for scan, scan_ in zip(scans, scans_, strict=True):
         assert_same_rows(scan.rows, scan_.rows)
         assert_array_equal(scan.weights, scan_.weights)
@@ -174,7 +174,7 @@ def test_single_precision_is_that_of_the_values_only(many):
         rows = open_rows(columns)
         loglik = template_of_rows(line(rows.head(20)), rows.columns)
         types = {row.name: row.values.dtype for row in loglik.observations.rows}
-        totals.append(loglik.reading(StreamedRows(rows, types)).look(DRAWS).total)
+        totals.append(loglik.reading(StreamedRows(rows, types)).sums(DRAWS).total)
     assert_allclose(*totals, rtol=1e-12)
 
 

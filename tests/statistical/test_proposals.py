@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails, heavy_tailed
@@ -68,7 +68,7 @@ def hierarchy(names=("base", "scale", "effects", "slopes"), sd=1.0):
 KINDS = {
     Mixture: (scaled, ("slopes", "scale", "base"), "auto"),
     Normal: (regression, ("many", "base"), "control_variates"),
-    NormalGivenScales: (hierarchy, ("effects", "slopes", "scale", "base"), "control_variates"),
+    ConditionalGaussian: (hierarchy, ("effects", "slopes", "scale", "base"), "control_variates"),
 }
 
 

@@ -96,8 +96,8 @@ def test_ratios_are_those_of_all_rows(coreset):
     rng = np.random.default_rng(2)
     draws = {"base": rng.normal(size=(40, 3)), "slope": rng.normal(size=(40, 2))}
     expected = build_coreset(regression(COLUMNS, N), method="uniform", size=5, **SETTINGS)
-    whole = expected.loglikelihood.look(draws).total
-    assert_allclose(coreset.loglikelihood.look(draws).total, whole, rtol=1e-9)
+    whole = expected.loglikelihood.sums(draws).total
+    assert_allclose(coreset.loglikelihood.sums(draws).total, whole, rtol=1e-9)
 
 
 def test_files_keep_the_rows(coreset, tmp_path):
@@ -191,7 +191,7 @@ def test_laplace_of_all_rows_reads_them_for_each_gradient():
 
 
 def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
-    looks, evaluate, n_threads = [], LogLikelihood.look, threading.active_count()
+    looks, evaluate, n_threads = [], LogLikelihood.sums, threading.active_count()
 
     def interrupted(self, *args, **kwargs):
         looks.append(1)
@@ -199,7 +199,7 @@ def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
             raise KeyboardInterrupt
         return evaluate(self, *args, **kwargs)
 
-    monkeypatch.setattr(LogLikelihood, "look", interrupted)
+    monkeypatch.setattr(LogLikelihood, "sums", interrupted)
     with warnings.catch_warnings(action="ignore", category=CoresetWarning):
         found = build_coreset(
             regression(COLUMNS, 50), rows=open_rows(COLUMNS), tolerance=1e-15, **SETTINGS

@@ -271,7 +271,7 @@ def test_draws_beyond_the_likelihood_are_counted():
     loglik = LogLikelihood(find_observations(model))
     sampler = CoresetSampler(loglik)
     draws = Draws({"end": np.array([1.5, 2.5, 3.0])})
-    total = sampler.look(draws).total
+    total = sampler.sums(draws).total
     assert total[2] - total[1] == pytest.approx(-20 * np.log(3.0 / 2.5))
     assert total[0] == -np.inf
     assert sampler.counts["n_not_finite"] == 1
@@ -281,11 +281,11 @@ def test_a_look_is_at_all_rows(loglik):
     sampler = CoresetSampler(loglik, kind="laplace")
     draws = draw(sampler, *CORESETS[0], 50)
     values = sampler.loglik(draws, loglik.source.all)
-    look = sampler.look(draws, n_candidates=N)
-    np.testing.assert_allclose(look.total, (values - values.mean(axis=1)[:, None]).sum(axis=0))
-    assert look.norm_total == pytest.approx(values.std(axis=1).sum())
-    assert not len(sampler.look(draws).candidates)  # unless they are asked for
-    np.testing.assert_array_equal(look.candidates.positions, np.arange(N))
+    sums = sampler.sums(draws, n_candidates=N)
+    np.testing.assert_allclose(sums.total, (values - values.mean(axis=1)[:, None]).sum(axis=0))
+    assert sums.norm_total == pytest.approx(values.std(axis=1).sum())
+    assert not len(sampler.sums(draws).candidates)  # unless they are asked for
+    np.testing.assert_array_equal(sums.candidates.positions, np.arange(N))
 
 
 def test_the_mode_of_a_coreset_is_looked_for_near_that_of_all_rows():

@@ -137,13 +137,13 @@ def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
 def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
     monkeypatch.setattr("pymc_coresets.predictive.stand_ins._CHEAP", 1)
     idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
-    looks, look = [], LogLikelihood.look
+    looks, sums = [], LogLikelihood.sums
 
     def counted(self, draws, **options):
         looks.append(draws.n_draws)
-        return look(self, draws, **options)
+        return sums(self, draws, **options)
 
-    monkeypatch.setattr(LogLikelihood, "look", counted)
+    monkeypatch.setattr(LogLikelihood, "sums", counted)
     few, every = (stand_in.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
     attrs = few["posterior"].attrs
     assert sum(looks) < 2_000 + 4_000
@@ -240,7 +240,7 @@ def test_nothing_compiled_is_pickled(stand_in):
     for density in (part.held.density for part in parts if part is not again):
         assert set(vars(density)) == {field.name for field in fields(density)}
     for part in parts:
-        assert not {"kernel", "_remainder"} & set(vars(part.loglikelihood))
+        assert not {"kernel", "_log_prior"} & set(vars(part.loglikelihood))
         assert "_space" not in vars(part.loglikelihood.observations)
 
 
@@ -472,11 +472,11 @@ def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
     elif how == "other priors":
         exact = exact.with_model(make_model(prior_sd=1.0))
 
-    def look(*_, **__):
+    def sums(*_, **__):
         raise AssertionError
 
     idata = exact.sample(chains=2, quiet=True, **options)
-    monkeypatch.setattr(LogLikelihood, "look", look)
+    monkeypatch.setattr(LogLikelihood, "sums", sums)
     check = exact.check(idata)
     assert check.reliable
     assert "exact. The coreset posterior is that of all rows" in check.verdict

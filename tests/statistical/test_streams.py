@@ -444,7 +444,7 @@ def test_merged_halves_are_a_coreset_of_the_whole(halves):
     assert merged.history.attrs["merged_coresets"] == 2
     assert merged.history.attrs["merge_levels"] == 1
     with pytest.raises(CoresetError, match="merged from others"):
-        merged.loglikelihood.look(Draws({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))}))
+        merged.loglikelihood.sums(Draws({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))}))
     twice = merge(merged, halves[0], size=1_000)
     assert twice.size == merged.size + halves[0].size
     assert "all rows of those" in twice.status

@@ -333,7 +333,7 @@ def test_rows_elsewhere_extend_as_those_in_memory_do(first, steps, appended):
     assert divergence(appended, data) < max(appended.ancestry.combined, 1e-6)
     assert_array_equal(appended.rows["data y"], DATA["y"][appended.indices])
     draws = draws_of(data, appended.weights, appended.indices)
-    full = [each.loglikelihood.look(draws).total for each in (appended, steps[1])]
+    full = [each.loglikelihood.sums(draws).total for each in (appended, steps[1])]
     assert_allclose(full[0] - full[0].mean(), full[1] - full[1].mean(), atol=1e-8)
     with pytest.raises(CoresetError, match="extended without the old rows"):
         appended.loo(draws)

@@ -49,8 +49,8 @@ class Conjugate:
     def scan(self, size, *, key, distinct=False):
         return self.source.scan(size, key=key, distinct=distinct)
 
-    def look(self, draws, **options):
-        return InMemoryPotentials(self.source, self.n_dims, self.loglik).look(draws, **options)
+    def sums(self, draws, **options):
+        return InMemoryPotentials(self.source, self.n_dims, self.loglik).sums(draws, **options)
 
     def gaussian(self, weights):
         """Mean and covariance of the weighted posterior."""

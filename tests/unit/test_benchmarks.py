@@ -106,9 +106,9 @@ class TestClosedForms:
 def test_the_fast_look_agrees_with_one_at_every_row(model):
     everything = model.source.all
     at = model.draw(everything, everything.base_weights, 7, rng=rng(19))
-    total = model.look(at).total
-    assert total == pytest.approx(InMemoryPotentials.look(model, at).total)
-    full = model.look(at, n_candidates=N)
+    total = model.sums(at).total
+    assert total == pytest.approx(InMemoryPotentials.sums(model, at).total)
+    full = model.sums(at, n_candidates=N)
     assert full.total == pytest.approx(total)
     assert len(full.candidates) == N
 

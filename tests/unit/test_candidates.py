@@ -65,12 +65,12 @@ def test_draws_that_are_all_the_same_are_refused():
 def test_weights_judge_where_the_draws_held_out_are_worth_thirty(n_equal, used):
     """Of 200 draws 40 are held out; with three of any weight, none or few of them are heard."""
     draws = np.random.default_rng(2).normal(size=(200, 4))
-    look = QUADRATIC.look(draws, n_candidates=30)
+    sums = QUADRATIC.sums(draws, n_candidates=30)
     weights = np.zeros(200)
     weights[:n_equal] = np.linspace(1.0, 1.5, n_equal)
     problems = [
         problem_at(
-            QUADRATIC.loglik(draws, look.candidates), look, rng=np.random.default_rng(3), weights=w
+            QUADRATIC.loglik(draws, sums.candidates), sums, rng=np.random.default_rng(3), weights=w
         )
         for w in (weights, None)
     ]

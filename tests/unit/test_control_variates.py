@@ -424,34 +424,32 @@ def test_concave_quadratics_are_recognised(kind):
         assert is_concave(curvature) is expected
 
 
-def test_quadratics_are_written_in_the_coefficients_of_another_model():
-    def parts(swapped=False, factor=1.0):
-        with pm.Model() as model:
-            a, b = pm.Normal("a"), pm.Normal("b", shape=2)
-            pm.Bernoulli("y", logit_p=a + X[:, :2] @ b, observed=Y["logistic"])
-        found = find_observations(model)
-        names, both = ["a", "b[0]", "b[1]"], [found.parameters[n] for n in "ab"]
+def test_quadratics_are_written_in_other_coefficients():
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b", shape=2)
+        pm.Bernoulli("y", logit_p=a + X[:, :2] @ b, observed=Y["logistic"])
+    observations = find_observations(model)
+
+    def coefficients(swapped=False, factor=1.0):
+        names, both = ["a", "b[0]", "b[1]"], [observations.parameters[n] for n in "ab"]
         graph = pt.concatenate([both[0].ravel(), factor * both[1]])
         order = [2, 0, 1] if swapped else [0, 1, 2]
-        ordered = tuple(names[k] for k in order)
-        return Quadratic.zero(ordered, graph[order], is_sparse=False), found
+        return Quadratic.zero(tuple(names[k] for k in order), graph[order], is_sparse=False)
 
     rng = np.random.default_rng(10)
     draws = {"a": rng.normal(size=4), "b": rng.normal(size=(4, 2))}
-    (own, observations), (swapped, others) = parts(), parts(swapped=True)
+    own, swapped = coefficients(), coefficients(swapped=True)
     q = replace(random_quadratic(rng, own.names), interface=own.interface)
-    moved = written_in(swapped, others, q, observations, draws)
+    moved = written_in(swapped, q, observations, draws)
     assert moved.names == swapped.names
     expected = q.at_draws(observations, draws)
-    assert_allclose(moved.at_draws(others, draws), expected)
-    again = carried_over(moved, others, observations)
-    assert_allclose(again.at_draws(observations, draws), expected)
-    for other, its in (
-        parts(factor=2.0),
-        (replace(own, names=("a", "b[0]", "c")), observations),
-    ):
+    assert_allclose(moved.at_draws(observations, draws), expected)
+    others = find_observations(model)
+    again = carried_over(moved, observations, others)
+    assert_allclose(again.at_draws(others, draws), expected)
+    for other in (coefficients(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
         with pytest.raises(InvalidDataError, match="written in other coefficients"):
-            written_in(other, its, q, observations, draws)
+            written_in(other, q, observations, draws)
 
 
 def test_coefficients_of_a_copy_have_the_same_names():
@@ -629,10 +627,10 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior(sign):
         for e in step * np.eye(6)
     ]
     slopes = derivatives(lambda points: coefficient_draws(found, space.constrain(points)), x)
-    pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+    pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
 
     def gradients(points):
-        return sampler.remainder.slopes(points, np.repeat(pull, len(points), axis=0))[1]
+        return sampler.log_prior.slopes(points, np.repeat(pull, len(points), axis=0))[1]
 
     precision = precision_near(slopes, gradients, quadratic.curvature, x)
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())
@@ -821,8 +819,8 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
 
     average = counting(averaged.average, lambda *args: len(args[3]))
     monkeypatch.setattr(averaged, "average", average)
-    look = counting(CoresetSampler.look, lambda _, draws: draws.n_draws)
-    monkeypatch.setattr(CoresetSampler, "look", look)
+    sums = counting(CoresetSampler.sums, lambda _, draws: draws.n_draws)
+    monkeypatch.setattr(CoresetSampler, "sums", sums)
     coreset = build_coreset(
         regression("poisson"), method="control_variates", random_seed=1, progressbar=False
     )
@@ -838,14 +836,14 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
 
 @pytest.mark.parametrize("impossible", [-np.inf, np.nan])
 def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossible, monkeypatch):
-    look = CoresetSampler.look
+    sums = CoresetSampler.sums
 
     def beyond(*args, **options):
-        found = look(*args, **options)
+        found = sums(*args, **options)
         found.total[0] = impossible
         return found
 
-    monkeypatch.setattr(CoresetSampler, "look", beyond)
+    monkeypatch.setattr(CoresetSampler, "sums", beyond)
     with pytest.warns(CoresetWarning, match="NaN or infinite at one of its draws"):
         coreset = build_coreset(
             regression("poisson"), method="control_variates", random_seed=1, progressbar=False

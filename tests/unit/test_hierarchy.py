@@ -11,9 +11,9 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from pymc_coresets import build_coreset
-from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 
@@ -66,14 +66,14 @@ def observed(predictor):
 
 
 def parted(predictor):
-    """Return the model's remainder, its coefficients, and the hierarchy."""
+    """Return the model's log-prior, its coefficients, and the hierarchy."""
     observations = find_observations(observed(predictor))
     found = find_predictors(observations)
-    remainder = Remainder(observations, found.coefficients)
-    space = remainder.space
+    log_prior = LogPrior(observations, found.coefficients)
+    space = log_prior.space
     columns = [np.ravel(own) for own in space.columns.values()]
-    hierarchy = find_hierarchy(remainder.slopes, remainder.coefficients, space.start, columns)
-    return remainder, found, hierarchy
+    hierarchy = find_hierarchy(log_prior.slopes, log_prior.coefficients, space.start, columns)
+    return log_prior, found, hierarchy
 
 
 def quadratic_of(found, *, is_sparse=False):
@@ -102,8 +102,8 @@ def quadratic_of(found, *, is_sparse=False):
     ],
 )
 def test_the_scales_are_the_fewest_variables_given_which_the_rest_is_normal(predictor, scales):
-    remainder, _, hierarchy = parted(predictor)
-    columns = remainder.space.columns
+    log_prior, _, hierarchy = parted(predictor)
+    columns = log_prior.space.columns
     assert [name for name, own in columns.items() if hierarchy.is_scale[own].any()] == scales
 
 
@@ -127,7 +127,7 @@ def test_scales_of_centred_effects_rule_their_precision(predictor, n_ruling):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_scales_with_a_gradient_that_is_not_finite_have_no_weight(bad):
     _, found, hierarchy = parted(centred)
-    near = NormalGivenScales.of(hierarchy, quadratic_of(found))
+    near = ConditionalGaussian.of(hierarchy, quadratic_of(found))
 
     def prior(points):
         values, gradients = hierarchy.prior(points)
@@ -145,11 +145,11 @@ def test_scales_with_a_gradient_that_is_not_finite_have_no_weight(bad):
 )
 def test_draws_have_the_density_that_is_said(predictor, is_sparse):
     """Up to what depends on the scales alone, it is that of prior and quadratic."""
-    remainder, found, hierarchy = parted(predictor)
+    log_prior, found, hierarchy = parted(predictor)
     quadratic = quadratic_of(found, is_sparse=is_sparse)
-    near = NormalGivenScales.of(hierarchy, quadratic)
+    near = ConditionalGaussian.of(hierarchy, quadratic)
     x, logq = near.draw(50, rng=np.random.default_rng(3))
-    logp = remainder.values(x) + quadratic.at(remainder.coefficients(x))
+    logp = log_prior.values(x) + quadratic.at(log_prior.coefficients(x))
     at = x[:, hierarchy.is_scale]
     given_scales = logp - near.log_marginals(at)
     of_scales = near.scales.log_density(at)
@@ -158,16 +158,16 @@ def test_draws_have_the_density_that_is_said(predictor, is_sparse):
 
 def test_the_marginal_of_the_scales_is_the_integral():
     """Over two effects, by the trapezoidal rule, which is exact for what is smooth and vanishes."""
-    remainder, found, hierarchy = parted(of_two_scales)
+    log_prior, found, hierarchy = parted(of_two_scales)
     quadratic = quadratic_of(found)
-    near = NormalGivenScales.of(hierarchy, quadratic)
+    near = ConditionalGaussian.of(hierarchy, quadratic)
     scales = np.array([[-1.0, 0.5], [0.3, -0.2], [0.0, 1.0]])
     effects = np.stack(np.meshgrid(*[np.linspace(-12, 12, 201)] * 2), axis=-1).reshape(-1, 2)
     expected = []
     for some in scales:
         x = np.empty((len(effects), 4))
         x[:, hierarchy.is_scale], x[:, ~hierarchy.is_scale] = some, effects
-        logp = remainder.values(x) + quadratic.at(remainder.coefficients(x))
+        logp = log_prior.values(x) + quadratic.at(log_prior.coefficients(x))
         expected.append(logsumexp(logp))
     assert_allclose(np.diff(near.log_marginals(scales)), np.diff(expected), atol=1e-8)
 
@@ -178,7 +178,7 @@ def test_it_does_not_matter_how_effects_are_written():
     for predictor in (centred, not_centred):
         _, found, hierarchy = parted(predictor)
         numbers = quadratic_of(found)
-        near = NormalGivenScales.of(hierarchy, numbers)
+        near = ConditionalGaussian.of(hierarchy, numbers)
         marginals.append(near.log_marginals(np.linspace(-2, 1, 5)[:, None]))
     assert_allclose(np.ptp(marginals[0] - marginals[1]), 0.0, atol=1e-8)
 
@@ -186,7 +186,7 @@ def test_it_does_not_matter_how_effects_are_written():
 def test_draws_may_share_scales():
     """Where decompositions are dear."""
     _, found, hierarchy = parted(centred)
-    near = replace(NormalGivenScales.of(hierarchy, quadratic_of(found)), n_operations=1.0)
+    near = replace(ConditionalGaussian.of(hierarchy, quadratic_of(found)), n_operations=1.0)
     x, _ = near.draw(640, rng=np.random.default_rng(4))
     assert len(np.unique(x[:, hierarchy.is_scale])) == 64
     assert len(np.unique(x[:, ~hierarchy.is_scale], axis=0)) == 640

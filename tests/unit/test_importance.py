@@ -178,7 +178,7 @@ def test_divergences_of_gaussians(dims, mean, scale):
 @pytest.mark.parametrize("correlation", [0.0, 0.7])
 def test_standard_errors_are_calibrated(correlation):
     # 200 independent runs of 4 x 250 draws each: the root mean square of 200 standardised errors
-    # has a standard error of 1 / sqrt(400) = 0.05; the remainder of the tolerance is for the
+    # has a standard error of 1 / sqrt(400) = 0.05; the log-prior of the tolerance is for the
     # error of the estimated errors themselves.
     noise = np.random.default_rng(1).normal(size=(200, 4, 350))
     z = np.sqrt(1 - correlation**2) * lfilter([1], [1, -correlation], noise, axis=-1)[..., 100:]

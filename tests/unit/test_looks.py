@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows import memory
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, may_collapse
-from pymc_coresets.rows.passes import Look, Wanted
+from pymc_coresets.rows.passes import PassSums, Wanted
 from pymc_coresets.rows.values import Rows
 
 N, S = 400, 30
@@ -27,11 +27,11 @@ def look_in_chunks(sizes, **options):
     wanted = Wanted(n_rows=N, **options)
     ends = np.cumsum([*sizes, N])
     parts = [
-        Look.of(block.arrays[0].T.copy(), block, wanted)
+        PassSums.of(block.arrays[0].T.copy(), block, wanted)
         for start, end in zip(np.r_[0, ends], ends, strict=False)
         if len(block := SOURCE.take(slice(start, min(end, N)))) or not start
     ]
-    return Look.joined(parts, wanted)
+    return PassSums.joined(parts, wanted)
 
 
 @given(sizes=st.lists(st.integers(1, 150), max_size=8), n_candidates=st.integers(1, 2 * N))
@@ -45,21 +45,21 @@ def test_the_same_rows_and_sums_come_from_all_chunks(sizes, n_candidates):
 
 
 def test_totals_are_centred_weighted_sums():
-    look = look_in_chunks([100])
+    sums = look_in_chunks([100])
     centred = VALUES - VALUES.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(look.total, WEIGHTS @ centred, rtol=1e-9, atol=1e-9)
-    assert len(look.candidates) == 0
+    np.testing.assert_allclose(sums.total, WEIGHTS @ centred, rtol=1e-9, atol=1e-9)
+    assert len(sums.candidates) == 0
     with_norms = look_in_chunks([100], n_candidates=N)
     assert with_norms.norm_total == pytest.approx(WEIGHTS @ NORMS)
 
 
 def test_all_rows_that_vary_are_candidates_where_they_fit():
-    look = look_in_chunks([], n_candidates=N)
-    np.testing.assert_array_equal(look.candidates.positions, POSITIONS[WEIGHTS > 0])
+    sums = look_in_chunks([], n_candidates=N)
+    np.testing.assert_array_equal(sums.candidates.positions, POSITIONS[WEIGHTS > 0])
     constant = InMemoryPotentials(InMemoryRows([np.arange(9.0)]), 1, lambda draws, rows: (
         np.outer(rows.arrays[0] > 4, draws)
     ))  # fmt: skip
-    found = constant.look(np.arange(5.0), n_candidates=9).candidates
+    found = constant.sums(np.arange(5.0), n_candidates=9).candidates
     np.testing.assert_array_equal(found.positions, np.arange(5, 9))
 
 
@@ -99,13 +99,13 @@ def test_of_too_many_candidates_those_of_the_smallest_keys_remain():
 def test_a_potential_that_is_not_finite_loses_its_draw_alone():
     values = VALUES[:5].T.copy()
     values[3, 2] = -np.inf
-    part = Look.of(values, Rows(np.arange(5), np.ones(5)), Wanted(n_candidates=5, n_rows=5))
+    part = PassSums.of(values, Rows(np.arange(5), np.ones(5)), Wanted(n_candidates=5, n_rows=5))
     assert np.flatnonzero(~np.isfinite(part.total)).tolist() == [3]
 
 
 def test_rounding_errors_are_no_variation():
     values = np.full((S, 3), 1e6) + 1e-10 * RNG.normal(size=(S, 3))
-    part = Look.of(values, Rows(np.arange(3), np.ones(3)), Wanted(n_candidates=3, n_rows=3))
+    part = PassSums.of(values, Rows(np.arange(3), np.ones(3)), Wanted(n_candidates=3, n_rows=3))
     assert part.norm_total == 0
     assert len(part.candidates) == 0
 

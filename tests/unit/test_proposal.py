@@ -53,7 +53,7 @@ def test_draws_are_from_around_the_mode(sampler, start_size):
 
 def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
     found = proposed(sampler)
-    log_ratios = found.log_ratios + sampler.look(found.draws).total
+    log_ratios = found.log_ratios + sampler.sums(found.draws).total
     exact = stats.multivariate_normal(MEAN, np.linalg.inv(PRECISION)).logpdf(
         found.draws.values["b"]
     )
@@ -70,7 +70,7 @@ def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, mo
     monkeypatch.setattr(modes, "_LARGE", 1)
     monkeypatch.setattr(modes, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
-    log_ratios = found.log_ratios + sampler.look(found.draws).total
+    log_ratios = found.log_ratios + sampler.sums(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
 
 
@@ -114,7 +114,7 @@ def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start():
         pm.Normal("y", slope * x, scale, observed=y)
     sampler = CoresetSampler(LogLikelihood(find_observations(model)))
     found = proposed(sampler, start_size=1_000)
-    smoothed = pareto_smooth((found.log_ratios + sampler.look(found.draws).total)[None])
+    smoothed = pareto_smooth((found.log_ratios + sampler.sums(found.draws).total)[None])
     assert smoothed.pareto_khat < 0.7
     assert smoothed.ess > 0.8 * found.draws.n_draws
 

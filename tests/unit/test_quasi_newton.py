@@ -9,7 +9,7 @@ from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.methods.adaptive import solve_adaptively
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
-from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location, dense
@@ -181,7 +181,7 @@ def test_a_change_is_judged_by_normalised_weights(seed):
         weights=np.ones(3),
         draws=None,
         own=np.zeros(n),
-        look=Look(total=missing, norm_total=0.0, candidates=three),
+        sums=PassSums(total=missing, norm_total=0.0, candidates=three),
         centred=np.sqrt(n) * vectors,
     )
     for length in (0.3, 0.6, 1.0, 1.5, 2.2, -0.3):

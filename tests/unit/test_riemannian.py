@@ -14,7 +14,7 @@ from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured, decide
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.solution import Status
@@ -56,8 +56,8 @@ class Regression:
     def scan(self, size, *, key, distinct=False):
         return self.source.scan(size, key=key, distinct=distinct)
 
-    def look(self, draws, **options):
-        return InMemoryPotentials(self.source, D, Regression.loglik.__get__(self)).look(
+    def sums(self, draws, **options):
+        return InMemoryPotentials(self.source, D, Regression.loglik.__get__(self)).sums(
             draws, **options
         )
 
@@ -113,9 +113,9 @@ class Failing(Recorded):
 class Overflowing(Regression):
     """Has a row whose potential is not finite where the slope is positive."""
 
-    def look(self, draws, **options):
-        look = super().look(draws, **options)
-        return replace(look, total=np.where(draws[:, 0] > 0, -np.inf, look.total))
+    def sums(self, draws, **options):
+        sums = super().sums(draws, **options)
+        return replace(sums, total=np.where(draws[:, 0] > 0, -np.inf, sums.total))
 
 
 class Counting(Regression):
@@ -131,9 +131,9 @@ class Counting(Regression):
         self.count(len(rows), len(draws))
         return super().loglik(draws, rows)
 
-    def look(self, draws, **options):
+    def sums(self, draws, **options):
         self.count(N, len(draws))
-        return super().look(draws, **options)
+        return super().sums(draws, **options)
 
 
 def kl(posterior, solution):
@@ -527,7 +527,7 @@ def test_a_step_is_taken_back_where_it_came_out_worse_and_was_too_long(objective
             weights=np.ones(0),
             draws=None,
             own=np.zeros(1_000),
-            look=Look(total=value * varied, norm_total=0.0, candidates=nowhere),
+            sums=PassSums(total=value * varied, norm_total=0.0, candidates=nowhere),
         )
         for value in (1.0, objective)
     ]

@@ -259,7 +259,7 @@ def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
 
 
 @dataclass(frozen=True, eq=False)
-class NormalGivenScales:
+class ConditionalGaussian:
     """The posterior of a quadratic under a hierarchical prior, with known density.
 
     Exact but for the marginal of the scales, whose draws importance weights correct: they come
@@ -289,7 +289,7 @@ class NormalGivenScales:
     >>> quadratic = Quadratic(
     ...     names=("a", "b"), center=np.ones(2), slope=np.zeros(2), curvature=-3 * np.eye(2)
     ... )
-    >>> found = NormalGivenScales.of(hierarchy, quadratic)
+    >>> found = ConditionalGaussian.of(hierarchy, quadratic)
     >>> found.mode
     array([0.75, 0.75])
     >>> found.draw(10_000, rng=np.random.default_rng(1))[0].std(axis=0).round(1)
@@ -311,7 +311,7 @@ class NormalGivenScales:
         ----------
         hierarchy : Hierarchy
         quadratic : Quadratic
-        like : NormalGivenScales, optional
+        like : ConditionalGaussian, optional
             That of a similar quadratic: the search begins there.
 
         Raises

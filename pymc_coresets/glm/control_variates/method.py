@@ -26,7 +26,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import Look
+from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 __all__ = ["ControlVariates", "has_quadratics"]
@@ -248,7 +248,7 @@ class _Run:
             self.best = tried
         next_place = _Place(
             quadratic=quadratic,
-            coefficients=self.posteriors.sampler.remainder.coefficients(tried.points),
+            coefficients=self.posteriors.sampler.log_prior.coefficients(tried.points),
             size=size,
         )
         if min(objective, before) <= self.goal:
@@ -287,8 +287,8 @@ class _Run:
     ) -> float:
         """Measure a quadratic alone, at draws of the coefficients by it."""
         alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
-        look = Look(total=total, norm_total=0.0, candidates=alone.rows)
-        measured = Measured.of(alone, quadratic.at(coefficients), look)
+        sums = PassSums(total=total, norm_total=0.0, candidates=alone.rows)
+        measured = Measured.of(alone, quadratic.at(coefficients), sums)
         measured.enter(self.history)
         return measured.objective
 
@@ -360,7 +360,7 @@ class _Run:
             return self.posteriors.height(x)
 
     def _at(self, x: np.ndarray) -> Quadratic:
-        return self._average(self.posteriors.sampler.remainder.coefficients(x[None]), None)[1]
+        return self._average(self.posteriors.sampler.log_prior.coefficients(x[None]), None)[1]
 
     def _average(
         self, coefficients: np.ndarray, before: Quadratic | None, *, n_kept: int = 0
@@ -397,14 +397,14 @@ class _Run:
             drawn = self.posteriors.draw(of_all, chosen, self.n_draws)
         sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
-        coefficients = sampler.remainder.coefficients(points)
+        coefficients = sampler.log_prior.coefficients(points)
         with self.history.evaluating(len(chosen.rows), self.n_draws, of=self.n_rows):
             own = chosen.weights @ sampler.loglik(draws, chosen.rows) + quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
         with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
-            look = sampler.look(draws)
-        measured = Measured.of(chosen, own, look, draws=draws)
+            sums = sampler.sums(draws)
+        measured = Measured.of(chosen, own, sums, draws=draws)
         measured.enter(self.history)
         return Approximation(
             coreset=measured,

@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
-from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
@@ -114,7 +114,7 @@ class Approximation:
     coreset: Measured
     of_all: Quadratic
     points: np.ndarray
-    near: NormalGivenScales | None
+    near: ConditionalGaussian | None
     along_axes: AxisTables | None
 
 
@@ -152,7 +152,7 @@ class Posteriors:
         self.sampler = CoresetSampler(loglik, quadratic=own)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
-        self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
+        self.slopes = derivatives(self.sampler.log_prior.coefficients, self.mode + apart)
         self.is_seen = np.diff(self.slopes.indptr) > 0
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
@@ -160,13 +160,13 @@ class Posteriors:
         self.mode = self.mode_of_some(job.key)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
-            self.sampler.remainder.slopes,
-            self.sampler.remainder.coefficients,
+            self.sampler.log_prior.slopes,
+            self.sampler.log_prior.coefficients,
             self.mode,
             [np.ravel(own) for own in self.sampler.space.columns.values()],
         )
-        self.near: NormalGivenScales | None = None  # of the last draws, if there is one
-        self._like: NormalGivenScales | None = None  # the last that was found
+        self.near: ConditionalGaussian | None = None  # of the last draws, if there is one
+        self._like: ConditionalGaussian | None = None  # the last that was found
         self.last: Drawn | None = None
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
@@ -183,13 +183,13 @@ class Posteriors:
 
     def height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""
-        of_rows = self.sampler.look(self.sampler.space.constrain(x[None])).total
-        return float(of_rows[0] + self.sampler.remainder.values(x[None])[0])
+        of_rows = self.sampler.sums(self.sampler.space.constrain(x[None])).total
+        return float(of_rows[0] + self.sampler.log_prior.values(x[None])[0])
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
         points = self.draw(quadratic, self.alone(quadratic), n_draws).points
-        return self.sampler.remainder.coefficients(points)
+        return self.sampler.log_prior.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from near the posterior of a quadratic, which takes no time.
@@ -197,13 +197,13 @@ class Posteriors:
         Where its prior is not that of a `Hierarchy`, as if it were normal around its mode, at which
         stays what only the prior sees.
         """
-        near = self._normal_given_scales(quadratic)
+        near = self._conditional_gaussian(quadratic)
         if near is not None:
             points, _ = near.draw(n_draws, rng=self.rng)
         else:
             factor = Factor.near(self._precision_near(self.mode, quadratic))
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
-        return self.sampler.remainder.coefficients(points)
+        return self.sampler.log_prior.coefficients(points)
 
     def alone(self, quadratic: Quadratic) -> Weighted:
         """Return a quadratic without rows: one of weight 0 says what they have."""
@@ -213,7 +213,7 @@ class Posteriors:
     def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Drawn:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self.sampler_of(chosen.quadratic, of_all)
-        self.near = self._normal_given_scales(of_all)
+        self.near = self._conditional_gaussian(of_all)
         near: KnownDensity | None = self.near
         points, metric = None, None
         if near is None and not sampler.corrects:
@@ -232,11 +232,11 @@ class Posteriors:
         )
         return self.last
 
-    def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
+    def _conditional_gaussian(self, quadratic: Quadratic) -> ConditionalGaussian | None:
         if self.hierarchy is None:
             return None
         try:
-            self._like = NormalGivenScales.of(self.hierarchy, quadratic, self._like)
+            self._like = ConditionalGaussian.of(self.hierarchy, quadratic, self._like)
         except SamplingError as error:
             _log.info("%s", error)
             return None
@@ -260,19 +260,19 @@ class Posteriors:
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
-        slopes = derivatives(sampler.remainder.coefficients, x)
+        slopes = derivatives(sampler.log_prior.coefficients, x)
         pull = None
         if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
-            pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+            pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:
             pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
-            return sampler.remainder.slopes(points, pulls)[1]
+            return sampler.log_prior.slopes(points, pulls)[1]
 
         return precision_near(slopes, gradients, quadratic.curvature, x)
 
     def modes(self, best: Approximation, *, key: int, n_evaluations: float) -> Modes | None:
-        """Look for other modes of the posterior of all rows than that of an approximation.
+        """PassSums for other modes of the posterior of all rows than that of an approximation.
 
         Given the scales on which the prior's precision depends.  None where they were not looked
         for: it would take longer than so many log-likelihoods of a row, or no mode is near.
@@ -307,7 +307,7 @@ class Posteriors:
             return None
         return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
-    def around(self, best: Approximation) -> AxisTables | Normal | NormalGivenScales | Factor:
+    def around(self, best: Approximation) -> AxisTables | Normal | ConditionalGaussian | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes

@@ -10,13 +10,13 @@ from scipy import sparse
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_definite
 from pymc_coresets.glm.control_variates.hierarchy import (
+    ConditionalGaussian,
     Hierarchy,
-    NormalGivenScales,
     find_hierarchy,
 )
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
-from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import replace_terms
@@ -157,9 +157,9 @@ class NormalPosterior:
             If the posterior is improper: the prior is flat in a direction that the data leave
             open, or so wide there that rounding hides it.
         """
-        remainder = Remainder(found.observations, found.coefficients)
-        hierarchy = _without_scales(remainder)
-        near = NormalGivenScales.of(hierarchy, of_rows)
+        log_prior = LogPrior(found.observations, found.coefficients)
+        hierarchy = _without_scales(log_prior)
+        near = ConditionalGaussian.of(hierarchy, of_rows)
         normal = near.given_mode
         is_proper = np.isfinite(near.log_marginals(np.empty((1, 0)))[0])
         if not (is_proper and is_definite(normal.factor.matrix, _SINGULAR)):
@@ -168,8 +168,8 @@ class NormalPosterior:
                 "rounding. Give the coefficients a proper prior, or a narrower one, or leave out "
                 "collinear columns."
             )
-        mean = remainder.coefficients(near.mode[None])[0]
-        _require_at_draws(remainder, of_rows.about(mean), normal)
+        mean = log_prior.coefficients(near.mode[None])[0]
+        _require_at_draws(log_prior, of_rows.about(mean), normal)
         return cls(normal=normal, mean=mean, slopes=hierarchy.slopes)
 
     @property
@@ -186,13 +186,13 @@ class NormalPosterior:
         return coefficients
 
 
-def _without_scales(remainder: Remainder) -> Hierarchy:
+def _without_scales(log_prior: LogPrior) -> Hierarchy:
     """Return the prior as one that is normal in all coordinates."""
-    space, model = remainder.space, remainder.observations.model
+    space, model = log_prior.space, log_prior.observations.model
     columns = {name: np.ravel(own) for name, own in space.columns.items()}
     names, hierarchy = [str(v.name) for v in model.discrete_value_vars], None
     if not names:
-        parts = remainder.slopes, remainder.coefficients, space.start, list(columns.values())
+        parts = log_prior.slopes, log_prior.coefficients, space.start, list(columns.values())
         hierarchy = find_hierarchy(*parts)
         is_scale = np.ones(space.n_dims, bool) if hierarchy is None else hierarchy.is_scale
         names = [name for name, own in columns.items() if is_scale[own].any()]
@@ -204,11 +204,11 @@ def _without_scales(remainder: Remainder) -> Hierarchy:
     return hierarchy
 
 
-def _require_at_draws(remainder: Remainder, of_rows: Quadratic, normal: Normal) -> None:
+def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -> None:
     """Refuse a prior that is another one at draws of the posterior than where it was read."""
     n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // len(normal.location)))
     points, logq = normal.draw(n_draws, rng=np.random.default_rng(0))
-    values, quadratic = remainder.values(points), of_rows.at(remainder.coefficients(points))
+    values, quadratic = log_prior.values(points), of_rows.at(log_prior.coefficients(points))
     difference = values + quadratic - logq
     finite = np.isfinite(difference)
     usual = np.median(difference[finite]) if finite.any() else np.nan

@@ -45,7 +45,7 @@ class Addend(NamedTuple):
     ----------
     variable : TensorVariable
     axis : int or None
-        Along which its entries are terms of the sum; ``None`` where it is a remainder.
+        Along which its entries are terms of the sum; ``None`` where it is a log-prior.
     """
 
     variable: TensorVariable
@@ -53,7 +53,7 @@ class Addend(NamedTuple):
 
     @property
     def n_terms(self) -> int:
-        """How many terms it has; none for a remainder."""
+        """How many terms it has; none for a log-prior."""
         return 0 if self.axis is None else self.variable.type.shape[self.axis] or 0
 
 
@@ -90,7 +90,7 @@ class RowTerm:
     rows : TensorVariable
         Its potentials, in nats, with the rows along the term's axis.
     is_sum : bool
-        Whether the log-density is one number, the sum of the rows and of a remainder.
+        Whether the log-density is one number, the sum of the rows and of a log-prior.
     first : int
         Position of the first row in the variable's series: the last row is its last entry.
     rest : TensorVariable or None
@@ -132,7 +132,7 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     -----
     The longest of the sums has the rows, and others of the same length are added to it entry by
     entry.  Where arrays are concatenated, a sum over them is one over each: so the first entries
-    of a series, whose distribution is another, become a part of the remainder.
+    of a series, whose distribution is another, become a part of the log-prior.
 
     Examples
     --------

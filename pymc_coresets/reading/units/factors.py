@@ -187,11 +187,11 @@ def _n_levels(lookups: Sequence[Lookup]) -> int:
 def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, ...]:
     """Name the variables with the length of a factor that rows see through its lookups alone."""
     n_levels = _n_levels(lookups)
-    if any(look.table.type.shape[look.axis] != n_levels for look in lookups):
+    if any(lookup.table.type.shape[lookup.axis] != n_levels for lookup in lookups):
         return ()
-    cut: dict[Variable, Variable] = {look.found: look.found.type() for look in lookups}
+    cut: dict[Variable, Variable] = {lookup.found: lookup.found.type() for lookup in lookups}
     [rest] = clone_replace([observations.loglik], cut, rebuild_strict=False)
-    elsewhere, below = set(ancestors([rest])), set(ancestors([look.table for look in lookups]))
+    elsewhere, below = set(ancestors([rest])), set(ancestors([lookup.table for lookup in lookups]))
     model = observations.model
     names = [
         name
@@ -238,7 +238,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     key, lookups = next(
         (key, lookups)
         for key, lookups in lookups_of(observations).items()
-        if not set(inputs.values()).isdisjoint(ancestors([look.table for look in lookups]))
+        if not set(inputs.values()).isdisjoint(ancestors([lookup.table for lookup in lookups]))
     )
     n_levels = _n_levels(lookups)
     priors = plain_model(observations.model, list(names), unconstrained=names)
@@ -247,7 +247,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     }
     log_priors = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
     pushdown = Pushdown(observations.parameters.values(), n_levels)
-    tables = [pushdown.select(look.of_levels, look.row_axis) for look in lookups]
+    tables = [pushdown.select(lookup.of_levels, lookup.row_axis) for lookup in lookups]
     axes = {name: axis for name, _, axis in _taken(tables, inputs)}
     if set(axes) != set(names):
         raise _tied(set(names) - set(axes))
@@ -283,8 +283,8 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         n_levels=n_levels,
         level_of_row=np.frombuffer(key, dtype=np.int64),
         lookups=tuple(
-            (look.found, cast(TensorVariable, table), look.row_axis)
-            for look, table in zip(lookups, fresh, strict=False)
+            (lookup.found, cast(TensorVariable, table), lookup.row_axis)
+            for lookup, table in zip(lookups, fresh, strict=False)
         ),
         log_prior=cast(TensorVariable, sum(fresh[len(tables) :])),
         n_rows=pushdown.n_rows,

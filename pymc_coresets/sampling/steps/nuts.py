@@ -65,7 +65,7 @@ def text_of(error: Exception) -> str:
 
 
 def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `pm.sample`, four chains among them, after a look at the common ones.
+    """Return the options of `pm.sample`, four chains among them, after a pass at the common ones.
 
     Raises
     ------

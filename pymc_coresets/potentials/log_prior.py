@@ -57,7 +57,7 @@ def of_vector(
     return cast(list[TensorVariable], widened(graphs, given))
 
 
-class Remainder:
+class LogPrior:
     """The log-density of all but the rows, in nats, at many points (n_points, D) at once.
 
     Points are on the unconstrained scale; Jacobians are included.  A thousand points take a few
@@ -76,8 +76,8 @@ class Remainder:
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
-    >>> remainder = Remainder(find_observations(model))
-    >>> remainder.values(np.zeros((1, 1))).round(4), remainder.slopes(np.ones((1, 1)))[1]
+    >>> log_prior = LogPrior(find_observations(model))
+    >>> log_prior.values(np.zeros((1, 1))).round(4), log_prior.slopes(np.ones((1, 1)))[1]
     (array([-0.9189]), array([[-1.]]))
     """
 

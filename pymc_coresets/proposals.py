@@ -14,7 +14,7 @@ from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hi
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.sampling.steps.metropolis import around_draws
 
@@ -23,7 +23,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         AxisTables,
-        Factor,
+        CholeskyFactor,
         Hierarchy,
         Mixture,
         Normal,
@@ -109,7 +109,7 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
         return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
-    if isinstance(thing, Factor):  # whose root is as it was
+    if isinstance(thing, CholeskyFactor):  # whose root is as it was
         own = {"root": thing.root} if thing.is_dense else {"matrix": thing.matrix}
     else:
         kind = _KINDS[type(thing).__name__]
@@ -132,7 +132,7 @@ def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN4
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
     parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
     if "root" in parts:
-        return Factor.of_root(parts["root"])
+        return CholeskyFactor.of_root(parts["root"])
     kind = _KINDS[form["kind"]]
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 

@@ -7,7 +7,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
-from pymc_coresets.sampling.normal import Factor
+from pymc_coresets.sampling.normal import CholeskyFactor
 
 __all__ = ["concave", "is_concave", "is_definite", "largest_share", "precision_of"]
 
@@ -34,7 +34,7 @@ def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
     scale = sparse.diags_array(1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
     shifted = scale @ matrix @ scale - least * sparse.eye_array(len(diagonal))
     try:
-        Factor(shifted if isinstance(shifted, np.ndarray) else sparse.csr_array(shifted))
+        CholeskyFactor(shifted if isinstance(shifted, np.ndarray) else sparse.csr_array(shifted))
     except (LinAlgError, ValueError):  # not definite, or not finite
         return False
     return True
@@ -143,7 +143,7 @@ class _Shares:
     """Curvatures of rows relative to those of the posterior."""
 
     def __init__(self, posterior: Curvature) -> None:
-        self.posterior, solve = posterior, Factor(posterior).solve
+        self.posterior, solve = posterior, CholeskyFactor(posterior).solve
         self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
 
     def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:

@@ -223,10 +223,10 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.reading.unconstrained import Unconstrained
-    >>> from pymc_coresets.sampling.normal import Factor
+    >>> from pymc_coresets.sampling.normal import CholeskyFactor
     >>> with pm.Model() as all_rows:
     ...     mu = pm.Normal("mu", 2.5, 0.5)
-    >>> start = Normal(np.array([2.0]), Factor(np.array([[1 / 0.6**2]])))
+    >>> start = Normal(np.array([2.0]), CholeskyFactor(np.array([[1 / 0.6**2]])))
     >>> improve(start, Unconstrained(all_rows)).round(1)
     array([2.5])
     """

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
-from pymc_coresets.sampling.normal import SAME, Factor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import SAME, CholeskyFactor, Mixture, Normal, heavy_tailed
 
 type OfPoints = Callable[[np.ndarray], np.ndarray]
 
@@ -186,16 +186,16 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
     factor = like.factor
     for _ in range(_MOST_SCALES):
         curvature, middle, root = _definite_curvature(mode, factor, space)
-        like_factor, factor = factor, Factor.of_root(factor.root @ root)
+        like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
         if curvature.diagonal().max() < _STEEPER:
             break
     if polish:
-        mode = mode + like_factor.offset(Factor.of_root(root).solve(middle))
+        mode = mode + like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
     return heavy_tailed(mode, factor.root)
 
 
 def _definite_curvature(
-    mode: np.ndarray, factor: Factor, space: Density
+    mode: np.ndarray, factor: CholeskyFactor, space: Density
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby.
 
@@ -369,7 +369,7 @@ def _settled(space: Unconstrained, x: np.ndarray) -> Normal:
     return Normal(mode, factor)
 
 
-def _polished(space: Unconstrained, x: np.ndarray, factor: Factor) -> np.ndarray:
+def _polished(space: Unconstrained, x: np.ndarray, factor: CholeskyFactor) -> np.ndarray:
     """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
     negative = negative_of(space)
     value, slope = negative(x)
@@ -386,11 +386,11 @@ def _polished(space: Unconstrained, x: np.ndarray, factor: Factor) -> np.ndarray
     return x
 
 
-def _factor_at(space: Unconstrained, x: np.ndarray) -> Factor:
+def _factor_at(space: Unconstrained, x: np.ndarray) -> CholeskyFactor:
     hessian = negative_hessian(space, x, kinks=True)
     if np.isfinite(hessian).all():
         with suppress(LinAlgError):
-            return Factor(hessian)
+            return CholeskyFactor(hessian)
     raise SamplingError(
         "The posterior has no proper mode (its curvature is not negative definite where the "
         f"search ended), as for hierarchical models: {REMEDY}"

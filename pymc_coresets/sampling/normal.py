@@ -41,7 +41,7 @@ class KnownDensity(Protocol):
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
 
 
-class Factor:
+class CholeskyFactor:
     """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
 
     O(p^3) for a dense matrix; a sparse one is decomposed by SuperLU without pivoting, in an order
@@ -51,7 +51,7 @@ class Factor:
     ----------
     matrix : ndarray or csr_array, of shape (p, p)
     order : ndarray of int, of shape (p,), optional
-        That of the factor of a sparse matrix with entries in the same places, `Factor.order`: to
+        That of a sparse matrix with entries in the same places, `CholeskyFactor.order`: to
         find one takes ten times as long as the decomposition.
 
     Attributes
@@ -67,12 +67,12 @@ class Factor:
     Examples
     --------
     >>> matrix = np.array([[4.0, 1.0], [1.0, 3.0]])
-    >>> for factor in (Factor(matrix), Factor(sparse.csr_array(matrix))):
+    >>> for factor in (CholeskyFactor(matrix), CholeskyFactor(sparse.csr_array(matrix))):
     ...     root = np.column_stack([factor.root_times(z) for z in np.eye(2)])
     ...     (factor.solve(matrix[0]).round(12), (root @ root.T).round(12).tolist())
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
-    >>> Factor(2 * factor.matrix, factor.order).solve(matrix[0]).round(12)
+    >>> CholeskyFactor(2 * factor.matrix, factor.order).solve(matrix[0]).round(12)
     array([0.5, 0. ])
     """
 
@@ -104,7 +104,7 @@ class Factor:
 
         Examples
         --------
-        >>> Factor.of_root(np.array([[2.0]])).solve(np.ones(1))
+        >>> CholeskyFactor.of_root(np.array([[2.0]])).solve(np.ones(1))
         array([0.25])
         """
         found = cls.__new__(cls)
@@ -287,7 +287,7 @@ class Normal:
     Parameters
     ----------
     location : ndarray of shape (n_dims,)
-    factor : Factor
+    factor : CholeskyFactor
         Of its precision.
     tails : Tails, optional
         None for a normal distribution itself.
@@ -303,14 +303,14 @@ class Normal:
 
     Examples
     --------
-    >>> found = Normal(np.ones(2), Factor(sparse.csr_array(np.diag([4.0, 1.0]))))
+    >>> found = Normal(np.ones(2), CholeskyFactor(sparse.csr_array(np.diag([4.0, 1.0]))))
     >>> draws, logq = found.draw(1_000, rng=np.random.default_rng(1))
     >>> draws.mean(axis=0).round(1), draws.std(axis=0).round(1)
     (array([1., 1.]), array([0.5, 1. ]))
     """
 
     location: np.ndarray
-    factor: Factor
+    factor: CholeskyFactor
     tails: Tails | None = None
 
     @property
@@ -344,7 +344,7 @@ class Normal:
 
         Examples
         --------
-        >>> round(Normal(np.zeros(2), Factor(np.diag([1.0, 4.0]))).log_mass(0.0), 3)
+        >>> round(Normal(np.zeros(2), CholeskyFactor(np.diag([1.0, 4.0]))).log_mass(0.0), 3)
         -0.693
         """
         return float(height - self.factor.log_determinant / 2)
@@ -430,7 +430,7 @@ def heavy_tailed(location: np.ndarray, root: np.ndarray) -> Normal:
     >>> bool(weights.sum() ** 2 / (weights**2).sum() > 990)
     True
     """
-    return Normal(location, Factor.of_root(root), Tails())
+    return Normal(location, CholeskyFactor.of_root(root), Tails())
 
 
 SAME = 2.0  #: Standard deviations between points of the same mode.

@@ -30,7 +30,7 @@ from pymc_coresets.sampling.density import (
     WeightedPosterior,
 )
 from pymc_coresets.sampling.modes import around_modes
-from pymc_coresets.sampling.normal import Factor, KnownDensity, Mixture, Normal, resampled
+from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal, resampled
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.hmc import SplitHmc, WarmNuts
 
@@ -250,7 +250,7 @@ class CoresetSampler:
         *,
         near: KnownDensity | None = None,
         starts: np.ndarray | None = None,
-        metric: Factor | None = None,
+        metric: CholeskyFactor | None = None,
         rng: np.random.Generator,
     ) -> Drawn:
         """Draw on the unconstrained scale, by what is known of the posterior.
@@ -264,7 +264,7 @@ class CoresetSampler:
             where it is not, they are moved to the posterior, if its curvature is known.
         starts : ndarray of shape (n_starts, n_dims), optional
             Where NUTS begins, in place of the sampler's own starts.
-        metric : Factor, optional
+        metric : CholeskyFactor, optional
             For NUTS, see `WarmNuts.draw`.
         rng : numpy.random.Generator
         """
@@ -307,7 +307,7 @@ class CoresetSampler:
             If they do not in thousands of dimensions, where NUTS would take hours.
         """
         some = starts[:_CURVATURES]
-        factor = Factor.near(reduce(add, map(curvature, some)) / len(some))
+        factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
         points = SplitHmc(self._density_of(posterior).slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:

@@ -383,7 +383,10 @@ PLANTED = [
     *plant(
         "sampling/curvature.py",
         ("(below - above)", "(above - below)"),
-        ("= factor, Factor.of_root(factor.root @ root)", "= factor, Factor.of_root(root)"),
+        (
+            "= factor, CholeskyFactor.of_root(factor.root @ root)",
+            "= factor, CholeskyFactor.of_root(root)",
+        ),
         ("mode = mode + like_factor", "mode = mode - like_factor"),
     ),
     *plant(

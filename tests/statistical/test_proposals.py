@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.normal import Factor, Mixture, Normal, Tails, heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.storage import write_netcdf
 
@@ -145,9 +145,9 @@ def known(around):
     "around",
     [
         None,
-        Factor(np.array([[2.0, 1.0], [1.0, 2.0]])),
-        Factor(sparse.csr_array(np.diag([2.0, 3.0]))),
-        Normal(np.zeros(2), Factor(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
+        CholeskyFactor(np.array([[2.0, 1.0], [1.0, 2.0]])),
+        CholeskyFactor(sparse.csr_array(np.diag([2.0, 3.0]))),
+        Normal(np.zeros(2), CholeskyFactor(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
         TABLES,
         Mixture([heavy_tailed(np.full(1, c), np.eye(1)) for c in (-1, 1)], np.ones(2) / 2),
     ],
@@ -158,7 +158,7 @@ def test_distributions_are_stored_field_by_field(around):
     again = restored_proposal(stored, None)
     assert type(again.around) is type(around)
     assert stored_proposal(again, None).identical(stored)
-    if around is not None and not isinstance(around, Factor):
+    if around is not None and not isinstance(around, CholeskyFactor):
         draws = [each.draw(50, rng=np.random.default_rng(1))[0] for each in (around, again.around)]
         assert_array_equal(*draws)
 
@@ -185,7 +185,7 @@ def test_odd_contents_are_refused_by_name(change, tmp_path):
         pm.Normal("y", pm.Normal("a"), 1.0, observed=X[:60, 0])
         coreset = build_coreset(size=4, method="uniform", random_seed=1, progressbar=False)
     tree = coreset.to_datatree()
-    tree["proposal"] = stored_proposal(known(Factor(np.eye(1))), None).assign(change)
+    tree["proposal"] = stored_proposal(known(CholeskyFactor(np.eye(1))), None).assign(change)
     write_netcdf(tree, tmp_path / "odd.nc")
     with pytest.raises(InvalidDataError, match=r"odd\.nc is no file of a coreset"):
         Coreset.from_netcdf(tmp_path / "odd.nc")

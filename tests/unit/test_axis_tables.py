@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from pymc_coresets.sampling.normal import Factor, Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 
 _BOUNDED = 1  # the coordinate that a few rows bound to one side
@@ -28,7 +28,7 @@ def found():
         slope[_BOUNDED] += 3 * 200 * share
         curvature[_BOUNDED, _BOUNDED] += 3 * 200**2 * share * (1 - share)
         mode = mode + np.linalg.solve(curvature, slope)
-    return AxisTables.around(Normal(mode, Factor(curvature)), _one_sided)
+    return AxisTables.around(Normal(mode, CholeskyFactor(curvature)), _one_sided)
 
 
 def test_a_table_is_a_normalised_density_of_its_draws():
@@ -75,4 +75,7 @@ def test_normal_axes_have_no_table(found):
 
 def test_too_many_points_are_not_evaluated():
     """What it takes to find the axes alone is 150 D points."""
-    assert AxisTables.around(Normal(np.zeros(3), Factor(np.eye(3))), _one_sided, most=100) is None
+    assert (
+        AxisTables.around(Normal(np.zeros(3), CholeskyFactor(np.eye(3))), _one_sided, most=100)
+        is None
+    )

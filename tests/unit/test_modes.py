@@ -27,7 +27,7 @@ from pymc_coresets.sampling.mode_search import (
     starting_points,
 )
 from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
-from pymc_coresets.sampling.normal import Factor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 
 
 def space_of(logp_and_gradient, n_dims):
@@ -105,7 +105,7 @@ def ridge(x):
 def test_points_along_a_curved_ridge_are_one_mode():
     """The straight way between them dips by some ninety nats."""
     space = space_of(ridge, 2)
-    stopped = [Normal(np.array(x), Factor(100 * np.eye(2))) for x in
+    stopped = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in
                ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
     middle = (stopped[0].location + stopped[1].location) / 2
     assert space.logp_and_gradient(middle)[0] < -90
@@ -414,7 +414,7 @@ def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_
     """Given its scale, the effect has two modes of equal mass, images of each other."""
     at = np.array([0.5, 1.9])
     held = np.array([True, False])
-    near = Normal(at, Factor(np.diag([1.0, 16.0])))
+    near = Normal(at, CholeskyFactor(np.diag([1.0, 16.0])))
     rng = np.random.default_rng(1)
     found = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=n_gradients, held=held)
     if n_modes is None:
@@ -430,7 +430,7 @@ def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_
 
 def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
     one = FromPoints(funnel.space, lambda x: (-np.square(x).sum(axis=1) / 2, -x))
-    near = Normal(np.full(2, 0.3), Factor(np.eye(2)))
+    near = Normal(np.full(2, 0.3), CholeskyFactor(np.eye(2)))
     rng = np.random.default_rng(1)
     found = beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9)
     assert len(found.mixture.parts) == 1

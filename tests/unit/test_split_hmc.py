@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.special import polygamma, psi
 
-from pymc_coresets.sampling.normal import Factor, Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps.hmc import SplitHmc
 
 N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
@@ -22,14 +22,14 @@ def slopes(x):
 
 def beginnings(rng):
     """Draw from the normal distribution around, whose importance weights are useless."""
-    return MEAN + Factor(PRECISION).draw_inverse(N_CHAINS, rng=rng)
+    return MEAN + CholeskyFactor(PRECISION).draw_inverse(N_CHAINS, rng=rng)
 
 
 @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
 def test_normal_draws_become_those_of_a_skewed_density(as_matrix):
     """Mean, variance and skewness of its independent coordinates, at five standard errors."""
     rng = np.random.default_rng(1)
-    factor = Factor(as_matrix(np.where(np.abs(PRECISION) < 1e-12, 0.0, PRECISION)))
+    factor = CholeskyFactor(as_matrix(np.where(np.abs(PRECISION) < 1e-12, 0.0, PRECISION)))
     found = SplitHmc(slopes, Normal(MEAN, factor)).moved(beginnings(rng), rng=rng)
     z = np.linalg.solve(MIX, found.T).ravel()
     variance, n = polygamma(1, SHAPE), z.size
@@ -43,7 +43,7 @@ def test_normal_draws_become_those_of_a_skewed_density(as_matrix):
 def test_draws_forget_where_they_began():
     rng = np.random.default_rng(2)
     points = beginnings(rng)
-    found = SplitHmc(slopes, Normal(MEAN, Factor(PRECISION))).moved(points, rng=rng)
+    found = SplitHmc(slopes, Normal(MEAN, CholeskyFactor(PRECISION))).moved(points, rng=rng)
     correlations = [np.corrcoef(*own)[0, 1] for own in zip(points.T, found.T, strict=True)]
     assert np.abs(correlations).max() < 5 / N_CHAINS**0.5
 
@@ -58,7 +58,7 @@ def test_a_normal_density_is_followed_exactly():
         pull = -away @ PRECISION
         return (away * pull).sum(axis=1) / 2, pull
 
-    hmc = SplitHmc(normal, Normal(MEAN, Factor(PRECISION)))
+    hmc = SplitHmc(normal, Normal(MEAN, CholeskyFactor(PRECISION)))
     chains, accepted = hmc._after_a_quarter(hmc._at(points), 1, rng)
     assert accepted.all()
     assert np.abs(np.corrcoef(points[:, 0], chains.points[:, 0])[0, 1]) < 5 / N_CHAINS**0.5
@@ -75,7 +75,7 @@ def test_chains_that_do_not_forget_give_nothing():
         return -(np.square(distance[:, 0]) + np.square(x[:, 1:]).sum(axis=1)) / 2, gradients
 
     points = rng.normal(size=(200, 2)) + [50.0, 0.0] * rng.choice([-1, 1], (200, 1))
-    hmc = SplitHmc(two_modes, Normal(np.zeros(2), Factor(np.diag([1 / 2_500, 1.0]))))
+    hmc = SplitHmc(two_modes, Normal(np.zeros(2), CholeskyFactor(np.diag([1 / 2_500, 1.0]))))
     assert hmc.moved(points, rng=rng) is None
 
 
@@ -87,7 +87,7 @@ def test_no_chain_goes_where_the_density_is_not_finite():
             logs = np.log(x)
         return (4 * logs - x).sum(axis=1), 4 / x - 1
 
-    hmc = SplitHmc(positive, Normal(np.full(2, 5.0), Factor(np.eye(2) / 5)))
+    hmc = SplitHmc(positive, Normal(np.full(2, 5.0), CholeskyFactor(np.eye(2) / 5)))
     found = hmc.moved(rng.gamma(5.0, size=(500, 2)), rng=rng)
     assert found.min() > 0
     assert found.mean() == pytest.approx(5.0, abs=5 * (5 / 1_000) ** 0.5)

@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.curvature import sparse_differences
-from pymc_coresets.sampling.normal import Factor, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 
 type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
@@ -275,10 +275,10 @@ class ConditionalGaussian:
     n_operations : float
         Several draws have the same scales where decompositions would take more multiplications than
         that.
-    metric : Factor, optional
+    metric : CholeskyFactor, optional
         Of the precision in the midst of the posterior, for NUTS.
     order : ndarray of int, optional
-        See `Factor`.
+        See `CholeskyFactor`.
 
     Examples
     --------
@@ -300,7 +300,7 @@ class ConditionalGaussian:
     quadratic: Quadratic
     scales: Normal
     n_operations: float = _OPERATIONS
-    metric: Factor | None = None
+    metric: CholeskyFactor | None = None
     order: Array | None = None
 
     @classmethod
@@ -404,10 +404,12 @@ class ConditionalGaussian:
                     of_rows = self._seen_by(slopes)
                 gradient = some.gradients[i] + slopes @ pull
                 try:
-                    factor = Factor(self._with_prior(of_rows, some.precisions[i]), self.order)
+                    factor = CholeskyFactor(
+                        self._with_prior(of_rows, some.precisions[i]), self.order
+                    )
                     step = factor.solve(gradient)
                 except (LinAlgError, ValueError):  # not definite, or not finite
-                    yield Normal(start, Factor(np.eye(len(start)))), -np.inf
+                    yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
                     continue
                 highest = values[i] + gradient @ step / 2
                 log_marginal = float(highest - factor.log_determinant / 2)

@@ -24,7 +24,7 @@ from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.modes import beside_mode
-from pymc_coresets.sampling.normal import Factor, KnownDensity, Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.solving.solution import Weighted
@@ -201,7 +201,7 @@ class Posteriors:
         if near is not None:
             points, _ = near.draw(n_draws, rng=self.rng)
         else:
-            factor = Factor.near(self._precision_near(self.mode, quadratic))
+            factor = CholeskyFactor.near(self._precision_near(self.mode, quadratic))
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.log_prior.coefficients(points)
 
@@ -218,7 +218,7 @@ class Posteriors:
         points, metric = None, None
         if near is None and not sampler.corrects:
             points = self.mode[None] if self.last is None else self.last.points
-            metric = Factor.near(self._precision_near(points.mean(axis=0), of_all))
+            metric = CholeskyFactor.near(self._precision_near(points.mean(axis=0), of_all))
             if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
                 near = Normal(points.mean(axis=0), metric)
         self.last = sampler.drawn(
@@ -293,7 +293,7 @@ class Posteriors:
         try:
             found = beside_mode(
                 sampler,
-                Normal(center, Factor(precision)),
+                Normal(center, CholeskyFactor(precision)),
                 size,
                 key=key,
                 rng=self.rng.spawn(1)[0],
@@ -307,7 +307,9 @@ class Posteriors:
             return None
         return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
-    def around(self, best: Approximation) -> AxisTables | Normal | ConditionalGaussian | Factor:
+    def around(
+        self, best: Approximation
+    ) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
@@ -323,12 +325,12 @@ class Posteriors:
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         if near is None:
-            return Factor.near(precision)
+            return CholeskyFactor.near(precision)
         if isinstance(precision, np.ndarray):
             joint = self._joint(center, precision, best)
             if joint is not None:
                 return joint
-        return replace(near, n_operations=math.inf, metric=Factor.near(precision))
+        return replace(near, n_operations=math.inf, metric=CholeskyFactor.near(precision))
 
     def _joint(
         self, center: np.ndarray, precision: np.ndarray, best: Approximation
@@ -338,7 +340,7 @@ class Posteriors:
         By draws of either: its own do not show what it does not reach.
         """
         try:
-            found = Normal(center, Factor(precision)).with_tails()
+            found = Normal(center, CholeskyFactor(precision)).with_tails()
         except LinAlgError:
             return None
         rows, weights = best.coreset.rows, best.coreset.weights

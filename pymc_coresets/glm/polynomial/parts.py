@@ -27,7 +27,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import Factor, Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.solving.problem import Matrix, Vector
 
 _log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class PredictorRows:
         unit = np.where(information > 0, information, 1.0)
         precision: Curvature = sparse.diags_array(unit) - quadratic.curvature
         is_dense = isinstance(precision, np.ndarray)
-        factor = Factor(precision if is_dense else sparse.csr_array(precision))
+        factor = CholeskyFactor(precision if is_dense else sparse.csr_array(precision))
         return Normal(factor.solve(quadratic.slope), factor).draw(_DRAWS, rng=rng)[0]
 
 

@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Factor:
+class GroupingFactor:
     """Free variables of the levels of a factor, which are independent given all others.
 
     Attributes
@@ -204,7 +204,7 @@ def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, 
     return tuple(name for name in names if model[name] not in behind)
 
 
-def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
+def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFactor:
     """Derive what the levels of a factor are, for any of them.
 
     Parameters
@@ -216,7 +216,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
 
     Returns
     -------
-    Factor
+    GroupingFactor
 
     Raises
     ------
@@ -278,7 +278,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         of_level = tuple(n for i, n in enumerate(whole) if i != axes[name])
         columns = slice(start, start + math.prod(of_level))
         parts.append(Part(name, stand_ins[name], axes[name], of_level, columns))
-    return Factor(
+    return GroupingFactor(
         parts=tuple(parts),
         n_levels=n_levels,
         level_of_row=np.frombuffer(key, dtype=np.int64),

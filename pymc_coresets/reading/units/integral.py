@@ -32,7 +32,7 @@ from pymc_coresets.compat.pytensor_api import compiling, without_traces, zero_gr
 from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.reading.units.factors import Factor
+from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.ragged import collect, spread
 
 _AS_FORESEEN = 0.25  # of what a step gains by the curvature: less, and it is shortened
@@ -69,7 +69,7 @@ class UnitDensity:
     members: tuple[RowArray, ...]
 
     @classmethod
-    def of(cls, observations: Observations, factor: Factor) -> "UnitDensity":
+    def of(cls, observations: Observations, factor: GroupingFactor) -> "UnitDensity":
         """Join the log-likelihoods of rows and the log-priors of levels."""
         flat = pt.matrix("variables", dtype="float64", shape=(None, factor.n_dims))
         sizes = pt.lvector("sizes")

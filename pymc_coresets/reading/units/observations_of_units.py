@@ -12,7 +12,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.reading.observations import Observations, Units
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.reading.units.factors import Factor
+from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import (
     CENTRE,
     FACTOR,
@@ -35,16 +35,16 @@ class UnitModel:
     ----------
     rows : Observations
         The rows that the units are made of.
-    factor : Factor
+    factor : GroupingFactor
     density : UnitDensity
     """
 
     rows: Observations
-    factor: Factor
+    factor: GroupingFactor
     density: UnitDensity
 
     @classmethod
-    def of(cls, rows: Observations, factor: Factor) -> "UnitModel":
+    def of(cls, rows: Observations, factor: GroupingFactor) -> "UnitModel":
         """Join rows and the levels of a factor."""
         return cls(rows, factor, UnitDensity.of(rows, factor))
 

@@ -21,7 +21,7 @@ from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.normal import Factor, Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential, text_of
 
 N_CHAINS = 2
@@ -87,7 +87,7 @@ class WarmNuts:
         n_draws: int,
         *,
         starts: Sequence[np.ndarray] = (),
-        metric: Factor | None = None,
+        metric: CholeskyFactor | None = None,
         rng: np.random.Generator,
     ) -> np.ndarray:
         """Draw on the unconstrained scale, (n_draws, n_dims).
@@ -101,7 +101,7 @@ class WarmNuts:
         n_draws : int
         starts : sequence of ndarray of shape (n_dims,), optional
             Where chains begin that begin anew, by default at the model's initial point.
-        metric : Factor, optional
+        metric : CholeskyFactor, optional
             Of about the posterior's precision: every run begins anew, and only the step size is
             left to tune.
         rng : numpy.random.Generator
@@ -135,7 +135,7 @@ class WarmNuts:
         n_draws: int,
         last: Run | None,
         known: list[np.ndarray],
-        metric: Factor | None,
+        metric: CholeskyFactor | None,
         rng: np.random.Generator,
     ) -> Run:
         tune = self.tune if last is None else self.tune // 2
@@ -169,7 +169,7 @@ class WarmNuts:
         n_draws: int,
         tune: int,
         last: Run | None,
-        metric: Factor | None,
+        metric: CholeskyFactor | None,
         rng: np.random.Generator,
     ) -> Run:
         step, stream = self._step, rng.spawn(1)[0]
@@ -309,7 +309,7 @@ class SplitHmc:
 
     >>> hmc = SplitHmc(
     ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
-    ...     Normal(np.full(3, 1.5), Factor(np.eye(3) / 0.22)),
+    ...     Normal(np.full(3, 1.5), CholeskyFactor(np.eye(3) / 0.22)),
     ... )
     >>> rng = np.random.default_rng(1)
     >>> draws = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)

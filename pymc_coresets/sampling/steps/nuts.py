@@ -24,7 +24,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.normal import Factor
+from pymc_coresets.sampling.normal import CholeskyFactor
 
 #: NUTS as `pm.sample` offers it.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
@@ -147,7 +147,7 @@ class OwnMetric(Protocol):
     """A distribution that knows how far the posterior extends, which may be further than itself."""
 
     @property
-    def metric(self) -> Factor | None:
+    def metric(self) -> CholeskyFactor | None:
         """Of its precision."""
 
 
@@ -156,20 +156,21 @@ class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not 
 
     Parameters
     ----------
-    factor : Factor
+    factor : CholeskyFactor
         Of the precision, (n_dims, n_dims).
     rng : numpy.random.Generator
 
     Examples
     --------
-    >>> potential = PrecisionPotential(Factor(np.diag([4.0, 1.0])), np.random.default_rng(1))
+    >>> factor, rng = CholeskyFactor(np.diag([4.0, 1.0])), np.random.default_rng(1)
+    >>> potential = PrecisionPotential(factor, rng)
     >>> potential.velocity(np.ones(2)), potential.energy(np.ones(2))
     (array([0.25, 1.  ]), 0.625)
     """
 
     dtype = np.dtype(float)
 
-    def __init__(self, factor: Factor, rng: np.random.Generator) -> None:
+    def __init__(self, factor: CholeskyFactor, rng: np.random.Generator) -> None:
         super().__init__(rng)
         self._factor = factor
         # For thousands of vectors, one after the other: a third of what two triangles take.
@@ -303,7 +304,7 @@ def known_metric(
     stream = rng.spawn(1)[0]
     by: dict[str, Any] = (
         {"potential": PrecisionPotential(around, stream)}
-        if isinstance(around, Factor)
+        if isinstance(around, CholeskyFactor)
         else {"scaling": around.covariance, "is_cov": True}
     )
     step = pm.NUTS(
@@ -313,7 +314,7 @@ def known_metric(
         rng=stream,
         **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
     )
-    if isinstance(around, Factor):
+    if isinstance(around, CholeskyFactor):
         density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
         step.integrator = PrecisionLeapfrog(step.potential, density)
     n_chains = options["chains"]

@@ -171,7 +171,7 @@ def test_base_weights_count():
     ("options", "words"),
     [
         ({"method": "sparse_vi"}, "evaluates them hundreds of times"),
-        ({"collapse": True}, "Group them beforehand"),
+        ({"collapse": True}, "neither merged nor kept together"),
         ({"allow_local": True}, "allow_local"),
         ({"dim": ("obs", "level")}, "one row for each cell"),
         ({"rows": COLUMNS}, "open_rows"),

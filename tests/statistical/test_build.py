@@ -153,7 +153,7 @@ def test_without_options_it_is_as_close_as_the_tolerance_asks(model, tolerance):
 
 @pytest.mark.parametrize("method", [GIGA(), IHT(), FrankWolfe(), Pursuit(), RiemannianPursuit()])
 def test_option_objects_and_classes_are_told_apart(model, method):
-    with pytest.raises(InvalidOptionError, match="is unknown.*or an object of its options"):
+    with pytest.raises(InvalidOptionError, match=r"is unknown.*or an object of its options"):
         build(model, method=type(method))
     assert type(method).__name__ in build(model, method=method).method
 

@@ -1,7 +1,7 @@
 """Leave-one-out cross-validation of all rows, by a surrogate of all and a sample of them."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of, random_key
@@ -350,34 +350,17 @@ def _labelled(values: Floats, parts: Sequence[_Part]) -> xr.DataArray:
 def _surrogate(logliks: Sequence[LogLikelihood], draws: Draws, found: EvaluatedDraws) -> "_Elpds":
     """Return, of every row, about its elpd and its own gain in it, and how often it counts."""
     points = _points(logliks[0], draws, found.smoothed.weights.ravel())
-    parts = []
-    for loglik in logliks:
-        evaluator, given = loglik.evaluator, loglik.given(points)
-        work = _SurrogatePass(evaluator, given, evaluator.block_rows(points.n_draws))
-        parts.append(loglik.source.reduce(work))
+    parts = [loglik.of_all(points, _of_block, _of_blocks) for loglik in logliks]
     return _Elpds(*np.concatenate(parts, axis=1))
 
 
-@dataclass(frozen=True, eq=False)
-class _SurrogatePass:
-    """See `_surrogate`."""
+def _of_block(values: np.ndarray, rows: Rows) -> Floats:
+    elpd = -_log_means(-values)
+    return np.stack([rows.base_weights, elpd, _log_means(values) - elpd])
 
-    evaluator: Evaluator
-    given: Sequence[np.ndarray]
-    size: int
 
-    def begin(self) -> Callable[[Rows], Floats]:
-        values_of = self.evaluator.at(self.given)
-
-        def surrogate(rows: Rows) -> Floats:
-            values = values_of(rows)
-            elpd = -_log_means(-values)
-            return np.stack([rows.base_weights, elpd, _log_means(values) - elpd])
-
-        return surrogate
-
-    def joined(self, parts: Iterable[Floats]) -> Floats:
-        return np.concatenate([np.empty((3, 0)), *parts], axis=1)
+def _of_blocks(parts: Iterable[Floats]) -> Floats:
+    return np.concatenate([np.empty((3, 0)), *parts], axis=1)
 
 
 def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:

@@ -19,6 +19,7 @@ from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_ro
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.potentials import evaluation
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive import leave_one_out
 from pymc_coresets.predictive.leave_one_out import difference_estimate, elpd_of_rows
@@ -221,7 +222,8 @@ def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
     for name in ("elpd_i", "elpd_loo_approx"):
         assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
     given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
-    work = leave_one_out._SurrogatePass(loglik.evaluator, given, 100)
+    of_block, of_blocks = leave_one_out._of_block, leave_one_out._of_blocks
+    work = evaluation._Pass(loglik.evaluator, given, 100, of_block, of_blocks)
     sent = cloudpickle.loads(cloudpickle.dumps(work))
     some = loglik.source.at(np.arange(5))
     assert_array_equal(sent.begin()(some), work.begin()(some))

@@ -19,8 +19,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     calibrated,
 )
 from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
-from pymc_coresets.glm.predictor.seen_rows import BlockSums
-from pymc_coresets.potentials.evaluation import Evaluator, LogLikelihood
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic, as_dense
 from pymc_coresets.rows.memory import InMemoryRows
@@ -184,12 +183,9 @@ class ByGradients:
     def _beyond(
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
-        given = self.loglik.given(self._points(_along(center, directions)))
-        evaluator = self.loglik.evaluator
-        work = partial(_beyond, evaluator, given, n_kept, key)
-        add = partial(Sampled.joined, most=n_kept)
-        sums = BlockSums(evaluator.block_rows(len(given[0])), work, add)
-        [missed], sample = self.loglik.source.reduce(sums)
+        points = self._points(_along(center, directions))
+        of_block, join = partial(_beyond, n_kept, key), partial(Sampled.joined, most=n_kept)
+        [missed], sample = self.loglik.of_all(points, of_block, join)
         return missed, sample
 
 
@@ -242,11 +238,9 @@ def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return missed, impossible
 
 
-def _beyond(
-    evaluator: Evaluator, given: list[np.ndarray], n_kept: int, key: int, rows: Rows
-) -> Sampled:
+def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> Sampled:
     """Return what quadratics miss of some rows, (2 K,), and a sample by what they miss of each."""
-    missed, impossible = _of_possible_rows(evaluator.at(given)(rows))
+    missed, impossible = _of_possible_rows(values)
     spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
     spread[impossible] = np.inf
     sample = ResidualSample.of(rows, spread, n_kept, key=key)

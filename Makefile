@@ -105,8 +105,8 @@ site: ## the site as it is published: with the gallery run, and every page teste
 docs-tools: $(DOCS_READY) ## what docs-test needs besides Python: Chromium (by apt) and axe-core (by npm)
 	@sh scripts/setup_browser.sh $(DOCS_VENV)/node
 
-tables: ## bring the figures that the documentation quotes up to date with docs/tables
-	@python3 scripts/fill_tables.py
+tables: $(READY) ## bring the figures that the documentation quotes up to date with docs/tables
+	@$(RUN) scripts/fill_tables.py
 
 prose: ## look for phrases that readers of the documentation stumbled over
 	@python3 scripts/prose.py
@@ -115,6 +115,7 @@ figures: $(DOCS_READY) ## draw the pictures of "How it works", "Many parameters"
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/how_it_works.py
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/opponents.py
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/many_parameters.py
+	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/choosing.py
 
 gallery: $(DOCS_READY) ## run the scripts of examples/gallery that have changed, and build the site with what they draw
 	@GALLERY=run $(SPHINX)

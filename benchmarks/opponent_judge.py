@@ -62,12 +62,14 @@ class Verdict:
             or abs(np.log(self.ratio)) > max(self.ratio_noise, NOTICEABLE)
         )  # fmt: skip
 
-    def told(self, *, warned: bool) -> str:
-        """Whether the way said what it was."""
+    def told(self, *, warned: bool, finished: bool = True) -> str:
+        """Whether the way was right, and warned where it was not."""
         if not self.compared:
             return "warned" if warned else ""
         if self.wrong and not self.sound:
             return "unclear"
+        if self.wrong and not finished:
+            return "not finished"
         if self.wrong:
             return "wrong, and said so" if warned else "WRONG, SILENT"
         return "right, but warned" if warned else "right"

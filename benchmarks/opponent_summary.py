@@ -2,12 +2,15 @@
 
 ``python -m benchmarks.opponent_summary docs/tables`` reads ``opponents-MODEL.md`` there, and writes
 ``opponents-summary.md``: of all ways that were right, the one with most effective draws in a
-second, compilation included, beside the coreset.
+second, compilation included, beside the coreset. ``opponents-ratios.md`` has the least, the median
+and the largest of these ratios.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.curves import markdown
 from benchmarks.opponent_names import MODELS
@@ -22,6 +25,7 @@ HEADER = (
     "draws per s, ratio",
     *("20 priors: other, s", "20 priors: coreset, s"),
 )
+RATIOS = ("models", "least", "median", "largest", "below 1")
 CORESET = f"{OURS}coreset"
 RIGHT = ("right", "right, but warned")
 
@@ -50,9 +54,9 @@ def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [f"{seconds(line):.0f}" if line.get("rest, s") else "" for line in taken]
 
 
-def summary(folder: Path) -> str:
-    """Return the table of all models, from their tables in a folder."""
-    rows = []
+def summary(folder: Path) -> tuple[str, str]:
+    """Return the table of all models, from their tables in a folder, and that of the ratios."""
+    rows, ratios = [], []
     for model, name in MODELS.items():
         text = (folder / f"opponents-{model}.md").read_text()
         lines = {line["way"]: line for line in lines_of(text)}
@@ -63,13 +67,16 @@ def summary(folder: Path) -> str:
             if not way.startswith(OURS) and line["was it right?"] in RIGHT and line["per s"]
         ]
         best = max(able, key=lambda line: float(line["per s"]))
+        ratios.append(float(ours["per s"]) / float(best["per s"]))
         rows.append([
             name, best["way"], f"{seconds(best):.0f}",
             best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
             ours["remark"].partition(" rows")[0],
-            f"{float(ours['per s']) / float(best['per s']):.2g}", *refits(lines),
+            f"{ratios[-1]:.2g}", *refits(lines),
         ])  # fmt: skip
-    return markdown(HEADER, rows)
+    below = sum(ratio < 1 for ratio in ratios)
+    figures = (f"{found:.2g}" for found in (min(ratios), np.median(ratios), max(ratios)))
+    return markdown(HEADER, rows), markdown(RATIOS, [[str(len(ratios)), *figures, str(below)]])
 
 
 def main() -> None:
@@ -77,7 +84,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    (folder / "opponents-summary.md").write_text(summary(folder) + "\n")
+    for name, table in zip(("summary", "ratios"), summary(folder), strict=True):
+        (folder / f"opponents-{name}.md").write_text(table + "\n")
 
 
 if __name__ == "__main__":

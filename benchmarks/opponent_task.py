@@ -123,6 +123,8 @@ class Answer:
         Of the run that was done when its seconds were over.
     sound : bool
         Whether the draws may serve as a reference.
+    finished : bool
+        False where an optimisation was stopped well before its last step.
     remark : str
     """
 
@@ -134,6 +136,7 @@ class Answer:
     kl: float = np.nan
     share: float = 1.0
     sound: bool = False
+    finished: bool = True
     remark: str = ""
 
 

@@ -116,6 +116,7 @@ def _fitted(
         khat=smoothed.pareto_khat,
         kl=smoothed.kl,
         warned=False,
+        finished=len(approximation.hist) > 0.95 * STEPS,
         remark=f"{len(approximation.hist):,} of {STEPS:,} steps",
     )
 

@@ -158,7 +158,7 @@ def line_of(record: Record) -> list[str]:
         _number(answer.kl, ".2g"),
         _number(answer.effective, ",.0f"),
         _number(effective / record.total, ".3g"),
-        verdict.told(warned=answer.warned),
+        verdict.told(warned=answer.warned, finished=answer.finished),
         "; ".join(filter(None, [answer.remark, remark])),
     ]
 

@@ -10,6 +10,7 @@ it should.
 `docs/figures/many_parameters.py` draws it.
 """
 
+import argparse
 import time
 import warnings
 from argparse import Namespace
@@ -24,7 +25,6 @@ from rich.console import Console
 from benchmarks.curves import markdown
 from benchmarks.parameter_figure import measured, table_of_points
 from benchmarks.parameter_models import MODELS
-from benchmarks.reliability import options_parser
 from pymc_coresets import CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -162,7 +162,10 @@ def tabulate(options: Namespace) -> None:
 
 
 def main() -> None:
-    parser = options_parser(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--n", type=int, default=20_000, help="rows")
+    parser.add_argument("--only", default="", help="models whose name has this in it")
     parser.add_argument("--markdown", type=Path, help="save the table in this file")
     parser.add_argument("--figure", action="store_true", help="measure J against rows instead")
     options = parser.parse_args()

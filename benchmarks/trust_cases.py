@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 from scipy.stats import beta, cauchy, gamma, norm
 
-from benchmarks import reliability, trust_models, verdicts
+from benchmarks import reliability_models, trust_models, verdicts
 from benchmarks.parameter_models import mean_and_scale
 from benchmarks.trust_models import ALONE, Array, N, Rng
 
@@ -92,14 +92,14 @@ def varying_slopes(rng: Rng, n: int) -> None:
 
 def excess_zeros(rng: Rng, n: int) -> None:
     """Counts, three in ten of which are zero for another reason."""
-    _, truth, eta = reliability.regression(rng, n, 4, 0.5)
+    _, truth, eta = reliability_models.regression(rng, n, 4, 0.5)
     y = rng.poisson(np.exp(1 + truth)) * rng.binomial(1, 0.7, size=n)
     pm.ZeroInflatedPoisson("y", psi=pm.Beta("psi", 1, 1), mu=pt.exp(eta), observed=y)
 
 
 def trials(rng: Rng, n: int) -> None:
     """Ten trials for each row."""
-    _, truth, eta = reliability.regression(rng, n, 8)
+    _, truth, eta = reliability_models.regression(rng, n, 8)
     pm.Binomial("y", n=10, logit_p=eta, observed=rng.binomial(10, expit(truth)))
 
 
@@ -125,26 +125,26 @@ def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN
 
 
 _SIMPLE: dict[str, Posterior] = {
-    "logistic, D = 4": _harmless(reliability.logistic(3)),
-    "logistic, D = 13": _harmless(reliability.logistic(12)),
-    "logistic, D = 41": _harmless(reliability.logistic(40)),
-    "poisson, D = 7": _harmless(reliability.poisson),
+    "logistic, D = 4": _harmless(reliability_models.logistic(3)),
+    "logistic, D = 13": _harmless(reliability_models.logistic(12)),
+    "logistic, D = 41": _harmless(reliability_models.logistic(40)),
+    "poisson, D = 7": _harmless(reliability_models.poisson),
     "poisson, D = 31": _harmless(verdicts.poisson, 30),
-    "negative binomial": _harmless(reliability.negative_binomial),
-    "gamma": _harmless(reliability.gamma),
-    "linear, D = 12": _harmless(reliability.linear),
+    "negative binomial": _harmless(reliability_models.negative_binomial),
+    "gamma": _harmless(reliability_models.gamma),
+    "linear, D = 12": _harmless(reliability_models.linear),
     "linear, D = 60": _harmless(verdicts.normal, 58),
     "mean and log-scale": _harmless(mean_and_scale, 12),
-    "student, heavy tails": _harmless(reliability.robust),
-    "mixture, ordered": _harmless(reliability.mixture),
-    "weibull": _harmless(reliability.weibull),
-    "ordered logistic": _harmless(reliability.ordered_logistic),
-    "three categories": _harmless(reliability.categories),
+    "student, heavy tails": _harmless(reliability_models.robust),
+    "mixture, ordered": _harmless(reliability_models.mixture),
+    "weibull": _harmless(reliability_models.weibull),
+    "ordered logistic": _harmless(reliability_models.ordered_logistic),
+    "three categories": _harmless(reliability_models.categories),
     "binomial": _harmless(trials),
     "excess zeros": _harmless(excess_zeros),
-    "groups, centred": _harmless(reliability.groups(20, centred=True, spread=1.0)),
+    "groups, centred": _harmless(reliability_models.groups(20, centred=True, spread=1.0)),
     "varying slopes": _harmless(varying_slopes),
-    "crossed effects": _harmless(reliability.crossed, draws=10_000),
+    "crossed effects": _harmless(reliability_models.crossed, draws=10_000),
 }
 
 _HARD: dict[str, Posterior] = {

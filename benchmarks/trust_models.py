@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 from scipy.special import expit
 
-from benchmarks.reliability import regression
+from benchmarks.reliability_models import regression
 
 __all__ = [
     "ALONE",

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.curves import markdown
 from benchmarks.parameter_models import crossed, rare
-from benchmarks.reliability import logistic, regression
+from benchmarks.reliability_models import logistic, regression
 from pymc_coresets import ControlVariates, Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.judging import TOLERANCE

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ _USED = re.compile(r"\]\[([\w/-]+(?:#[\w-]+)?)\]")
 
 def filled(page: str) -> str:
     """Return the text of README.md or paper.md with its figures and links as they should be."""
+    if begins := re.search(r"^[ >]*<!--[mc]:.*$", page, re.MULTILINE):
+        # CommonMark takes such a line for a block of HTML, and shows none of its text.
+        sys.exit(f"A line begins with a figure: put a word before it.\n{begins[0]}")
     _, figures, constants = load()
 
     def put(place: re.Match[str]) -> str:
@@ -69,11 +73,23 @@ def refreshed(content: dict[str, Any]) -> dict[str, Any]:
         if source.get("digest") != digest(path.stem):
             today = f"{datetime.now(UTC):%Y-%m-%d}"
             source |= {"commit": commit, "date": today, "digest": digest(path.stem)}
+            if described := source.get("defaults"):
+                now = chosen_now()
+                source["defaults"] = {name: now[name] for name in described}
     for fields in content["figures"].values():
         figure = Figure(**fields)
         if not figure.agrees():
             fields["value"] = shown(figure.in_table(), figure.value)
     return content
+
+
+@cache
+def chosen_now() -> dict[str, int]:
+    """Return how many rows the defaults choose, in the models that tables are dated by."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.defaults import chosen  # noqa: PLC0415 - the tests fill pages without PyMC
+
+    return chosen()
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ Standard library only: the tests and the site read this module in different envi
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -43,12 +43,17 @@ _NOT_PROSE = [
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What measured a table."""
+    """What measured a table.
+
+    ``defaults`` says of each default of `build_coreset` that the table describes how many rows it
+    chose then, in the models of `benchmarks.defaults`.
+    """
 
     command: str
     commit: str
     date: str
     digest: str
+    defaults: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return what stands below a table."""

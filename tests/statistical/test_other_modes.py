@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from benchmarks.reliability import MODELS
+from benchmarks.reliability_models import MODELS
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations

@@ -72,6 +72,11 @@ def test_differences_are_those_of_the_closed_form(change, warned, told):
     assert verdict.told(warned=warned) == told
 
 
+def test_a_way_that_was_stopped_is_not_called_wrong():
+    verdict = judge(exact(seed=3, shift=0.3), Reference(way="closed form", answer=exact()))
+    assert verdict.told(warned=False, finished=False) == "not finished"
+
+
 def test_a_doubtful_reference_calls_nothing_wrong():
     doubtful = Reference(way="doubtful", answer=exact(sound=False))
     assert judge(exact(seed=3, shift=0.3), doubtful).told(warned=False) == "unclear"

@@ -29,12 +29,12 @@ _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """What a construction came to.
+    """The result of a construction, before it becomes a `Coreset`.
 
     Parameters
     ----------
     solution : Solution
-        The chosen rows, and how the method came to them.
+        The chosen rows, with the history of the method.
     observations : Observations
         Of the model.
     n_obs : int
@@ -106,8 +106,8 @@ def limitations(found: Outcome) -> Iterator[str]:
     if observations.whole:
         yield (
             f"{', '.join(observations.whole)} stay in the coreset's model as they are, and every "
-            "gradient costs as many rows. Where they are a sum over rows, or have one value per "
-            "row, name them with observed=[...] to have them summarised, or to hear why not."
+            "gradient costs as many rows. If they are a sum over rows, or have one value per row, "
+            "name them with observed=[...] to have them summarised, or to see why they cannot be."
         )
     if solution.status in _EARLY:
         measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
@@ -245,7 +245,7 @@ def decided_by(solution: Solution, tolerance: float | None = None) -> dict[str, 
 
 
 def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
-    """Return the divergence in nats above which to warn, or None where nobody asked for any.
+    """Return the divergence in nats above which to warn, or None if no tolerance was asked for.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ from pymc_coresets.storage import history_dataset
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
-_INTEGRATED = 0.01  # nats: the tolerance that nodes go by where the user gives none
+_INTEGRATED = 0.01  # nats: tolerance for the error of nodes, if the user gives none
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -82,13 +82,24 @@ def build_coreset(  # noqa: PLR0913
 ) -> Coreset:
     """Choose a few weighted observations whose posterior is close to that of all.
 
-    Use it where a model's data are too many for MCMC: the coreset's model costs as much to
-    sample as one with `size` observations.  Without options, rounds of sampling the coreset's own
-    posterior and choosing rows there go on until the coreset is good enough by its own measure.
-    With few free dimensions, a round costs, for N rows and S draws (at most 4 000): a short run of
-    NUTS on the coreset, one pass over the data for S log-likelihoods per row, and `size` passes
-    over the tangent vectors of the candidates.  Memory: O(N) and twice these vectors, which take at
-    most 256 MB.  From 25 dimensions on, see `ControlVariates`.
+    Use it if a model's data are too many for MCMC: the coreset's model costs as much to sample as
+    one with `size` observations.  Without options, the model decides what is built:
+
+    ==================================  ====================================================
+    the model has                       the coreset is
+    ==================================  ====================================================
+    few distinct rows                   all of them, whose posterior is exact
+    a factor of 250 levels or more,     whole levels, with these variables integrated out
+    with variables of its own
+    25 free dimensions or more          a quadratic for all rows, and weighted rows
+    fewer                               weighted rows alone
+    ==================================  ====================================================
+
+    For N rows, weighted rows alone cost dozens to hundreds of gradients of all rows, which find the
+    mode; one pass over the data for S log-likelihoods per row (at most 4 000); `size` passes over
+    the tangent vectors of the candidates; and one pass that measures the result.  If that misses
+    the tolerance, further rounds choose rows at draws of the coreset's own posterior.  Memory: O(N)
+    and twice the vectors, which take at most 256 MB.  For a quadratic, see `ControlVariates`.
 
     Parameters
     ----------
@@ -102,21 +113,21 @@ def build_coreset(  # noqa: PLR0913
         most; 20 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
         K for all other methods, but 50 at least and 500 at most; never more than there are rows.
         With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.  ``"auto"``
-        with a size chooses weighted rows alone, and warns from a divergence of a whole nat on;
-        `check` judges by the tolerance as ever.
+        with a size chooses weighted rows alone, and warns only if the divergence exceeds one nat;
+        `check` judges by the tolerance as usual.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for ``"auto"`` and
         ``"control_variates"``, and none for the others, which then use up their `size`.  Only these
         two, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
-        ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
-        `size` are left, all of them (``"exact"``); else, where no `size` is given,
-        `ControlVariates` for 25 or more free dimensions; else `RiemannianPursuit`, which chooses
-        weighted rows alone; also where the quadratic of the former misses a tail or a mode in 60
-        dimensions at most.  Or ``"control_variates"``; a method with a fixed weighting
-        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
-        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior;
+        ``"auto"``: all distinct rows (``"exact"``), if they are no more than `size`, or no more
+        than 2 000 and a tenth of all; else, without `size`, `ControlVariates` for 25 free
+        dimensions or more; else `RiemannianPursuit`, which chooses weighted rows alone, also if a
+        quadratic misses a tail or a mode in 60 dimensions at most.  Or ``"control_variates"``; a
+        method with a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``,
+        ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace
+        approximations of the coreset's posterior;
         ``"sensitivity"``, for logistic regression with a guarantee; or ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
@@ -140,13 +151,13 @@ def build_coreset(  # noqa: PLR0913
         ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
         weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional
-        Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
-        which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
-        coreset uses threads.
+        Where `rows` are read and evaluated: by default in one thread per core; or in processes, or
+        on a cluster, with the same result.  `check` and the like use it too; a copy or a pickle of
+        the coreset uses threads.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
-        kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
-        says that it pays.
+        kind once, with its count as base weight.  ``"auto"`` merges if a sample of 20 000 rows
+        contains enough equal ones.
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
     integrate : {"auto", False}, str, or sequence of str, default "auto"
@@ -171,7 +182,7 @@ def build_coreset(  # noqa: PLR0913
     Raises
     ------
     CoresetError
-        Of some kind, with the variable and the remedy: the model cannot be summarised, or has fewer
+        A subclass, naming the variable and the remedy: the model cannot be summarised, or has fewer
         than ten rows for each free dimension and neither `method` nor `size` was given
         (`UnsupportedModelError`), an option is out of range (`InvalidOptionError`), data or draws
         hold NaN (`InvalidDataError`), or a sampler failed (`SamplingError`).

@@ -334,7 +334,7 @@ class Coreset(WeightedRows):
         rows: RowSource | None = None,
         executor: Any = None,  # noqa: ANN401 - of several libraries
     ) -> Self:
-        """Read a coreset from a file; with the model given again it is complete.
+        """Read a coreset from a file; pass the model to sample or check it.
 
         Parameters
         ----------

@@ -151,7 +151,7 @@ class SamplingError(CoresetError, RuntimeError):
 
 
 class CoresetWarning(UserWarning):
-    """Base of the package's warnings: the result is usable, but not without knowing this.
+    """Base of the package's warnings: the result is usable, with a caveat.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Numbers of the computer that several modules go by: how much fits, and what rounding is."""
+"""Sizes of temporary arrays and of rounding errors, for all modules."""
 
 import numpy as np
 

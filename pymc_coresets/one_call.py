@@ -101,10 +101,9 @@ def sample(
         not be sampled, or the check says that its draws cannot stand for the full posterior.
         ``"warn"`` returns the draws that there are, with a warning; where there are none, it raises
         the error that says why.  ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all
-        rows instead, and says so; it refuses ``rows=...``, of which the model holds a few.
+        rows instead, with a message; it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
-        Whose NUTS samples all rows by ``on_failure="nuts"``; by default that which `pm.sample`
-        chooses.
+        NUTS implementation for ``on_failure="nuts"``; by default the one that `pm.sample` chooses.
     **build_options
         Passed on to `build_coreset`.  ``progressbar`` holds for the draws as well.
 

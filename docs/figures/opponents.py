@@ -24,7 +24,7 @@ from benchmarks.opponent_names import MODELS  # noqa: E402
 # The mark of each way, its colour, and its name. Pathfinder has no divergence in the tables.
 WAYS = {
     "ours: coreset": ("o", "orange", "coreset"),
-    "Laplace + PSIS": ("s", "blue", "Laplace + weights"),
+    "Laplace + PSIS": ("s", "blue", "Laplace, before weights"),
     "NUTS": ("D", "ink", "NUTS"),
     "ADVI": ("v", "faint", "ADVI"),
 }

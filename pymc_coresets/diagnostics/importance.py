@@ -151,7 +151,7 @@ class SmoothedRatios:
 
         The held-out objective J(w). It needs no importance weights, so it is valid where their tail
         is heavy, too; where that of the squared log-ratios is, so that few draws carry their sum,
-        its error says so.
+        its error shows it.
         """
         return float(np.var(self.log_ratios, ddof=1))
 

@@ -96,7 +96,7 @@ HARMLESS = 0.005
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SecondOpinion:
-    """What PyMC's own log-densities say of an approximate posterior, beside what we say.
+    """What PyMC's own log-densities say of an approximate posterior.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class Certificate:
     tolerance : float
         Symmetrised KL divergence in nats up to which the draws can be used as they are.
     probes : Probes, optional
-        What lines through the draws show where there are no draws; None where nobody looked.
+        What lines through the draws show beyond them; None if this was not examined.
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
         None where they were not looked for.
@@ -351,7 +351,7 @@ class Certificate:
         """What neither the draws nor their weights can know; empty where nothing is known of it."""
         if self.modes is not None and self.modes.unseen:
             return (
-                f"the full posterior has {self.modes.n_modes} modes. These draws know nothing of "
+                f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
                 f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}"
             )
         if self.caveat:
@@ -473,7 +473,7 @@ tolerance, probes
     contradicts are not its own.  Chains that have not converged, by PyMC's limits, cannot be
     judged.  A symmetrised KL divergence within the tolerance, at the draws and on lines that lead
     beyond them, makes the draws reliable *as they are*; otherwise Pareto k-hat decides whether
-    *re-weighting* reaches the full posterior.  Draws that know nothing of a mode that a search
+    *re-weighting* reaches the full posterior.  Draws that did not visit a mode that a search
     found are doubtful whatever the numbers say, none of which can see it.
 
     Examples

@@ -273,7 +273,7 @@ def neighbours(logs: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """What was found on lines through draws, where no draws are; by default, nobody looked.
+    """What lines through the draws show beyond them; by default, nothing was examined.
 
     Parameters
     ----------

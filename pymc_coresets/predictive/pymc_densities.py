@@ -44,8 +44,8 @@ type Point = dict[str, np.ndarray]
 def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> SecondOpinion:
     """Ask PyMC's own log-densities of both models how far the posteriors differ.
 
-    A second opinion: `check` goes by log-likelihoods that the package derives from the model,
-    and asks for this opinion at a few draws, where the model holds no more than a million rows.
+    A second opinion: `check` uses log-likelihoods that the package derives from the model,
+    and asks for this opinion at a few draws if the model holds a million rows at most.
     Costs one evaluation of the full model by NumPy for each draw; rows elsewhere are read once.
 
     Parameters

@@ -148,7 +148,7 @@ def numpy_function(
     data = [cast(Constant, constant).data for constant in constants]
 
     def call(*values: Any) -> list[np.ndarray]:  # noqa: ANN401
-        with np.errstate(all="ignore"):  # whoever uses a value that is not finite names it
+        with np.errstate(all="ignore"):  # users of a value that is not finite name it
             results: list[np.ndarray] = function(*values, *data)
         return results
 

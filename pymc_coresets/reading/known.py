@@ -72,7 +72,7 @@ class Known:
         return tuple(int(n) for n in found)
 
     def broadcasts(self, variable: Variable, axis: int) -> bool:
-        """Whether a variable has length 1 along an axis, even if its type does not say so."""
+        """Whether a variable has length 1 along an axis, even if its type does not show it."""
         length = variable.type.shape[axis]
         if length is not None or self.depends(variable):
             return bool(length == 1)

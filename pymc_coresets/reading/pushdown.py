@@ -329,7 +329,7 @@ class Pushdown(Known):
         def build(built: list[TensorVariable]) -> TensorVariable:
             self._note(key)
             if self.row_inputs:
-                return key.variable  # a local variable: whoever asked refuses it
+                return key.variable  # a local variable: the caller refuses it
             index = (slice(None),) * key.axis + (built[0],)
             return cast(TensorVariable, self._whole(key.variable)[index])
 

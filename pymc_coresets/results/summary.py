@@ -23,10 +23,10 @@ from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.solution import Status
 from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-_ALWAYS = ("method", "weighting", "status")
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20
 _SHOWN_GROUPS = 6
@@ -607,7 +607,7 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         if unmeasured or not np.isfinite(coreset.objective)
         else f"about {coreset.objective:.3g} nats",
         "modes": modes.words if modes is not None and modes.n_modes > 1 else "",
-        "status": coreset.status,
+        "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
     if n_distinct < n_all:
         found["rows"] += f" ({n_distinct:,} distinct)"
@@ -618,18 +618,20 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         found["rows"] = f"{n_members:,} of {len(units.positions):,}, {all_those}"
         how = f"by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
         found["integrated"] = f"{', '.join(units.integrated)}, {how}"
-    return {name: words for name, words in found.items() if words or name in _ALWAYS}
+    return {name: words for name, words in found.items() if words}
 
 
 def _weights(coreset: WeightedRows) -> str:
     weights = coreset.weights
     if not len(weights):
         return ""
-    lowest, highest = f"{weights.min():,.4g}", f"{weights.max():,.4g}"
+    lowest, highest = (
+        f"{w:,.3g}" if w < 100 else f"{w:,.0f}" for w in (min(weights), max(weights))
+    )
     if lowest == highest:
         return f"{lowest} each"
     [largest] = row_labels(coreset, coreset.indices[[np.argmax(weights)]])
-    return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
+    return f"{lowest} to {highest} ({largest}), effective number {effective_size(weights):,.0f}"
 
 
 def _terms(coreset: WeightedRows, observations: Observations) -> str:

@@ -7,6 +7,7 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import pymc_coresets
 
@@ -74,6 +75,19 @@ def test_readme_links_to_pages_from_one_address_alone(monkeypatch):
     published = fill_tables.filled(text)
     assert "[scale]: https://coresets.example/scale.html\n" in published
     assert "docs/" not in re.sub(r"`.*?`", "", published)
+
+
+@pytest.mark.parametrize("source", fill_tables.PAGES, ids=named)
+def test_comments_around_figures_swallow_no_sentence(source):
+    """A line that begins with a comment is a block of HTML in CommonMark, up to its end."""
+    tokens = MarkdownIt("commonmark").parse(source.read_text())
+    blocks = [token.content for token in tokens if token.type == "html_block"]
+    assert {block.strip() for block in blocks} <= {"<!-- links -->", "<!-- end -->"}
+
+
+def test_a_figure_at_the_beginning_of_a_line_is_refused():
+    with pytest.raises(SystemExit, match="begins with a figure"):
+        fill_tables.filled("It took\n  <!--m:scale-1e8-wall-->1 s<!--/--> in all.")
 
 
 @pytest.mark.parametrize("source", PROSE, ids=named)

@@ -204,7 +204,7 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
         return [part]
     slices = [slice(start, stop) for start, stop in pairwise(cuts)]
     if 2 * max(piece.stop - piece.start for piece in slices) < n_terms:
-        return [part]  # too few would be rows: the selection will stop there, and say so
+        return [part]  # too few would be rows: the selection stops there, with a warning
     return [Addend(x[(slice(None),) * axis + (piece,)], axis) for piece in slices]
 
 

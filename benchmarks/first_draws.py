@@ -26,6 +26,7 @@ from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 HEADER = (
@@ -67,7 +68,7 @@ def construct(loglik: LogLikelihood, first: str, seed: int) -> Construction:
     """Choose rows from first draws of one kind, and measure the result at fresh draws."""
     sampler, method = CoresetSampler(loglik), RiemannianPursuit()
     kinds: Mapping[str, Callable[[], Callable[..., Proposal[Draws] | None]]] = {
-        "all rows, at the mode": lambda: sampler.proposal,
+        "all rows, at the mode": lambda: partial(proposal, sampler),
         "a sample, weights 1": lambda: partial(of_a_sample, loglik),
     }
     size = method.default_size(loglik.n_dims, loglik.n_rows)

@@ -6,7 +6,6 @@ from contextlib import suppress
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
-from scipy.special import softmax
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
@@ -299,11 +298,9 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
             parts.append(found)
     if not parts:
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")
-    if len(parts) == 1:
-        return Mixture(parts, np.ones(1))
-    heights = [space.logp_and_gradient(part.location)[0] for part in parts]
-    masses = softmax([part.log_mass(h) for part, h in zip(parts, heights, strict=True)])
-    return Mixture(parts, masses)
+    alone = len(parts) == 1
+    heights = [0.0 if alone else space.logp_and_gradient(p.location)[0] for p in parts]
+    return Mixture.of(parts, heights)
 
 
 def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:

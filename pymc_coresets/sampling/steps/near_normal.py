@@ -1,5 +1,6 @@
-"""Proposals for posteriors that are normal but for a few directions: these are tabulated."""
+"""Draws of posteriors that are nearly normal: but for a few directions, or for many small parts."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,20 +13,14 @@ from scipy.special import logsumexp
 from pymc_coresets.diagnostics.lines import log_linear_masses, neighbours
 from pymc_coresets.sampling.normal import Normal
 
-__all__ = ["AxisTables", "Table"]
-
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 
-_SHARE, _POWER = 0.1, 0.8  # of the draws that come from that power of the density
-_PROBES = (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0)  # standard deviations
-_UNUSUAL = 0.1  # relative difference from what a normal density falls by
-_FARTHEST = 0.5 * 2.0 ** np.arange(10)  # standard deviations: the first places of a table
-_ROUNDS, _ADDED = 6, 8  # of refinement, and places that each of them adds
-_N_PLACES = len(_PROBES) + 2 * len(_FARTHEST) + 1 + _ROUNDS * _ADDED
-_LOWEST = -40.0  # nats below the maximum: nothing is drawn there
-_AVERAGES, _OTHERS = 2, 16  # and draws of the other coordinates, of each of them
-_STEEPEST = 10.0  # nats between neighbours: what counts of a bound
-_SAME = 1e-8  # nats between neighbours that are equally high
+#: Share of the draws that come from a power of the density, and that power.
+_SHARE, _POWER = 0.1, 0.8
+#: Rounds of refinement of a table, and the places that each of them adds.
+_ROUNDS, _ADDED = 6, 8
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +53,8 @@ class Table:
     @property
     def variance(self) -> float:
         """About that of a draw, as if all mass between two places were in the middle."""
-        middles, shares = (
-            (self.places[1:] + self.places[:-1]) / 2,
-            self._masses / self._masses.sum(),
-        )
+        middles = (self.places[1:] + self.places[:-1]) / 2
+        shares = self._masses / self._masses.sum()
         return float(shares @ np.square(middles - shares @ middles))
 
     def flattened(self, power: float) -> "Table":
@@ -74,7 +67,7 @@ class Table:
         uniform = rng.uniform(size=n_draws)
         cell = np.searchsorted(cumulative[:-1], uniform * cumulative[-1])
         change, uniform = np.diff(self.heights)[cell], rng.uniform(size=n_draws)
-        same = np.abs(change) < _SAME
+        same = np.abs(change) < 1e-8
         sloping = np.log1p(uniform * np.expm1(change)) / np.where(same, 1.0, change)
         shares = np.where(same, uniform, sloping)
         draws: np.ndarray = self.places[cell] + shares * np.diff(self.places)[cell]
@@ -145,7 +138,9 @@ class AxisTables:
             2 200 for each coordinate that is tabulated, and is left out where they are too many.
         """
         mode, n_dims = near.location, len(near.location)
-        if _N_PLACES * 2 * n_dims > most:
+        n_places = 27 + _ROUNDS * _ADDED  # those of `_unusual` and the first of `_tabulated`
+        n_averages, n_others = 2, 16  # and draws of the other coordinates, of each of them
+        if n_places * 2 * n_dims > most:
             return None
         middle, rng = np.zeros((1, n_dims)), np.random.default_rng(0)
         covariance = near.covariance
@@ -160,9 +155,9 @@ class AxisTables:
         axes[order] = solve_triangular(root, np.eye(n_dims), lower=True, trans="T")
         which = _unusual(log_density, mode, axes)
         found = cls(mode, axes, _tabulated(log_density, mode, axes, which, middle))
-        if _N_PLACES * _AVERAGES * _OTHERS * len(which) <= most:
-            for _ in range(_AVERAGES):
-                z = found._standardised(_OTHERS, rng)
+        if n_places * n_averages * n_others * len(which) <= most:
+            for _ in range(n_averages):
+                z = found._standardised(n_others, rng)
                 found = cls(mode, axes, _tabulated(log_density, mode, axes, which, z))
         return found
 
@@ -208,11 +203,11 @@ class AxisTables:
 def _unusual(log_density: LogDensity, location: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Return the numbers of the axes, in columns, along which a density is not standard normal."""
     height, unusual = float(log_density(location[None])[0]), np.zeros(axes.shape[1], bool)
-    for distance in _PROBES:
+    for distance in (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0):  # standard deviations
         expected = distance**2 / 2
         with np.errstate(all="ignore"):
             below = height - log_density(location + distance * axes.T)
-            unusual |= ~(np.abs(below - expected) <= _UNUSUAL * expected)
+            unusual |= ~(np.abs(below - expected) <= 0.1 * expected)
     return np.flatnonzero(unusual)
 
 
@@ -237,7 +232,8 @@ def _tabulated(
             values = log_density(location + z.reshape(-1, len(location)) @ axes.T).reshape(shape)
         return np.nan_to_num(values, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
 
-    places = np.tile(np.concatenate([-_FARTHEST[::-1], [0.0], _FARTHEST]), (len(which), 1))
+    far = 0.5 * 2.0 ** np.arange(10)  # standard deviations
+    places = np.tile(np.concatenate([-far[::-1], [0.0], far]), (len(which), 1))
     values, rows = at(places), np.arange(len(which))[:, None]
     for _ in range(_ROUNDS):
         cells = np.argsort(-_urgency(places, _averaged(places, values)), axis=1)[:, :_ADDED]
@@ -247,7 +243,7 @@ def _tabulated(
         order = np.argsort(places, axis=1)
         places = np.take_along_axis(places, order, 1)
         values = np.take_along_axis(values, order[:, None], 2)
-    heights = np.maximum(_averaged(places, values), _LOWEST)
+    heights = np.maximum(_averaged(places, values), -40.0)  # below which nothing is drawn
     return {int(i): Table(*own) for i, *own in zip(which, places, heights, strict=True)}
 
 
@@ -263,5 +259,123 @@ def _averaged(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _urgency(places: np.ndarray, heights: np.ndarray) -> np.ndarray:
     """Return how much the density between neighbours may differ from what is interpolated."""
     higher, change = neighbours(heights)
-    urgency: np.ndarray = np.diff(places) * np.exp(higher) * np.minimum(change, _STEEPEST)
+    # Of a bound, ten nats between neighbours count.
+    urgency: np.ndarray = np.diff(places) * np.exp(higher) * np.minimum(change, 10.0)
     return urgency
+
+
+@dataclass(frozen=True, eq=False)
+class _Chains:
+    """Where chains are, (n_chains, n_dims), with the log-density there and its pull on them."""
+
+    points: np.ndarray
+    values: np.ndarray
+    pull: np.ndarray
+
+    def moved(self, others: "_Chains", which: np.ndarray) -> "_Chains":
+        """Move some of the chains to where the others are."""
+        return _Chains(
+            np.where(which[:, None], others.points, self.points),
+            np.where(which, others.values, self.values),
+            np.where(which[:, None], others.pull, self.pull),
+        )
+
+    def correlation(self, others: "_Chains") -> float:
+        """Return the largest one with other chains, of a coordinate or of the log-density."""
+        one, other = (np.column_stack([c.points, c.values]) for c in (self, others))
+        one, other = one - one.mean(axis=0), other - other.mean(axis=0)
+        sizes = np.sqrt(np.square(one).sum(axis=0) * np.square(other).sum(axis=0))
+        return float((np.abs((one * other).sum(axis=0)) / sizes).max())
+
+
+@dataclass(frozen=True, eq=False)
+class SplitHmc:
+    """Moves draws of a distribution near a density until they are draws of that density.
+
+    For thousands of dimensions, in which the sum of many small differences makes importance weights
+    useless.  All draws move at once, each as a chain of its own.  A trajectory is a quarter turn of
+    the normal distribution around them, which is followed exactly; only what the density differs
+    from that by takes steps.  So four gradients lead to a draw that hardly depends on where the
+    chain began.
+
+    Parameters
+    ----------
+    slopes : callable
+        Returns the log-densities (n_points,), in nats, and gradients at points (n_points, n_dims).
+    around : Normal
+        About of the mean and precision of the density.
+
+    References
+    ----------
+    Shahbaba, Lan, Johnson, Neal (2014). Split Hamiltonian Monte Carlo. Statistics and Computing
+    24. https://doi.org/10.1007/s11222-012-9373-1
+
+    Examples
+    --------
+    Logarithms of gamma variables, which are skewed:
+
+    >>> from pymc_coresets.sampling.normal import CholeskyFactor
+    >>> hmc = SplitHmc(
+    ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
+    ...     Normal(np.full(3, 1.5), CholeskyFactor(np.eye(3) / 0.22)),
+    ... )
+    >>> rng = np.random.default_rng(1)
+    >>> draws = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)
+    >>> np.exp(draws).mean().round(1), np.exp(draws).var().round(0)
+    (np.float64(5.0), np.float64(5.0))
+    """
+
+    slopes: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    around: Normal
+
+    def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> np.ndarray | None:
+        """Return as many draws, (n_chains, n_dims); None where they do not forget the points.
+
+        Trajectories follow one another until the product of the correlations between the ends of
+        each is at most 0.05, where the largest one counts, of a coordinate or the log-density, and
+        every chain has moved.
+        """
+        chains, n_steps, left = self._at(points), 4, 1.0
+        moved = np.zeros(len(points), bool)
+        for _ in range(12):
+            before = chains
+            chains, accepted = self._after_a_quarter(before, n_steps, rng)
+            left, moved = left * before.correlation(chains), moved | accepted
+            share = float(accepted.mean())
+            _log.info("%d gradients: %.2f accepted, %.2g remembered", n_steps, share, left)
+            if left <= 0.05 and moved.all():
+                return chains.points
+            if share < 0.8:
+                n_steps *= 2
+            if n_steps > 16 or not np.isfinite(left):
+                break
+        return None
+
+    def _at(self, points: np.ndarray) -> _Chains:
+        """Evaluate the density; where it is not finite, it is zero, and pulls nowhere."""
+        with np.errstate(all="ignore"):
+            values, gradients = self.slopes(points)
+        finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+        gradients = np.where(finite[:, None], gradients, 0.0)
+        pull = self.around.factor.solve(gradients.T).T + points - self.around.location
+        return _Chains(points, np.where(finite, values, -np.inf), pull)
+
+    def _after_a_quarter(
+        self, start: _Chains, n_steps: int, rng: np.random.Generator
+    ) -> tuple[_Chains, np.ndarray]:
+        """Propose the ends of trajectories; return the chains, and which of them moved."""
+        factor, location = self.around.factor, self.around.location
+        velocity = factor.draw_inverse(len(start.points), rng=rng)
+        energy = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - start.values
+        end, angle = start, np.pi / 2 / n_steps
+        cos, sin = np.cos(angle), np.sin(angle)
+        for _ in range(n_steps):
+            velocity = velocity + angle / 2 * end.pull
+            away = end.points - location
+            end = self._at(location + cos * away + sin * velocity)
+            velocity = cos * velocity - sin * away + angle / 2 * end.pull
+        with np.errstate(invalid="ignore"):
+            ended = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - end.values
+            gained = energy - ended
+        which = np.log(rng.uniform(size=len(gained))) < gained
+        return start.moved(end, which), which

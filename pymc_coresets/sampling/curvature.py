@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
-from pymc_coresets.sampling.normal import SAME, CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 
 type OfPoints = Callable[[np.ndarray], np.ndarray]
 
@@ -294,7 +294,7 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
             if len(starts) < 2:
                 raise
             continue
-        if all(np.linalg.norm(part.whiten(found.location)) > SAME for part in parts):
+        if not any(part.has_near(found.location) for part in parts):
             parts.append(found)
     if not parts:
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")

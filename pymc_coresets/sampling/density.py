@@ -1,4 +1,4 @@
-"""Posterior densities of weighted rows, and their gradients: one compiled kernel for any rows."""
+"""Posterior densities of weighted rows: gradients by one kernel for any rows, draws by weights."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,13 +7,16 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
+from pymc_coresets.diagnostics.judging import NEARLY_ALL
+from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import KnownDensity, Mixture, resampled
+from pymc_coresets.sampling.normal import KnownDensity, Mixture
 
 #: Bytes of the data of a block of rows, which a second point reads from the cache, and rows of a
 #: block at most, whose temporary arrays stay there too.
@@ -197,3 +200,31 @@ class WeightedPosterior:
         if near.n_evaluations * each <= most:
             near = near.split(self.log_density)
         return self.corrected(near, n_draws, times=times, rng=rng)
+
+
+def resampled(
+    x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Choose some of the points (n_points, ...) by their weights; None where that is not sound.
+
+    It is where Pareto k-hat is at most 0.7, and the effective sample size at least half the draws
+    (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(1_000, 1))
+    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
+    np.float64(0.5)
+    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
+    True
+    """
+    kept = possible(log_weights)
+    if kept is None:
+        return None
+    smoothed = pareto_smooth(log_weights[None, kept])
+    # Of weights that are nearly equal, or come in groups, the tail says nothing.
+    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
+        return None
+    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
+    return chosen

@@ -14,7 +14,7 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.normal import SAME, Normal
+from pymc_coresets.sampling.normal import Normal
 
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 
@@ -47,15 +47,6 @@ class LocalMode:
     def log_mass(self) -> float:
         """By Laplace's approximation, up to a constant."""
         return self.around.log_mass(self.height)
-
-    def is_near(self, other: "LocalMode") -> bool:
-        """Whether either is close to the other, by its own standard deviations."""
-        return _distance(self.around, other.around) < SAME
-
-
-def _distance(one: Normal, other: Normal) -> float:
-    ways = one.whiten(other.location), other.whiten(one.location)
-    return float(min(np.linalg.norm(way) for way in ways))
 
 
 def mode_of(space: Unconstrained, around: Normal, n_ended: int = 0) -> LocalMode:
@@ -170,7 +161,7 @@ def _count(known: list[LocalMode], number: int, found: LocalMode | None = None) 
 def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
     """Return the number of the mode that a point is close to: in distance, and within 4 nats."""
     for number, mode in enumerate(known):
-        if np.linalg.norm(mode.around.whiten(x)) < SAME and height > mode.height - 4.0:
+        if mode.around.has_near(x) and height > mode.height - 4.0:
             return number
     return None
 
@@ -203,7 +194,7 @@ def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
     one, other : Normal
         Around modes of its density.
     """
-    if _distance(one, other) < SAME:
+    if one.is_near(other):
         return False
 
     def height(x: np.ndarray) -> float:

@@ -329,7 +329,7 @@ def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
         raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
     for mode in sorted(modes, key=lambda mode: -mode.log_mass):
         for i, known in enumerate(different):
-            if known.is_near(mode):
+            if known.around.is_near(mode.around):
                 different[i] = replace(known, n_ended=known.n_ended + mode.n_ended)
                 break
         else:

@@ -13,9 +13,6 @@ from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
-from pymc_coresets.diagnostics.judging import NEARLY_ALL
-from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.quadratic import Curvature
 
@@ -336,6 +333,14 @@ class Normal:
         """Return coordinates in which it is round, of points (n_dims,) or (n, n_dims)."""
         return self.factor.whiten(x - self.location)
 
+    def has_near(self, x: np.ndarray) -> bool:
+        """Whether a point belongs to the same mode: within two standard deviations."""
+        return bool(np.linalg.norm(self.whiten(x)) < 2.0)
+
+    def is_near(self, other: "Normal") -> bool:
+        """Whether either is so close to the other."""
+        return self.has_near(other.location) or other.has_near(self.location)
+
     def log_mass(self, height: float) -> float:
         """Return the log of the mass under a density of that height, up to a constant.
 
@@ -428,9 +433,6 @@ def heavy_tailed(location: np.ndarray, root: np.ndarray) -> Normal:
     return Normal(location, CholeskyFactor.of_root(root), Tails())
 
 
-SAME = 2.0  #: Standard deviations between points of the same mode.
-
-
 @dataclass(frozen=True, eq=False)
 class Mixture:
     """Distributions around several modes.
@@ -501,31 +503,3 @@ class Mixture:
         logs = np.stack([self.parts[i].log_density(draws) for i in used])
         logq: np.ndarray = logsumexp(logs, axis=0, b=counts[used, None])
         return draws, logq
-
-
-def resampled(
-    x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Choose some of the points (n_points, ...) by their weights; None where that is not sound.
-
-    It is where Pareto k-hat is at most 0.7, and the effective sample size at least half the draws
-    (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> x = rng.normal(size=(1_000, 1))
-    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
-    np.float64(0.5)
-    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
-    True
-    """
-    kept = possible(log_weights)
-    if kept is None:
-        return None
-    smoothed = pareto_smooth(log_weights[None, kept])
-    # Of weights that are nearly equal, or come in groups, the tail says nothing.
-    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
-        return None
-    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
-    return chosen

@@ -28,8 +28,9 @@ from pymc_coresets.sampling.density import (
     PosteriorDensity,
     Slopes,
     WeightedPosterior,
+    resampled,
 )
-from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal, resampled
+from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables, SplitHmc
 from pymc_coresets.sampling.steps.nuts import WarmNuts
 

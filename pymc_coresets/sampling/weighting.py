@@ -23,7 +23,7 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.normal import resampled
+from pymc_coresets.sampling.density import resampled
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -119,7 +118,9 @@ class AxisTables:
     tables: dict[int, Table]
 
     @classmethod
-    def around(cls, near: Normal, log_density: LogDensity, *, most: float = np.inf) -> Self | None:
+    def around(
+        cls, near: Normal, log_density: LogDensity, *, most: float = np.inf
+    ) -> "AxisTables | None":
         """Tabulate a density along axes through its mode.
 
         Each coordinate moves those before it as far as they are expected to follow it, as in a
@@ -143,22 +144,27 @@ class AxisTables:
         if n_places * 2 * n_dims > most:
             return None
         middle, rng = np.zeros((1, n_dims)), np.random.default_rng(0)
+
+        def along(
+            axes: np.ndarray, others: np.ndarray, which: np.ndarray | None = None
+        ) -> "AxisTables":
+            def density(z: np.ndarray) -> np.ndarray:
+                return log_density(mode + z @ axes.T)
+
+            which = _unusual(density, n_dims) if which is None else which
+            return cls(mode, axes, _tabulated(density, which, others))
+
         covariance = near.covariance
-        alone = covariance / np.sqrt(covariance.diagonal())
-        variances = np.ones(n_dims)
-        unusual = _unusual(log_density, mode, alone)
-        for axis, table in _tabulated(log_density, mode, alone, unusual, middle).items():
-            variances[axis] = table.variance
-        order = np.argsort(variances, kind="stable")
+        alone = along(covariance / np.sqrt(covariance.diagonal()), middle)
+        order = np.argsort(alone.variances, kind="stable")
         root = cholesky(near.factor.matrix[np.ix_(order, order)], lower=True)
         axes = np.empty((n_dims, n_dims))
         axes[order] = solve_triangular(root, np.eye(n_dims), lower=True, trans="T")
-        which = _unusual(log_density, mode, axes)
-        found = cls(mode, axes, _tabulated(log_density, mode, axes, which, middle))
+        found = along(axes, middle)
+        which = np.array(list(found.tables), dtype=np.int64)
         if n_places * n_averages * n_others * len(which) <= most:
             for _ in range(n_averages):
-                z = found._standardised(n_others, rng)
-                found = cls(mode, axes, _tabulated(log_density, mode, axes, which, z))
+                found = along(axes, found.standardised(n_others, rng), which)
         return found
 
     @property
@@ -167,22 +173,28 @@ class AxisTables:
         return float(len(self.location) ** 2)
 
     @property
-    def covariance(self) -> np.ndarray:
-        """About that of its draws, (n_dims, n_dims)."""
+    def variances(self) -> np.ndarray:
+        """About those of the coordinates, (n_dims,)."""
         variances = np.ones(len(self.location))
         for axis, table in self.tables.items():
             variances[axis] = table.variance
-        covariance: np.ndarray = (self.axes * variances) @ self.axes.T
+        return variances
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """About that of its draws, (n_dims, n_dims)."""
+        covariance: np.ndarray = (self.axes * self.variances) @ self.axes.T
         return covariance
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
-        z = self._standardised(n_draws, rng)
+        z = self.standardised(n_draws, rng)
         own, flat = (self._log_power(z, power) for power in (1.0, _POWER))
         logq = np.logaddexp(np.log1p(-_SHARE) + own, np.log(_SHARE) + flat)
         return self.location + z @ self.axes.T, logq
 
-    def _standardised(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+    def standardised(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw coordinates along the axes, (n_draws, n_dims)."""
         z = rng.standard_normal((n_draws, len(self.location)))
         wide = rng.permutation(n_draws) < round(_SHARE * n_draws)
         z[wide] /= np.sqrt(_POWER)
@@ -200,36 +212,30 @@ class AxisTables:
         return np.asarray(total)
 
 
-def _unusual(log_density: LogDensity, location: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return the numbers of the axes, in columns, along which a density is not standard normal."""
-    height, unusual = float(log_density(location[None])[0]), np.zeros(axes.shape[1], bool)
-    for distance in (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0):  # standard deviations
+def _unusual(density: LogDensity, n_dims: int) -> np.ndarray:
+    """Return the numbers of the coordinates along which a density is not standard normal."""
+    height, unusual = float(density(np.zeros((1, n_dims)))[0]), np.zeros(n_dims, bool)
+    for distance in (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0):
         expected = distance**2 / 2
         with np.errstate(all="ignore"):
-            below = height - log_density(location + distance * axes.T)
+            below = height - density(distance * np.eye(n_dims))
             unusual |= ~(np.abs(below - expected) <= 0.1 * expected)
     return np.flatnonzero(unusual)
 
 
-def _tabulated(
-    log_density: LogDensity,
-    location: np.ndarray,
-    axes: np.ndarray,
-    which: np.ndarray,
-    others: np.ndarray,
-) -> dict[int, Table]:
-    """Tabulate the density along some axes, the mean given the other coordinates (n_others, D)."""
+def _tabulated(density: LogDensity, which: np.ndarray, others: np.ndarray) -> dict[int, Table]:
+    """Tabulate a density along some coordinates, the mean given the others (n_others, n_dims)."""
     if not which.size:
         return {}
 
     def at(places: np.ndarray) -> np.ndarray:
-        """Evaluate at places (m, k) along each axis: (m, n_others, k)."""
-        shape = len(which), len(others), places.shape[1]
-        z = np.broadcast_to(others[None, :, None], (*shape, len(location))).copy()
+        """Evaluate at places (m, k) along each coordinate: (m, n_others, k)."""
+        shape, n_dims = (len(which), len(others), places.shape[1]), others.shape[1]
+        z = np.broadcast_to(others[None, :, None], (*shape, n_dims)).copy()
         for own, axis, along in zip(z, which, places, strict=True):
             own[:, :, axis] = along
         with np.errstate(all="ignore"):  # the farthest are far out
-            values = log_density(location + z.reshape(-1, len(location)) @ axes.T).reshape(shape)
+            values = density(z.reshape(-1, n_dims)).reshape(shape)
         return np.nan_to_num(values, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
 
     far = 0.5 * 2.0 ** np.arange(10)  # standard deviations

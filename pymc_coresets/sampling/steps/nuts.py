@@ -165,26 +165,20 @@ class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's
         # For thousands of vectors, one after the other: a third of what two triangles take.
         self._inverse = factor.solve(np.eye(factor.n_dims)) if factor.is_dense else None
 
-    def _solve(self, x: np.ndarray) -> np.ndarray:
-        solution: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
-        return solution
-
-    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray | None:
-        """Return the velocity for a momentum, or write it into `out`."""
-        found = self._solve(x)
-        if out is None:
-            return found
-        out[:] = found
-        return None
+    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the velocity for a momentum, written into `out` where that is given."""
+        found: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
+        if out is not None:
+            out[:] = found
+        return found
 
     def energy(self, x: np.ndarray, velocity: np.ndarray | None = None) -> float:
         """Return the kinetic energy of a momentum."""
-        return float(x @ (self._solve(x) if velocity is None else velocity)) / 2
+        return float(x @ (self.velocity(x) if velocity is None else velocity)) / 2
 
     def velocity_energy(self, x: np.ndarray, v_out: np.ndarray) -> float:
         """Write the velocity for a momentum into `v_out`, and return the kinetic energy."""
-        self.velocity(x, v_out)
-        return float(x @ v_out) / 2
+        return self.energy(x, self.velocity(x, v_out))
 
     def random(self) -> np.ndarray:
         """Draw a momentum."""

@@ -216,7 +216,8 @@ def _definite_curvature(
     )
 
 
-#: Gradient times Newton's step at a mode that is polished: more than a hundredth is not one.
+#: Standard deviations by which a mode may move in polishing before its curvature is taken again,
+#: and nats that a further step of Newton's may promise where it has converged.
 _MOVED = 1e-2
 
 

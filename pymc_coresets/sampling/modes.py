@@ -30,7 +30,9 @@ from pymc_coresets.sampling.mode_search import (
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-_LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows
+#: Dimensions above which no other modes are looked for, and the curvature is that of a sample:
+#: climbs and gradients of all rows would cost more than what follows.
+_LARGE = 150
 
 _log = logging.getLogger(__name__)
 

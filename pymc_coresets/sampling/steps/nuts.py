@@ -32,7 +32,7 @@ type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 #: Samplers that need JAX.
 ON_JAX = {"numpyro", "blackjax"}
 
-#: Of a run inside a build, one after the other.
+#: Chains of a run inside a build, one after the other: each has to be tuned.
 N_CHAINS = 2
 
 _FAILED = "NUTS failed on the posterior of a coreset"

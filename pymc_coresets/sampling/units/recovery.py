@@ -27,10 +27,12 @@ from pymc_coresets.rows.values import Rows
 BY_ITSELF = 200_000_000
 """Bytes of draws of these variables up to which `sample` adds them by itself."""
 
-_LEVELS = 2_000  #: That are summarised at once.
-#: Proposals for each draw of a unit, of which weights choose one, and their degrees of freedom.
+#: Levels that are summarised at once: their draws are all that is held of the result.
+_LEVELS = 2_000
+#: Proposals for each draw of a unit, of which weights choose one, at the cost of an evaluation of
+#: its rows each; and their degrees of freedom.
 _PROPOSALS, _FREEDOM = 12, 8.0
-#: Draws of a block.
+#: Draws of the shared variables that are completed at once: what is held beside the result.
 _DRAWS = 256
 
 

@@ -22,6 +22,7 @@ from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import khat_threshold, pareto_smooth
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = [
@@ -116,10 +117,10 @@ def laplace(task: Task) -> Answer:
     """Draw from a t distribution at the mode of all rows, and weight the draws."""
     loglik = task.distinct
     start = rows_to_start(loglik.n_dims)
-    proposal = CoresetSampler(loglik).proposal(PROPOSED, start_size=start, rng=task.rng)
-    if proposal is None:
+    found = proposal(CoresetSampler(loglik), PROPOSED, start_size=start, rng=task.rng)
+    if found is None:
         raise DoesNotFitError(NO_MODE)
-    return weighted_answer(loglik, proposal, task.rng)
+    return weighted_answer(loglik, found, task.rng)
 
 
 # -- coresets --------------------------------------------------------------------------------------

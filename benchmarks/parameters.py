@@ -30,6 +30,7 @@ from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 HEADER = (
@@ -93,7 +94,7 @@ def weighed(loglik: LogLikelihood, seed: int) -> Weighed:
     """Draw from the Laplace approximation of all rows, and weigh the draws."""
     started, rng = time.process_time(), np.random.default_rng(seed)
     sampler = CoresetSampler(loglik)
-    found = sampler.proposal(_DRAWS, start_size=rows_to_start(loglik.n_dims), rng=rng)
+    found = proposal(sampler, _DRAWS, start_size=rows_to_start(loglik.n_dims), rng=rng)
     drawn = None if found is None else found.weighed(sampler.sums(found.draws).total)
     seconds = time.process_time() - started
     if drawn is None:

@@ -48,10 +48,10 @@ from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import probed
-from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.units.centring import integrated_out
-from pymc_coresets.sampling.weighting import Weighting, weighting_of
+from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
@@ -244,7 +244,7 @@ def build_coreset(  # noqa: PLR0913
         job = Job(
             posterior=samplers.first,
             ways_to_draw=samplers.for_many_draws,
-            propose=partial(samplers.first.proposal, key=sample_key),
+            propose=partial(proposal, samplers.first, key=sample_key),
             weighting=partial(weights_from.draw, samplers.first),
             loglikelihood=loglik,
             size=limit,

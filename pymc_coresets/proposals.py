@@ -15,8 +15,8 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails
-from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
 from pymc_coresets.sampling.steps.metropolis import around_draws
+from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 
 _VERSION = 2  # of the form in files
 _KINDS: dict[str, type[Any]] = {

@@ -8,26 +8,15 @@ from scipy.linalg import LinAlgError, cholesky, inv, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.unconstrained import Density
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 REMEDY = "use weighting='subsample', which samples instead."
-FLAT = 1e-3  #: Gradient at which a search by the curvature ends.
-_CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
-_MOST_STEPS = 2_000
-_FUNCTIONS = 5  # for each step of L-BFGS, at most
-_MOST_RESTARTS = 100
-_SHRINK, _GROW = 0.1, 4.0
-_OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
-_STEPS_TO_IMPROVE, _MOST_HALVINGS = 200, 20
-_STEP = 0.3  # standard deviations, of what is known by values alone
-_NEAR = 0.02  # twice the nats that a last step may promise: the mode to a tenth of an sd
-_ROUND = 2.0  # curvatures between 1/2 and 2 in the coordinates of the last step
-_ROUNDING = 1e-12  # of values
-_NEWTON_STEPS = 60
-_DAMPING = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
+#: Gradient at which a search by the curvature ends, in units of the unconstrained space.
+FLAT = 1e-3
 
 
 class Guarded:
@@ -128,8 +117,8 @@ def climb(
     array([0., 0.])
     """
     own: dict[str, dict[str, float]] = {
-        "L-BFGS-B": {"maxfun": _FUNCTIONS * most_steps},
-        "BFGS": {"gtol": _CLOSE},
+        "L-BFGS-B": {"maxfun": 5 * most_steps},
+        "BFGS": {"gtol": 0.1},
         "trust-exact": {"gtol": FLAT},
     }
     try:
@@ -147,9 +136,7 @@ def climb(
         raise SamplingError(f"The posterior has no mode ({error}): {REMEDY}") from error
 
 
-def descend(
-    guarded: Guarded, start: np.ndarray, *, most_steps: int = _MOST_STEPS
-) -> OptimizeResult:
+def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> OptimizeResult:
     """Minimise by L-BFGS; within a box that shrinks where steps led to where it is not finite.
 
     L-BFGS itself gives up there.
@@ -173,8 +160,12 @@ def descend(
     >>> descend(Guarded(function), np.array([100.0])).x.round(3)
     array([1.])
     """
-    x, radius = _finite_start(guarded, start), np.inf
-    for _ in range(_MOST_RESTARTS):
+    x, rng, radius = start, np.random.default_rng(0), np.inf
+    for _ in range(10):
+        if np.isfinite(guarded(x)[0]):
+            break
+        x = start + rng.uniform(-1.0, 1.0, len(start))  # as PyMC's jitter
+    for _ in range(100):
         n_barred = guarded.n_barred
         bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
         found = climb(guarded, x, most_steps=most_steps, bounds=bounds)
@@ -183,18 +174,9 @@ def descend(
         if guarded.x is None or not (barred or at_border):
             break
         moved = float(np.abs(guarded.x - x).max())
-        radius = _SHRINK * min(radius, moved or 1.0) if barred else _GROW * radius
+        radius = 0.1 * min(radius, moved or 1.0) if barred else 4 * radius
         x = guarded.x
     return found
-
-
-def _finite_start(guarded: Guarded, start: np.ndarray) -> np.ndarray:
-    rng, x = np.random.default_rng(0), start
-    for _ in range(_OTHER_STARTS):
-        if np.isfinite(guarded(x)[0]):
-            break
-        x = start + rng.uniform(-_JITTER, _JITTER, len(start))
-    return x
 
 
 def improve(start: Normal, density: Density) -> np.ndarray:
@@ -233,81 +215,15 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     negative = negative_of(density, start)
     z = np.zeros(len(start.location))
     value, slope = negative(z)
-    for halvings in range(_MOST_HALVINGS):
+    for halvings in range(20):
         tried = -slope / 2**halvings
         if negative(tried)[0] < value:
             z = tried
             break
-    found = climb(negative, z, most_steps=_STEPS_TO_IMPROVE, by="BFGS")
+    found = climb(negative, z, most_steps=200, by="BFGS")
     if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
         raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
     return start.at(found.x)
-
-
-# -- by values alone -------------------------------------------------------------------------------
-
-
-def design(n_dims: int) -> np.ndarray:
-    """Return as many points as a quadratic function has terms, the middle first.
-
-    Both sides of each axis, and corners; 0.3 away, for coordinates in which the function is roughly
-    the logarithm of a standard normal density.
-
-    Examples
-    --------
-    >>> design(1).ravel()
-    array([ 0. ,  0.3, -0.3])
-    """
-    units = np.eye(n_dims)
-    first, second = np.triu_indices(n_dims, 1)
-    corners = units[first] + units[second]
-    return _STEP * np.concatenate([np.zeros((1, n_dims)), units, -units, corners])
-
-
-def monomials(points: np.ndarray) -> np.ndarray:
-    """Return all monomials up to degree two of points (B, p): (B, (p + 1)(p + 2)/2).
-
-    Examples
-    --------
-    >>> monomials(np.array([[2.0, 3.0]]))
-    array([[1., 2., 3., 4., 6., 9.]])
-    """
-    first, second = np.triu_indices(points.shape[1])
-    return np.concatenate(
-        [np.ones((len(points), 1)), points, points[:, first] * points[:, second]], axis=1
-    )
-
-
-def are_smooth(values: np.ndarray) -> bool:
-    """Whether values at the points of `design` are finite, and differ by more than rounding.
-
-    Examples
-    --------
-    >>> are_smooth(np.array([1e16, 1e16 + 2, 1e16 + 4])), are_smooth(np.array([0.0, 1.0, -np.inf]))
-    (False, False)
-    """
-    largest = float(np.abs(values).max())
-    return bool(np.isfinite(largest) and (len(values) == 1 or np.ptp(values) > _ROUNDING * largest))
-
-
-def expanded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return gradient, curvatures and their axes in the middle, from values at `design`.
-
-    The curvatures (p,) are eigenvalues of the negative Hessian, and the axes (p, p) its
-    eigenvectors, in columns.
-
-    Examples
-    --------
-    >>> gradient, curvatures, _ = expanded(-np.square(design(2) - 0.1).sum(axis=1) / 2)
-    >>> gradient.round(6), curvatures.round(6)
-    (array([0.1, 0.1]), array([1., 1.]))
-    """
-    n_dims = (int(np.sqrt(8 * len(values) + 1)) - 3) // 2
-    terms = np.linalg.solve(monomials(design(n_dims)), values)
-    hessian = np.zeros((n_dims, n_dims))
-    hessian[np.triu_indices(n_dims)] = terms[1 + n_dims :]
-    curvatures, axes = np.linalg.eigh(-hessian - hessian.T)
-    return terms[1 : 1 + n_dims], curvatures, axes
 
 
 def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) -> Normal:
@@ -333,29 +249,53 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
     (array([3.]), array([[2.]]))
     """
     mode, spread = start.location, inv(start.factor.root).T
-    for _ in range(_NEWTON_STEPS):
-        values = log_density(mode + design(len(mode)) @ spread.T)
-        if not are_smooth(values):
+    for _ in range(60):
+        known = _expansion(log_density, mode, spread)
+        if known is None:
             break
-        gradient, curvatures, axes = expanded(values)
+        height, gradient, hessian = known
+        curvatures, axes = np.linalg.eigh(-hessian)
         slope, scales = axes.T @ gradient, np.abs(curvatures)
         largest = max(scales.max(initial=1e-8), np.abs(slope).max(initial=0.0))
         scales = np.maximum(scales, 1e-8 * largest)
         promised = float(np.square(slope) @ (1 / scales))  # twice the nats of Newton's step
+        is_near = promised < 0.02  # the mode to a tenth of a standard deviation
         # In the new coordinates, the curvature is that of a standard normal density.
-        steps = [axes @ (slope / (scales + d * scales.max(initial=0.0))) for d in _DAMPING]
-        tried, before = mode + np.stack(steps) @ spread.T, spread
-        spread = before @ (axes / np.sqrt(scales))
-        is_round = (curvatures > 1 / _ROUND).all() and (curvatures < _ROUND).all()
-        if is_round and promised < _NEAR:
+        damping = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
+        steps = [axes @ (slope / (scales + d * scales.max(initial=0.0))) for d in damping]
+        tried, spread = mode + np.stack(steps) @ spread.T, spread @ (axes / np.sqrt(scales))
+        if is_near and (curvatures > 1 / 2).all() and (curvatures < 2).all():
             try:
                 return heavy_tailed(tried[0], cholesky(inv(spread @ spread.T), lower=True))
             except (LinAlgError, ValueError):  # it is flat, or has no end
                 break
         heights = log_density(tried)
         best = int(np.argmax(heights))
-        if heights[best] > values[0]:
+        if heights[best] > height:
             mode = tried[best]
-        elif promised > _NEAR:
+        elif not is_near:
             break
     raise SamplingError("The marginal posterior of the scales has no mode near the start.")
+
+
+def _expansion(
+    log_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray, spread: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray] | None:
+    """Return a function's value, gradient and Hessian at a point in coordinates ``x + spread z``.
+
+    By differences over 0.3 in z, for which the function is evaluated at as many points as a
+    quadratic has terms.  None where it is not finite, or differs by no more than rounding.
+    """
+    step, units = 0.3, np.eye(len(x))
+    first, second = np.triu_indices(len(x), 1)
+    z = step * np.concatenate([np.zeros((1, len(x))), units, -units, units[first] + units[second]])
+    values = log_density(x + z @ spread.T)
+    largest = float(np.abs(values).max())
+    if not np.isfinite(largest) or (len(values) > 1 and np.ptp(values) <= ROUNDING * largest):
+        return None
+    height = float(values[0])
+    ahead, behind, corners = np.split(values[1:], [len(x), 2 * len(x)])
+    hessian = np.diag(ahead + behind - 2 * height) / step**2
+    hessian[first, second] = (corners - ahead[first] - ahead[second] + height) / step**2
+    hessian[second, first] = hessian[first, second]
+    return height, (ahead - behind) / (2 * step), hessian

@@ -1,29 +1,19 @@
 """Laplace's approximation of a density: its curvature, exact where known, and its mode."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
-from scipy.special import softmax
 
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
-from pymc_coresets.sampling.normal import SAME, CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 
 type OfPoints = Callable[[np.ndarray], np.ndarray]
-
-_ENTRIES_AT_ONCE = 2**20  # of points
-_AT_ONCE = 100  # points, of sparse differences
-_NOTHING = 1e-9  # of the largest difference in a row
-_ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
-_MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
-_MOST_SHRINKINGS = 5  # of the rough step, to a hundredth each time
-_STEPS = (0.1, 0.01, 0.001)  # of a posterior standard deviation: on curved ridges, shorter ones
-_STEEPER = 25.0  # times the curvature that steps are made for: they are half a scale long
-_MOST_SCALES = 5
 
 
 def _both_sides(function: OfPoints, x: np.ndarray, moves: np.ndarray) -> list[np.ndarray]:
@@ -50,14 +40,19 @@ def differences(
     array([[2.],
            [0.]])
     """
-    which, found = np.arange(len(x)) if which is None else which, []
-    for some in np.array_split(which, max(-(-len(which) * len(x) // _ENTRIES_AT_ONCE), 1)):
+    which = np.arange(len(x)) if which is None else which
+    return np.concatenate(list(_blocks_of_differences(function, x, steps, which)))
+
+
+def _blocks_of_differences(
+    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray
+) -> Iterator[np.ndarray]:
+    for some in np.array_split(which, max(-(-len(which) // rows_at_once(4 * len(x))), 1)):
         moves = np.zeros((len(some), len(x)))
         moves[np.arange(len(some)), some] = steps[some]
         ahead, behind = _both_sides(function, x, moves)
         with np.errstate(invalid="ignore", over="ignore"):
-            found.append((ahead - behind) / (2 * steps[some, None]))
-    return np.concatenate(found)
+            yield (ahead - behind) / (2 * steps[some, None])
 
 
 def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> sparse.csr_array:
@@ -79,10 +74,9 @@ def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> 
            [0.]])
     """
     parts = []
-    for some in np.array_split(np.arange(len(x)), -(-len(x) // _AT_ONCE)):
-        found = differences(function, x, steps, some)
+    for found in _blocks_of_differences(function, x, steps, np.arange(len(x))):
         size = np.abs(found)
-        found[size <= _NOTHING * size.max(axis=1, keepdims=True)] = 0.0
+        found[size <= 1e-9 * size.max(axis=1, keepdims=True)] = 0.0
         parts.append(sparse.csr_array(found))
     return sparse.csr_array(sparse.vstack(parts, "csr"))
 
@@ -133,15 +127,15 @@ def _diagonal(
 
 def _local_diagonal(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     """Return roughly the diagonal of the negative Hessian, from steps well within a scale."""
-    rough, every = np.full(space.n_dims, _ROUGH_STEP), np.arange(space.n_dims)
-    diagonal = _diagonal(space, x, rough, every)
-    for _ in range(_MOST_SHRINKINGS):
+    steps = np.full(space.n_dims, 1e-4)  # in units of the unconstrained space
+    diagonal = _diagonal(space, x, steps, np.arange(space.n_dims))
+    for _ in range(5):
         # A step of a scale or more says nothing of the curvature, and may overflow.
-        coarse = np.flatnonzero(~(np.abs(diagonal) * rough**2 <= 1.0))
+        coarse = np.flatnonzero(~(np.abs(diagonal) * steps**2 <= 1.0))
         if not coarse.size:
             break
-        rough[coarse] /= 100
-        diagonal[coarse] = _diagonal(space, x, rough, coarse)
+        steps[coarse] /= 100
+        diagonal[coarse] = _diagonal(space, x, steps, coarse)
     return diagonal
 
 
@@ -150,11 +144,12 @@ def _steps_beyond_kinks(
 ) -> np.ndarray:
     """Lengthen the steps to a scale where the curvature a scale away is but a part of the local.
 
-    Where the gradient jumps, its difference over a small step is that of one row.
+    Where the gradient jumps, its difference over a small step is that of one row.  A smooth
+    curvature hardly falls to a quarter within a scale.
     """
-    for _ in range(_MOST_KINKS):
+    for _ in range(20):
         beyond = _diagonal(space, x, scales_of(diagonal), np.arange(space.n_dims))
-        kinked = (diagonal > 0) & (beyond > 0) & (beyond < _KINK * diagonal)
+        kinked = (diagonal > 0) & (beyond > 0) & (beyond < diagonal / 4)
         if not kinked.any():
             break
         diagonal = np.where(kinked, beyond, diagonal)
@@ -184,10 +179,10 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         If the curvature is not negative definite.
     """
     factor = like.factor
-    for _ in range(_MOST_SCALES):
+    for _ in range(5):
         curvature, middle, root = _definite_curvature(mode, factor, space)
         like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
-        if curvature.diagonal().max() < _STEEPER:
+        if curvature.diagonal().max() < 25.0:  # where steps are half a scale long
             break
     if polish:
         mode = mode + like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
@@ -202,7 +197,7 @@ def _definite_curvature(
     And its Cholesky factor, by the longest steps that have one: where a scale multiplies what is
     well determined, a step of a part of its own leaves the ridge.
     """
-    for step in _STEPS:
+    for step in (0.1, 0.01, 0.001):  # of a standard deviation
         moves = factor.offset(step * np.eye(len(mode))).T
         both = _both_sides(space.gradients, mode, moves)
         if not all(np.isfinite(side).all() for side in both):
@@ -221,19 +216,16 @@ def _definite_curvature(
     )
 
 
-_POLISHING_STEPS = 50
-_NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
-_MOVED = 1e-2  # posterior standard deviations
-_GRADIENTS_ON_RIDGES = 10_000
-_NEWTON_STEPS = 30
-_STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
+#: Standard deviations by which a mode may move in polishing before its curvature is taken again,
+#: and nats that a further step of Newton's may promise where it has converged.
+_MOVED = 1e-2
 
 
 def laplace(
     space: Unconstrained,
     start: np.ndarray | None = None,
     *,
-    n_gradients: int = _GRADIENTS_ON_RIDGES,
+    n_gradients: int = 10_000,
 ) -> Normal:
     """Return the normal distribution with the mode of a posterior and its curvature there.
 
@@ -303,15 +295,13 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
             if len(starts) < 2:
                 raise
             continue
-        if all(np.linalg.norm(part.whiten(found.location)) > SAME for part in parts):
+        if not any(part.has_near(found.location) for part in parts):
             parts.append(found)
     if not parts:
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")
-    if len(parts) == 1:
-        return Mixture(parts, np.ones(1))
-    heights = [space.logp_and_gradient(part.location)[0] for part in parts]
-    masses = softmax([part.log_mass(h) for part, h in zip(parts, heights, strict=True)])
-    return Mixture(parts, masses)
+    alone = len(parts) == 1
+    heights = [0.0 if alone else space.logp_and_gradient(p.location)[0] for p in parts]
+    return Mixture.of(parts, heights)
 
 
 def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
@@ -319,11 +309,7 @@ def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
     if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
         with suppress(SamplingError):
             newton = climb(
-                negative,
-                start,
-                most_steps=_NEWTON_STEPS,
-                by="trust-exact",
-                curvature=space.curvature,
+                negative, start, most_steps=30, by="trust-exact", curvature=space.curvature
             )
             if newton.success and np.isfinite(newton.fun):
                 return np.asarray(newton.x)
@@ -342,22 +328,17 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
 
     def curvature(x: np.ndarray) -> np.ndarray:
         hessian = negative_hessian(space, x, kinks=False)
-        if not (np.abs(hessian) < _STEEPEST).all():
+        if not (np.abs(hessian) < 1e100).all():  # no scale is 1e-50; its squares overflow
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
 
     negative = negative_of(space)
     if np.linalg.norm(negative(x)[1]) < FLAT:
-        x = x + _off_saddle(curvature(x))
+        # A small step along the direction in which it rises most on either side of a saddle.
+        values, vectors = eigh(curvature(x))
+        x = x + 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
     return np.asarray(climb(negative, x, most_steps=most, by="trust-exact", curvature=curvature).x)
-
-
-def _off_saddle(hessian: np.ndarray) -> np.ndarray:
-    """Return a small step along the direction in which a density rises most on either side."""
-    values, vectors = eigh(hessian)
-    step: np.ndarray = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
-    return step
 
 
 def _settled(space: Unconstrained, x: np.ndarray) -> Normal:
@@ -373,12 +354,13 @@ def _polished(space: Unconstrained, x: np.ndarray, factor: CholeskyFactor) -> np
     """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
     negative = negative_of(space)
     value, slope = negative(x)
-    for _ in range(_POLISHING_STEPS):
+    enough = 1e-10  # nats that a step promises
+    for _ in range(50):
         step = factor.solve(slope)
-        if np.isfinite(value) and slope @ step < _NEGLIGIBLE:
+        if np.isfinite(value) and slope @ step < enough:
             return x
         tried = negative(x - step)
-        if not tried[0] <= value + _NEGLIGIBLE:
+        if not tried[0] <= value + enough:
             break
         x, (value, slope) = x - step, tried
     if not (np.isfinite(value) and slope @ factor.solve(slope) <= _MOVED):

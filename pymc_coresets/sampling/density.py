@@ -1,4 +1,4 @@
-"""Posterior densities of weighted rows, and their gradients: one compiled kernel for any rows."""
+"""Posterior densities of weighted rows: gradients by one kernel for any rows, draws by weights."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,17 +7,20 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
+from pymc_coresets.diagnostics.judging import NEARLY_ALL
+from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import KnownDensity
+from pymc_coresets.sampling.normal import KnownDensity, Mixture
 
-_BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache
-_BESIDE_NODES = 3  # times that a unit's density is computed: for the place of its nodes
-_BLOCK_BYTES = 2**22  # of their data: at a second point, they are read from the cache
+#: Bytes of the data of a block of rows, which a second point reads from the cache, and rows of a
+#: block at most, whose temporary arrays stay there too.
+_BLOCK_BYTES, _BLOCK_ROWS = 2**22, 2**14
 
 
 class Slopes(NamedTuple):
@@ -151,7 +154,7 @@ class WeightedPosterior:
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
-        times = 1 if self.rows.members is None else n_nodes + _BESIDE_NODES
+        times = 1 if self.rows.members is None else n_nodes + 3  # for the place of the nodes
         return float(times * self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
@@ -174,3 +177,54 @@ class WeightedPosterior:
         """Draw from a distribution, (n_draws, n_dims), with log-weights for this posterior."""
         x, logq = near.draw(n_draws, rng=rng)
         return x, self.log_density(x) - logq
+
+    def corrected(
+        self, near: KnownDensity, n_draws: int, *, times: int, rng: np.random.Generator
+    ) -> np.ndarray | None:
+        """Draw from this posterior, (n_draws, n_dims), by draws of another, as many times as said.
+
+        None where that is not sound, see `resampled`.
+        """
+        return resampled(*self.weighed(near, times * n_draws, rng=rng), n_draws, rng=rng)
+
+    def corrected_around(
+        self, modes: Mixture, n_draws: int, *, rng: np.random.Generator
+    ) -> np.ndarray | None:
+        """Draw from around its modes, at two to ten times as many points, by what a point takes."""
+        most, each = 2**28, max(self.n_products, 1.0)  # products in all: some tenths of a second
+        times = int(np.clip(most // (n_draws * each), 2, 10))
+        if len(modes.parts) > 1:
+            x, logq = modes.draw(times * n_draws, rng=rng, equally=0.0)
+            return resampled(x, self.log_density(x) - logq, n_draws, rng=rng)
+        near = modes.parts[0].with_tails()
+        if near.n_evaluations * each <= most:
+            near = near.split(self.log_density)
+        return self.corrected(near, n_draws, times=times, rng=rng)
+
+
+def resampled(
+    x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Choose some of the points (n_points, ...) by their weights; None where that is not sound.
+
+    It is where Pareto k-hat is at most 0.7, and the effective sample size at least half the draws
+    (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(1_000, 1))
+    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
+    np.float64(0.5)
+    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
+    True
+    """
+    kept = possible(log_weights)
+    if kept is None:
+        return None
+    smoothed = pareto_smooth(log_weights[None, kept])
+    # Of weights that are nearly equal, or come in groups, the tail says nothing.
+    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
+        return None
+    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
+    return chosen

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 
 import numpy as np
 import pymc as pm
@@ -14,19 +14,11 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.normal import SAME, Normal
+from pymc_coresets.sampling.normal import Normal
 
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 
-_STEPS = 100  # of a climb
-_BELOW = 4.0  # nats below a mode where a climb has come close to it
-_DIP = 3.0  # nats between two modes that chains cross
-_POINTS = 8  # of a path between two modes
-_RELAXING = 15  # steps for each of them
-_ERRORS = 4.0  # standard errors of a difference that is estimated from the sample
-_CURVATURES = 10.0  # nats by which the volumes of modes may differ
-_ON_RIDGES = 500  # gradients for each end of a climb
-_MOST = 8  # modes whose curvature is computed
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +48,6 @@ class LocalMode:
         """By Laplace's approximation, up to a constant."""
         return self.around.log_mass(self.height)
 
-    def is_near(self, other: "LocalMode") -> bool:
-        """Whether either is close to the other, by its own standard deviations."""
-        return _distance(self.around, other.around) < SAME
-
-
-def _distance(one: Normal, other: Normal) -> float:
-    ways = one.whiten(other.location), other.whiten(one.location)
-    return float(min(np.linalg.norm(way) for way in ways))
-
 
 def mode_of(space: Unconstrained, around: Normal, n_ended: int = 0) -> LocalMode:
     """Return a mode with the log-density of a space there."""
@@ -79,7 +62,7 @@ def find_modes(
     error: Callable[[np.ndarray, np.ndarray], float],
     is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[list[LocalMode], int]:
-    """PassSums for modes of a density from many starts.
+    """Look for modes of a density from many starts.
 
     Climbs in the coordinates of the first mode that is known, and stops early near any of them.
     Modes between which the density hardly dips are one.
@@ -124,59 +107,61 @@ def find_modes(
         if is_over():
             break
         n_starts += 1
-        end = _climbed(space, first, start, known)
-        where = _arrived(known, *end)
-        if where is None:
-            ends.append(end)
-        else:
-            known = _counted(known, where)
-    lasting = [end for end in ends if np.isfinite(end[0])]
-    for height, x in sorted(lasting, key=lambda end: -end[0]):
-        known = _with_end(space, known, x, height, error)
+        height, x = _climbed(space, first, start, known)
+        where = _arrived(known, height, x)
+        if where is not None:
+            _count(known, where)
+        elif np.isfinite(height):
+            ends.append((height, x))
+    for height, x in sorted(ends, key=lambda end: -end[0]):
+        where = _arrived(known, height, x)
+        if where is not None:
+            _count(known, where)
+        elif _may_be_noticeable(known, height, x, error):
+            _add_near(space, known, x)
     return known, n_starts
 
 
-def _with_end(
-    space: Unconstrained,
-    known: list[LocalMode],
-    x: np.ndarray,
+def _may_be_noticeable(
+    known: Sequence[LocalMode],
     height: float,
+    x: np.ndarray,
     error: Callable[[np.ndarray, np.ndarray], float],
-) -> list[LocalMode]:
-    """Add the mode near the end of a climb, where it is another one of noticeable mass."""
-    where = _arrived(known, height, x)
-    if where is not None:
-        return _counted(known, where)
+) -> bool:
+    """Whether a mode so high may hold some mass, for all that the sample tells; of eight at most.
+
+    The volumes of modes may differ by ten nats, and the sample errs by four standard errors.
+    """
     highest = max(known, key=lambda mode: mode.height)
-    behind = highest.height - height + np.log(NOTICEABLE) - _CURVATURES
-    if len(known) >= _MOST or (behind > 0 and behind > _ERRORS * error(highest.x, x)):
-        return known
+    behind = highest.height - height + np.log(NOTICEABLE) - 10.0
+    return len(known) < 8 and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
+
+
+def _add_near(space: Unconstrained, known: list[LocalMode], x: np.ndarray) -> None:
+    """Add the mode near the end of a climb, or count it where the density hardly dips before it."""
     try:
-        around = laplace(space, x, n_gradients=_ON_RIDGES)
+        around = laplace(space, x, n_gradients=500)
     except SamplingError:  # a point where the climb stopped
-        return known
+        return
     found = mode_of(space, around, 1)
     for number, mode in enumerate(known):
         if not apart(space, mode.around, around):
-            return _counted(known, number, found)
-    return [*known, found]
+            _count(known, number, found)
+            return
+    known.append(found)
 
 
-def _counted(
-    known: list[LocalMode], number: int, found: LocalMode | None = None
-) -> list[LocalMode]:
+def _count(known: list[LocalMode], number: int, found: LocalMode | None = None) -> None:
     """Count one more start that ended at a mode, whose highest point may be `found`."""
     mode = known[number]
     higher = mode if found is None or found.height <= mode.height else found
-    more = replace(higher, n_ended=mode.n_ended + 1)
-    return [*known[:number], more, *known[number + 1 :]]
+    known[number] = replace(higher, n_ended=mode.n_ended + 1)
 
 
 def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
-    """Return the number of the mode that a point is close to, in distance and in height."""
+    """Return the number of the mode that a point is close to: in distance, and within 4 nats."""
     for number, mode in enumerate(known):
-        distance = np.linalg.norm(mode.around.whiten(x))
-        if distance < SAME and height > mode.height - _BELOW:
+        if mode.around.has_near(x) and height > mode.height - 4.0:
             return number
     return None
 
@@ -193,7 +178,7 @@ def _climbed(
             raise StopIteration
 
     begin = first.whiten(start)
-    found = climb(negative, begin, most_steps=_STEPS, callback=stop_near_known).x
+    found = climb(negative, begin, most_steps=100, callback=stop_near_known).x
     z = found if np.isfinite(found).all() else begin
     return -negative(z)[0], first.at(z)
 
@@ -201,21 +186,23 @@ def _climbed(
 def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
     """Whether the density dips between two modes, on a path that keeps as high as it can.
 
+    By three nats, over which chains hardly go.
+
     Parameters
     ----------
     space : Unconstrained
     one, other : Normal
         Around modes of its density.
     """
-    if _distance(one, other) < SAME:
+    if one.is_near(other):
         return False
 
     def height(x: np.ndarray) -> float:
         return space.logp_and_gradient(x)[0]
 
     way = other.location - one.location
-    least = min(height(one.location), height(other.location)) - _DIP
-    shares = np.linspace(0, 1, _POINTS + 2)[1:-1]
+    least = min(height(one.location), height(other.location)) - 3.0
+    shares = np.linspace(0, 1, 10)[1:-1]
     if all(height(one.location + share * way) > least for share in shares):
         return False
     at = one.location
@@ -244,20 +231,10 @@ def _relaxed(
             value, slope = density(along + across(z))
             return value, across(slope)
 
-        found = climb(negative, aside, most_steps=_RELAXING).x
+        found = climb(negative, aside, most_steps=15).x
         aside = across(found if np.isfinite(found).all() else aside)
         points.append(one.at(along + aside))
     return points
-
-
-_DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
-_JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
-# What flat priors raise, and distributions at parameters out of range.
-_NO_DRAWS = (NotImplementedError, ValueError, ArithmeticError, RuntimeError)
-_MOST_IMAGES = 60  # that are evaluated
-
-
-_log = logging.getLogger(__name__)
 
 
 def starting_points(
@@ -285,19 +262,19 @@ def starting_points(
     >>> starting_points(Unconstrained(model), np.array([2.0]), rng=rng).shape
     (17, 1)
     """
-    around = space.start + rng.uniform(-1.0, 1.0, (_JITTERED, space.n_dims))
+    around = space.start + rng.uniform(-1.0, 1.0, (4, space.n_dims))
     return np.concatenate(
         [
             starts_at_images(space, mode),
-            _highest(space, prior_draws(space, _DRAWS_OF_PRIOR, rng=rng), _BEST, _ANY),
-            _highest(space, around, 0, _JITTERED),
+            _highest(space, prior_draws(space, 48, rng=rng), 6, 6),
+            _highest(space, around, 0, 4),
         ]
     )
 
 
 def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
-    """Return the highest images of a mode, (n_starts, n_dims)."""
-    return _highest(space, image_points(space, mode)[1], _IMAGES, 0)
+    """Return the eight highest images of a mode, or as many as it has, (n_starts, n_dims)."""
+    return _highest(space, image_points(space, mode)[1], 8, 0)
 
 
 def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
@@ -312,7 +289,7 @@ def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) 
 def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Return the names of a mode's images, and where they are, (n_images, n_dims)."""
     values = {name: value[0] for name, value in space.constrain(mode[None]).values.items()}
-    found = list(islice(images(values), _MOST_IMAGES))
+    found = list(islice(images(values), 60))
     with np.errstate(all="ignore"):  # some images are outside of the support
         points = space.free(Draws({n: np.stack([image[n] for _, image in found]) for n in values}))
     inside = np.isfinite(points).all(axis=1)
@@ -325,7 +302,8 @@ def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator)
     with np.errstate(all="ignore"):
         try:
             values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=WRITTEN_MODE)
-        except _NO_DRAWS as error:
+        # What flat priors raise, and distributions at parameters out of range.
+        except (NotImplementedError, ValueError, ArithmeticError, RuntimeError) as error:
             _log.info("The prior cannot be drawn from: %s", error)
             return np.empty((0, space.n_dims))
         points = space.free(Draws(dict(zip(names, map(np.asarray, values), strict=True))))
@@ -353,29 +331,18 @@ def images(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str,
     sign of entry 1 of mu 2.0 [ 1. -3.]
     entries 0 and 1 of mu exchanged 2.0 [3. 1.]
     """
-    yield from _signs(values)
-    for length, names in _axes(values).items():
-        yield from _of_entries(values, length, names)
-
-
-def _signs(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    for name in values:
-        yield f"sign of {name}", {**values, name: -values[name]}
-    for one, other in combinations(values, 2):
-        yield f"sign of {one}, {other}", {**values, one: -values[one], other: -values[other]}
-
-
-def _axes(values: Mapping[str, np.ndarray]) -> dict[int, list[str]]:
-    """Return the variables that have an axis of each length."""
-    lengths = dict.fromkeys(n for value in values.values() for n in value.shape if n > 1)
-    return {n: [name for name, value in values.items() if n in value.shape] for n in lengths}
+    for names in chain(combinations(values, 1), combinations(values, 2)):
+        yield f"sign of {', '.join(names)}", {**values, **{name: -values[name] for name in names}}
+    for length in dict.fromkeys(n for value in values.values() for n in value.shape if n > 1):
+        yield from _of_entries(values, length)
 
 
 def _of_entries(
-    values: Mapping[str, np.ndarray], length: int, names: list[str]
+    values: Mapping[str, np.ndarray], length: int
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    axes = {name: values[name].shape.index(length) for name in names}
-    together = ", ".join(names)
+    """Return the images of the entries along axes of a length, in all variables at once."""
+    axes = {n: value.shape.index(length) for n, value in values.items() if length in value.shape}
+    together = ", ".join(axes)
     for i in range(length):
         signs = np.where(np.arange(length) == i, -1.0, 1.0)
         flipped = {
@@ -388,9 +355,6 @@ def _of_entries(
         order[[i, j]] = j, i
         exchanged = {name: values[name].take(order, axis) for name, axis in axes.items()}
         yield f"entries {i} and {j} of {together} exchanged", {**values, **exchanged}
-        if len(names) > 1:
-            for name in names:
-                yield (
-                    f"entries {i} and {j} of {name} exchanged",
-                    {**values, name: exchanged[name]},
-                )
+        if len(axes) > 1:
+            for name, value in exchanged.items():
+                yield f"entries {i} and {j} of {name} exchanged", {**values, name: value}

@@ -9,24 +9,19 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.sparse.linalg import splu
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
-from pymc_coresets.diagnostics.judging import NEARLY_ALL
-from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.quadratic import Curvature
 
-_SLOWER = 20  # SuperLU beside LAPACK, for each multiplication
-_MORE, _MOST = 1e-3, 1e3  # of the diagonal, added where a matrix is not definite
-_DEGREES, _SHARE = 5, 0.1  # of freedom of the t distribution, and its share of the draws
-_DISTANCES, _FAR = (1.5, 3.0, 5.0), (10.0, 20.0)  # standard deviations
-_HEAVIER, _MOST_HEAVY = 1.3, 8  # times as far as it extends closer by; axes where it does
-_SLOW = 3.0  # nats from 10 to 20 standard deviations: less is a power, more an exponential
-_POWER, _EXPONENTIAL = 1.0, 8.0  # degrees of freedom for these
-_LEAST_BELOW, _STRETCHES = 1e-3, (0.5, 3.0)
+#: Of the t distribution that is a part of one with `Tails`: degrees of freedom, and the share of
+#: the draws.  A larger share loses more draws where the posterior is normal, a smaller one bounds
+#: the importance weights less.
+_DEGREES, _SHARE = 5, 0.1
+#: Standard deviations at which a distribution is split, and farther ones that tell heavy tails.
+_DISTANCES, _FAR = (1.5, 3.0, 5.0), (10.0, 20.0)
 
 
 @runtime_checkable
@@ -121,14 +116,14 @@ class CholeskyFactor:
             If nothing makes it so.
         """
         diagonal, more = np.abs(matrix.diagonal()), 0.0
-        while more < _MOST:
+        while more < 1e3:
             try:
                 added = sparse.diags_array(more * diagonal)
                 return cls(
                     matrix + added if isinstance(matrix, np.ndarray) else (matrix + added).tocsr()
                 )
             except (LinAlgError, ValueError):
-                more = max(10 * more, _MORE)
+                more = max(10 * more, 1e-3)
         raise SamplingError(
             "The posterior has no precision where its draws are: it is improper, as with a flat "
             "prior of what the data do not determine. Give all variables a proper prior."
@@ -169,7 +164,8 @@ class CholeskyFactor:
         """About how many multiplications the decomposition takes, or could take in that time."""
         if self.is_dense:
             return float(self.n_dims**3 / 3)
-        return float(_SLOWER * self.root.nnz**2 / max(self.n_dims, 1))
+        # SuperLU takes 20 times as long as LAPACK for each multiplication.
+        return float(20 * self.root.nnz**2 / max(self.n_dims, 1))
 
     def root_times(self, z: np.ndarray) -> np.ndarray:
         """Return ``R z``, (p,) or (p, n): of covariance `matrix` where z is standard normal."""
@@ -337,6 +333,14 @@ class Normal:
         """Return coordinates in which it is round, of points (n_dims,) or (n, n_dims)."""
         return self.factor.whiten(x - self.location)
 
+    def has_near(self, x: np.ndarray) -> bool:
+        """Whether a point belongs to the same mode: within two standard deviations."""
+        return bool(np.linalg.norm(self.whiten(x)) < 2.0)
+
+    def is_near(self, other: "Normal") -> bool:
+        """Whether either is so close to the other."""
+        return self.has_near(other.location) or other.has_near(self.location)
+
     def log_mass(self, height: float) -> float:
         """Return the log of the mass under a density of that height, up to a constant.
 
@@ -396,26 +400,22 @@ class Normal:
         """
         axes = np.eye(len(self.location))
         height = float(log_density(self.location[None])[0])
-        near, far, falls = [], [], []
-        for side in (-1.0, 1.0):
-            scales, below = [], np.zeros(len(axes))
-            for distance in (*_DISTANCES, *_FAR):
-                x = self.at(side * distance * axes)
-                with np.errstate(invalid="ignore", over="ignore"):
-                    before, below = below, height - log_density(x)
-                scale = distance / np.sqrt(2 * np.maximum(below, _LEAST_BELOW))
-                scales.append(np.nan_to_num(scale, nan=1.0))
-            near.append(np.max(scales[: len(_DISTANCES)], axis=0))
-            far.append(np.max(scales[len(_DISTANCES) :], axis=0))
-            with np.errstate(invalid="ignore"):
-                falls.append(np.nan_to_num(below - before, nan=np.inf))
-        stretch = np.clip(near, *_STRETCHES)
-        excess = np.max(far / stretch, axis=0)
-        heaviest = np.argsort(-excess, kind="stable")[:_MOST_HEAVY]
-        heavy = np.sort(heaviest[excess[heaviest] > _HEAVIER])
+        distances = np.array(_DISTANCES + _FAR)[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            below = height - np.array(
+                [[log_density(self.at(way * axes)) for way in side * distances] for side in (-1, 1)]
+            )
+            falls = np.nan_to_num(below[:, -1] - below[:, -2], nan=np.inf)
+        scales = np.nan_to_num(distances / np.sqrt(2 * np.maximum(below, 1e-3)), nan=1.0)
+        near, far = np.split(scales, [len(_DISTANCES)], axis=1)
+        stretch = np.clip(near.max(axis=1), 0.5, 3.0)
+        excess = (far.max(axis=1) / stretch).max(axis=0)
+        heaviest = np.argsort(-excess, kind="stable")[:8]
+        heavy = np.sort(heaviest[excess[heaviest] > 1.3])
         if not heavy.size:
             return replace(self, tails=Tails(stretch=stretch))
-        degrees = np.where(np.min(falls, axis=0)[heavy] < _SLOW, _POWER, _EXPONENTIAL)
+        # Less than three nats from 10 to 20 standard deviations is a power, more an exponential.
+        degrees = np.where(np.min(falls, axis=0)[heavy] < 3.0, 1.0, 8.0)
         return replace(self, tails=Tails(stretch=stretch, heavy=heavy, degrees=degrees))
 
 
@@ -431,11 +431,6 @@ def heavy_tailed(location: np.ndarray, root: np.ndarray) -> Normal:
     True
     """
     return Normal(location, CholeskyFactor.of_root(root), Tails())
-
-
-SAME = 2.0  #: Standard deviations between points of the same mode.
-_PROPOSALS = (2, 10)  # for each draw by importance sampling
-_PRODUCTS = 2**28  # of numbers, for all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,6 +454,19 @@ class Mixture:
 
     parts: Sequence[Normal]
     masses: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[Normal], heights: Sequence[float]) -> Self:
+        """Weigh distributions around modes of a density by Laplace's approximation of their mass.
+
+        Parameters
+        ----------
+        parts : sequence of Normal
+        heights : sequence of float
+            Of the log-density at the modes, in nats up to a constant.
+        """
+        masses = [part.log_mass(height) for part, height in zip(parts, heights, strict=True)]
+        return cls(parts, softmax(masses))
 
     @property
     def n_products(self) -> float:
@@ -495,55 +503,3 @@ class Mixture:
         logs = np.stack([self.parts[i].log_density(draws) for i in used])
         logq: np.ndarray = logsumexp(logs, axis=0, b=counts[used, None])
         return draws, logq
-
-    def corrected(
-        self,
-        n_draws: int,
-        log_density: Callable[[np.ndarray], np.ndarray],
-        *,
-        n_products: int = 0,
-        rng: np.random.Generator,
-    ) -> np.ndarray | None:
-        """Draw from a posterior with these modes, (n_draws, n_dims), by importance sampling.
-
-        Evaluates `log_density`, of which a point takes so many products, at two to ten times as
-        many points at once.  None where that is not sound, which means a Pareto k-hat of at most
-        0.7, and an effective sample size of at least half the draws (Vehtari et al. 2024).
-        """
-        cheap = _PRODUCTS // (n_draws * max(n_products, 1))
-        n = n_draws * int(np.clip(cheap, *_PROPOSALS))
-        if len(self.parts) > 1:
-            x, logq = self.draw(n, rng=rng, equally=0.0)
-        else:
-            around = self.parts[0].with_tails()
-            if around.n_evaluations * n_products <= _PRODUCTS:
-                around = around.split(log_density)
-            x, logq = around.draw(n, rng=rng)
-        return resampled(x, log_density(x) - logq, n_draws, rng=rng)
-
-
-def resampled(
-    x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Choose some of the points (n_points, n_dims) by their weights; None where that is not sound.
-
-    Points whose log-weights are not finite are never chosen.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> x = rng.normal(size=(1_000, 1))
-    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
-    np.float64(0.5)
-    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
-    True
-    """
-    kept = possible(log_weights)
-    if kept is None:
-        return None
-    smoothed = pareto_smooth(log_weights[None, kept])
-    # Of weights that are nearly equal, or come in groups, the tail says nothing.
-    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
-        return None
-    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
-    return chosen

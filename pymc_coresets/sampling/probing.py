@@ -15,12 +15,6 @@ from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-_LEAST_DRAWS, _MOST_DRAWS = 16, 100  # that are tested along each coordinate
-_LEAST_LINES, _MOST_LINES, _PER_LINE = 64, 1_500, 77  # densities at points of a line
-_PRODUCTS = 5e7  # for all of them: some tenths of a second
-_LEAST_COORDINATES, _EVALUATIONS = 26, 1.2e7  # of rows: a fifth of what 400 draws cost a million
-_POINTS = 3  # of each line, where all rows are evaluated
-
 
 @dataclass(eq=False)
 class Probing:
@@ -209,7 +203,8 @@ def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
 
     Scales, shapes and degrees of freedom are scalars, and have the tails that are not normal.
     """
-    most = max(int(_EVALUATIONS // (_POINTS * max(n_terms, 1))), _LEAST_COORDINATES)
+    # Three points of each line take 1.2e7 evaluations: a fifth of 400 draws of a million rows.
+    most = max(int(1.2e7 // (3 * max(n_terms, 1))), 26)
     by_size = sorted((np.ravel(own) for own in space.columns.values()), key=len)
     spread = [own[np.argsort(np.arange(len(own)) * 0.618 % 1, kind="stable")] for own in by_size]
     columns: np.ndarray = np.concatenate(spread)
@@ -218,9 +213,10 @@ def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
 
 
 def _numbers(found: StandIn, n_draws: int, n_columns: int) -> tuple[int, int]:
-    """Return through how many draws lines go, and along how many coordinates of each."""
-    each = max(found.n_products, 1.0)
-    n_lines = int(np.clip(_PRODUCTS / (_PER_LINE * each), _LEAST_LINES, _MOST_LINES))
-    draws = int(np.clip(n_lines // n_columns, _LEAST_DRAWS, _MOST_DRAWS))
-    draws = min(draws, n_draws)
+    """Return through how many draws lines go, and along how many coordinates of each.
+
+    The density is evaluated at 77 points of each line, for 5e7 products: some tenths of a second.
+    """
+    n_lines = int(np.clip(5e7 / (77 * max(found.n_products, 1.0)), 64, 1_500))
+    draws = min(int(np.clip(n_lines // n_columns, 16, 100)), n_draws)
     return draws, min(max(n_lines // draws, 1), n_columns)

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Literal, Self
 
 import numpy as np
 
-from pymc_coresets.diagnostics.known_posterior import Proposal, possible
+from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.log_prior import LogPrior
@@ -18,7 +18,7 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -28,29 +28,17 @@ from pymc_coresets.sampling.density import (
     PosteriorDensity,
     Slopes,
     WeightedPosterior,
+    resampled,
 )
-from pymc_coresets.sampling.modes import around_modes
-from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal, resampled
-from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.hmc import SplitHmc, WarmNuts
+from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
+from pymc_coresets.sampling.steps.near_normal import AxisTables, SplitHmc
+from pymc_coresets.sampling.steps.nuts import WarmNuts
 
 type OfPoint = Callable[[np.ndarray], Curvature]
 type Kind = Literal["auto", "nuts", "laplace"]
 
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
-
-_COUNTED = (
-    "n_sampler_runs",
-    "n_sampler_draws",
-    "n_corrected_laplace",
-    "n_gradients",
-    "n_not_finite",
-)
-
-_PROPOSALS, _MORE_PROPOSALS = 2, 4  # for each draw by importance sampling
-_CURVATURES = 4  # whose mean is the precision around draws
-_TABULATED = 2**32  # products, for a density that is tabulated: some seconds
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +63,15 @@ class _Tally:
     """What the samplers of a model have done so far, and whether Laplace's draws still do."""
 
     corrects: bool
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
+    counts: dict[str, int] = field(
+        default_factory=lambda: {
+            "n_sampler_runs": 0,
+            "n_sampler_draws": 0,
+            "n_corrected_laplace": 0,
+            "n_gradients": 0,
+            "n_not_finite": 0,
+        }
+    )
 
 
 class CoresetSampler:
@@ -97,8 +93,8 @@ class CoresetSampler:
     quadratic : Quadratic, optional
         What is added to the weighted rows.
     starts : sequence of ndarray of shape (n_dims,), optional
-        Where searches for modes and NUTS begin, by default at the initial point; `proposal` finds
-        others.
+        Where searches for modes and NUTS begin, by default at the initial point; `modes.proposal`
+        finds others.
 
     Examples
     --------
@@ -153,11 +149,6 @@ class CoresetSampler:
     def corrects(self) -> bool:
         """Whether the posteriors so far were so close to normal that NUTS was not needed."""
         return self._tally.corrects
-
-    @property
-    def n_runs(self) -> int:
-        """How many posteriors were sampled."""
-        return self._tally.counts["n_sampler_runs"]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -234,13 +225,7 @@ class CoresetSampler:
         SamplingError
             If the posterior has no mode ("laplace"), or NUTS fails.
         """
-        return self.space.constrain(self.points(rows, weights, n_draws, rng=rng))
-
-    def points(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Draw on the unconstrained scale, (n_draws, n_dims), see `draw`."""
-        return self.drawn(rows, weights, n_draws, rng=rng).points
+        return self.space.constrain(self.drawn(rows, weights, n_draws, rng=rng).points)
 
     def drawn(
         self,
@@ -275,7 +260,7 @@ class CoresetSampler:
             return Drawn(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
         proposed, found = None, None
         if near is not None:
-            proposed, log_weights = posterior.weighed(near, _PROPOSALS * n_draws, rng=rng)
+            proposed, log_weights = posterior.weighed(near, 2 * n_draws, rng=rng)
             points = resampled(proposed, log_weights, n_draws, rng=rng)
             found = None if points is None else Drawn(points=points)
         if found is None and self.corrects:
@@ -306,10 +291,11 @@ class CoresetSampler:
         SamplingError
             If they do not in thousands of dimensions, where NUTS would take hours.
         """
-        some = starts[:_CURVATURES]
+        some = starts[:4]
         factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
-        points = SplitHmc(self._density_of(posterior).slopes, around).moved(starts, rng=rng)
+        density = self.weighted_density(posterior.rows, posterior.weights)
+        points = SplitHmc(density.slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
@@ -326,7 +312,7 @@ class CoresetSampler:
         found = None
         try:
             around = self.laplace(posterior.rows, posterior.weights)
-            points = self._corrected(around, posterior, n_draws, rng)
+            points = posterior.corrected_around(around, n_draws, rng=rng)
             if points is not None:
                 return Drawn(points=points)
             _log.info("The posterior is too far from normal to correct Laplace's draws")
@@ -337,28 +323,18 @@ class CoresetSampler:
         self._tally.corrects = found is not None
         return found
 
-    def _corrected(
-        self,
-        around: Mixture,
-        posterior: WeightedPosterior,
-        n_draws: int,
-        rng: np.random.Generator,
-    ) -> np.ndarray | None:
-        n_products = self._n_products(posterior.rows)
-        return around.corrected(n_draws, posterior.log_density, n_products=n_products, rng=rng)
-
     def _drawn_along_axes(
         self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw where the posterior is normal but for some directions; None where it is not."""
         if self._curvature is not None:  # which is a mean over the posterior, not that at the mode
-            near = laplace(self.space.with_density(self._density_of(posterior)), near.location)
-        most = _TABULATED / self._n_products(posterior.rows)
+            density = self.weighted_density(posterior.rows, posterior.weights)
+            near = laplace(self.space.with_density(density), near.location)
+        most = 2**32 / posterior.n_products  # which takes some seconds
         found = AxisTables.around(near, posterior.log_density, most=most)
         if found is None:
             return None
-        x, log_weights = posterior.weighed(found, _MORE_PROPOSALS * n_draws, rng=rng)
-        points = resampled(x, log_weights, n_draws, rng=rng)
+        points = posterior.corrected(found, n_draws, times=4, rng=rng)
         return None if points is None else Drawn(points=points, along_axes=found)
 
     def rough_draw(
@@ -375,7 +351,7 @@ class CoresetSampler:
             If NUTS fails.
         """
         self._count(n_sampler_runs=1, n_sampler_draws=n_draws)
-        posterior, points, kept = self.posterior(rows, weights), None, None
+        posterior, points = self.posterior(rows, weights), None
         try:
             around = self.laplace(rows, weights)
         except SamplingError as error:
@@ -383,59 +359,20 @@ class CoresetSampler:
             self._tally.corrects = False
         else:
             if self.corrects:
-                points = self._corrected(around, posterior, n_draws, rng)
+                points = posterior.corrected_around(around, n_draws, rng=rng)
             self._count(n_corrected_laplace=points is not None)
             if points is None:
-                points, _ = around.draw(n_draws, rng=rng, equally=0.0)
-            kept = possible(posterior.log_density(points))
-        if points is None or kept is None:
+                x, _ = around.draw(n_draws, rng=rng, equally=0.0)
+                kept = possible(posterior.log_density(x))
+                points = None if kept is None else x[kept]
+        if points is None:
             points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
-        elif len(kept) < n_draws:
-            points = points[kept]
         return self.space.constrain(points)
 
-    def proposal(
-        self, n_draws: int, *, start_size: int, rng: np.random.Generator, key: int | None = None
-    ) -> Proposal[Draws] | None:
-        """Draw from around the modes of the posterior of all rows.
-
-        Others than the first are looked for from some tens of starts, see `Modes`.  A mode is found
-        from that of a few rows, with a few gradients of all; the curvature there takes 2 D more, or
-        2 D of a sample of the rows where D is large.  Of more than two million rows, that sample is
-        larger, and the mode is looked for from there: each gradient of all rows reads them once.
-
-        Parameters
-        ----------
-        n_draws : int
-        start_size : int
-            Number of the few rows.
-        rng : numpy.random.Generator
-        key : int, optional
-            Of the sample that the few rows are; drawn by default.
-
-        Returns
-        -------
-        Proposal, or None
-            None where the posterior has no mode, as in hierarchies, or discrete variables.
-        """
-        key = random_key(rng) if key is None else key
-        try:
-            found = around_modes(self, start_size, key=key, rng=rng.spawn(1)[0])
-        except SamplingError as error:
-            _log.info("No proposal for the full posterior: %s", error)
-            refuse_impossible_rows(self.loglikelihood, self.space)
-            return None
-        self._count(n_gradients=found.n_gradients)
-        self._starts = [part.location for part in found.mixture.parts]
-        positions, logq = found.mixture.draw(n_draws, rng=rng)
-        with np.errstate(all="ignore"):  # some draws are far out
-            draws, of_prior = self.space.constrain(positions), self._unweighted(positions).values
-        return Proposal(
-            draws=draws,
-            log_ratios=of_prior - logq,
-            around=found.mixture,
-            modes=found.table(self.space, self.space.model.named_vars_to_dims),
-        )
+    def begin_at(self, around: Mixture, *, n_gradients: int) -> None:
+        """Begin searches and NUTS at the modes of all rows, which took so many gradients of all."""
+        self._starts = [part.location for part in around.parts]
+        self._count(n_gradients=n_gradients)
 
     def laplace(self, rows: Rows, weights: np.ndarray) -> Mixture:
         """Return the Laplace approximation of the posterior of weighted rows.
@@ -447,58 +384,48 @@ class CoresetSampler:
         """
         return laplace_mixture(self.posterior_of(rows, weights), self._starts)
 
-    @property
-    def full_density(self) -> PosteriorDensity:
-        """The log-density of the model with all rows."""
-        source = self.loglikelihood.source
-        return PosteriorDensity(partial(self._added_up, source))
-
     def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
         """Return the posterior of weighted rows, and of the quadratic if there is one."""
         return WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
 
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        density, curvature = self._density_of(self.posterior(rows, weights)), self._curvature
+        density, curvature = self.weighted_density(rows, weights), self._curvature
         if curvature is None:
             return self.space.with_density(density)
         return self.space.with_density(density, lambda x: as_dense(curvature(x)))
 
-    def _density_of(self, posterior: WeightedPosterior) -> PosteriorDensity:
-        if not posterior.weights.any():
-            return PosteriorDensity(self._unweighted)
-        rows = replace(posterior.rows, base_weights=posterior.weights)
-        return self._posterior_density(rows)
+    @property
+    def full_density(self) -> PosteriorDensity:
+        """The log-density of the model with all rows."""
+        return self.density(self.loglikelihood.source)
 
-    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
-        """Return the space of the model with the density of a sample of the rows."""
-        return self.space.with_density(self.density_of_some(size, key))
+    def weighted_density(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
+        """Return the density of the posterior of weighted rows, with its gradients."""
+        if not weights.any():
+            return self.density(None)
+        return self.density(InMemoryRows.of(replace(rows, base_weights=weights)))
 
     def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows."""
         if size >= self.n_rows:
-            return self._posterior_density(self.loglikelihood.all_rows)
+            return self.density(InMemoryRows.of(self.loglikelihood.all_rows))
         scan = self.scan(size, key=key, distinct=True)
-        return self._posterior_density(replace(scan.rows, base_weights=scan.weights))
+        return self.weighted_density(scan.rows, scan.weights)
 
-    def _posterior_density(self, rows: Rows) -> PosteriorDensity:
-        source = InMemoryRows.of(rows)
-        return PosteriorDensity(partial(self._added_up, source))
+    def density(self, source: RowBlocks | None) -> PosteriorDensity:
+        """Return the density of the rows of a source, or of none, with prior and quadratic."""
 
-    def _added_up(self, source: RowBlocks, points: np.ndarray) -> Slopes:
-        found = source.reduce(GradientPass.of(self.loglikelihood, points))
-        return found.plus(self._unweighted(points))
+        def add_up(points: np.ndarray) -> Slopes:
+            if self.quadratic is None:
+                own = Slopes(*self.log_prior.slopes(points))
+            else:
+                coefficients = self.log_prior.coefficients(points)
+                pull = self.quadratic.slopes_at(coefficients)
+                values, gradients = self.log_prior.slopes(points, pull)
+                own = Slopes(values + self.quadratic.at(coefficients), gradients)
+            if source is None:
+                return own
+            return source.reduce(GradientPass.of(self.loglikelihood, points)).plus(own)
 
-    def _unweighted(self, points: np.ndarray) -> Slopes:
-        """Return the log-density without rows, and its gradients."""
-        if self.quadratic is None:
-            return Slopes(*self.log_prior.slopes(points))
-        coefficients = self.log_prior.coefficients(points)
-        pull = self.quadratic.slopes_at(coefficients)
-        values, gradients = self.log_prior.slopes(points, pull)
-        return Slopes(values + self.quadratic.at(coefficients), gradients)
-
-    def _n_products(self, rows: Rows) -> int:
-        """About how many numbers are multiplied for the density at a point."""
-        of_quadratic = 0 if self.quadratic is None else self.n_dims
-        return self.n_dims * (len(rows) + of_quadratic)
+        return PosteriorDensity(add_up)

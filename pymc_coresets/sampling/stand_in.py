@@ -50,7 +50,6 @@ from pymc_coresets.sampling.units.recovery import with_local
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
 MANY_ROWS = 1_000
 """Rows whose deterministics and missing outcomes are drawn only if they are named."""
 
@@ -208,8 +207,8 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     )
     probes = probing if isinstance(probing, Probes) else probing.result()
     found = replace(found, probes=probes, caveat=own.caveat)
-    if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
-        found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
+    if 0 < own.n_in_memory <= 1_000_000:
+        found = replace(found, second_opinion=verify(result, idata, draws=8))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
 
 

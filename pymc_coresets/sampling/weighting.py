@@ -1,27 +1,30 @@
-"""Weighting distributions: draws at which the potentials of all rows are compared.
+"""Draws at which a construction compares the potentials of all rows: the first, and those after.
 
-The closer they are to the posterior, the better a coreset of a given size.  Each states what it
-costs in passes over the data.
+The closer a weighting distribution is to the posterior, the better a coreset of a given size.  Each
+states what it costs in passes over the data.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.graph import Variable
 
+from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, MIN_DRAWS
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.options import one_of, whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import resampled
 from pymc_coresets.sampling.sampler import CoresetSampler
-
-_MOST_USER_DRAWS = 4_000
 
 
 class Weighting(Protocol):
@@ -61,20 +64,16 @@ def _refuse_undrawable(model: pm.Model) -> None:
     try:
         pm.draw(model.free_RVs, mode=WRITTEN_MODE)
     except NotImplementedError as error:
-        name = next(rv.name for rv in model.free_RVs if not _can_be_drawn(rv))
+        for rv in model.free_RVs:
+            try:
+                pm.draw(rv, mode=WRITTEN_MODE)
+            except NotImplementedError:
+                break
         raise UnsupportedModelError(
-            f"weighting='prior' needs draws of the prior, and there are none of {name!r} "
+            f"weighting='prior' needs draws of the prior, and there are none of {rv.name!r} "
             f"({str(error).splitlines()[0]}): give it a distribution that can be drawn from, or "
             "use weighting='subsample'."
         ) from error
-
-
-def _can_be_drawn(rv: Variable) -> bool:
-    try:
-        pm.draw(rv, mode=WRITTEN_MODE)
-    except NotImplementedError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ class UserDraws:
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Return all of them, or 4 000 (`n_draws`, where that is more) at random."""
         shapes = sampler.loglikelihood.observations.shapes
-        draws, most = Draws.of(self.draws, shapes), max(n_draws, _MOST_USER_DRAWS)
+        draws, most = Draws.of(self.draws, shapes), max(n_draws, 4_000)
         if draws.n_draws <= most:
             return draws
         return draws.take(np.sort(rng.choice(draws.n_draws, most, replace=False)))
@@ -219,3 +218,119 @@ def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
             "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
         )
     return weighting
+
+
+# -- draws that are made as a construction goes on -----------------------------------------------
+
+
+class Reserve:
+    """Draws of changing coresets' posteriors, from a reserve where importance sampling allows.
+
+    For methods that ask for draws hundreds of times while the weights hardly change.  It keeps
+    four times the draws that it was asked for.  For other rows and weights it re-weights them by
+    ``exp(sum_n (w'_n - w_n) f_n)``, smoothed, and resamples; only where Pareto k-hat exceeds 0.7,
+    or the effective sample size falls below a quarter of the reserve (as many as are asked for),
+    does the sampler run again.  Re-weighting costs the potentials of the coreset's rows at the
+    reserve, and no pass over the data.
+
+    Parameters
+    ----------
+    sampler : CoresetSampler
+        Fills the reserve, and evaluates potentials.
+
+    Attributes
+    ----------
+    n_reused : int
+        Calls that the reserve has answered.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
+    https://doi.org/10.48550/arXiv.1507.02646
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
+    >>> loglik = LogLikelihood(find_observations(model))
+    >>> reserve = Reserve(CoresetSampler(loglik, kind="laplace"))
+    >>> rng, rows = np.random.default_rng(1), loglik.source.take(np.array([2, 3]))
+    >>> for weight in (50.0, 51.0, 52.0):
+    ...     draws = reserve.draw(rows, np.array([50.0, weight]), 200, rng=rng)
+    >>> reserve.n_reused
+    2
+    """
+
+    def __init__(self, sampler: CoresetSampler) -> None:
+        self._sampler = sampler
+        self._reserve: Draws | None = None
+        self._own = np.zeros(0)
+        self.n_reused = 0
+
+    def draw(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+    ) -> Draws:
+        """Draw from the posterior of the rows with the given weights.
+
+        Raises
+        ------
+        SamplingError
+            As `CoresetSampler.draw`.
+        """
+        reserve = self._reserve
+        n_reserve = max(round(n_draws / EFFECTIVE_SHARE), MIN_DRAWS)
+        summed = partial(self._sampler.loglikelihood.weighted_sum, rows=rows, weights=weights)
+        if reserve is not None and reserve.n_draws >= n_reserve:
+            step = summed(reserve, finite=False) - self._own
+            chosen = resampled(np.arange(reserve.n_draws), step, n_draws, rng=rng)
+            if chosen is not None:
+                self.n_reused += 1
+                return reserve.take(chosen)
+        reserve = self._reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)
+        self._own = summed(reserve)
+        return reserve.take(rng.choice(reserve.n_draws, n_draws, replace=False))
+
+
+class Samplers:
+    """The samplers of one construction, made when they are needed.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        The potentials of the model.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> Samplers(LogLikelihood(find_observations(model))).counts
+    {}
+    """
+
+    def __init__(self, loglik: LogLikelihood) -> None:
+        self.first = CoresetSampler(loglik)
+        self._others: list[CoresetSampler] = []
+        self._reserve: Reserve | None = None
+
+    def for_many_draws(self) -> tuple[CoresetSampler, CoresetSampler, Callable[..., Draws]]:
+        """Return Laplace approximations; and where there is no mode, a sampler with a reserve."""
+        laplace, sampler = self.first.with_kind("laplace"), self.first.with_kind("auto")
+        self._others, self._reserve = [laplace, sampler], Reserve(sampler)
+        return laplace, sampler, self._reserve.draw
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What all of them counted; nothing where none was used."""
+        each = [sampler.counts for sampler in (self.first, *self._others)]
+        counts: Counter[str] = Counter()
+        for own in each:
+            if own["n_sampler_runs"]:
+                counts.update(own)
+        if self._reserve is not None and each[-1]["n_sampler_runs"]:
+            counts["n_reused"] = self._reserve.n_reused
+        return dict(counts)

@@ -293,7 +293,7 @@ def _points(
             kept = systematic_resample(smoothed.weights[0], _DRAWS, rng=rng)
             return space.free(known.draws.take(kept))
     sampler = CoresetSampler(posterior.loglikelihood, quadratic=posterior.quadratic)
-    return sampler.points(posterior.rows, posterior.weights, _DRAWS, rng=rng)
+    return sampler.drawn(posterior.rows, posterior.weights, _DRAWS, rng=rng).points
 
 
 # -- errors of several steps -----------------------------------------------------------------------

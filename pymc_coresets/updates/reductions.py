@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -38,6 +39,7 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
@@ -225,7 +227,11 @@ def reduced(
         sampler = CoresetSampler(template.reading(source))
         solution = method.run(
             Reduction(
-                posterior=sampler, size=size, rng=rng, propose=sampler.proposal, report=report
+                posterior=sampler,
+                size=size,
+                rng=rng,
+                propose=partial(proposal, sampler),
+                report=report,
             )
         )
         counts = dict(sampler.counts)

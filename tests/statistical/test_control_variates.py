@@ -77,7 +77,7 @@ def test_rare_categories_whose_outcomes_agree_need_no_nuts(monkeypatch):
     y = rng.binomial(1, np.where(category == 24, 1.0, expit(0.3 * x[:, -2])))
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=x @ pm.Normal("slopes", shape=x.shape[1]), observed=y)
-    monkeypatch.setattr("pymc_coresets.sampling.steps.hmc.WarmNuts.draw", None)
+    monkeypatch.setattr("pymc_coresets.sampling.steps.nuts.WarmNuts.draw", None)
     coreset = build_coreset(model, random_seed=1, progressbar=False)
     assert coreset.objective <= 0.01
     assert coreset.certificate.reliable

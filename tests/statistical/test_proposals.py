@@ -16,7 +16,7 @@ from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails, heavy_tailed
-from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
+from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 from pymc_coresets.storage import write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")

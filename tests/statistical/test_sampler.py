@@ -24,9 +24,10 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.reuse import Reserve
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps import nuts
+from pymc_coresets.sampling.weighting import Reserve
 
 N, D = 300, 3
 RNG = np.random.default_rng(1)
@@ -301,7 +302,7 @@ def test_the_mode_of_a_coreset_is_looked_for_near_that_of_all_rows():
         return sampler.draw(rows, np.full(2, 200.0), 100, rng=rng).values["mu"].mean()
 
     assert abs(mean()) < 1
-    assert sampler.proposal(100, start_size=200, rng=rng) is not None
+    assert proposal(sampler, 100, start_size=200, rng=rng) is not None
     assert abs(mean() - y[0]) < 1
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
-from pymc_coresets.sampling.steps.axis_tables import AxisTables, Table
+from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 
 _BOUNDED = 1  # the coordinate that a few rows bound to one side
 

@@ -47,7 +47,8 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.hmc import SplitHmc, WarmNuts
+from pymc_coresets.sampling.steps.near_normal import SplitHmc
+from pymc_coresets.sampling.steps.nuts import WarmNuts
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
 _rng = np.random.default_rng(1)

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import build_coreset
-from pymc_coresets.sampling.steps.nuts import known_metric
+from pymc_coresets.sampling.steps.metropolis import known_metric
 
 N, P = 5_000, 3
 RNG = np.random.default_rng(31)

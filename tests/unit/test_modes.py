@@ -19,6 +19,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
+    LocalMode,
     apart,
     find_modes,
     images,
@@ -170,9 +171,9 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
         raise SamplingError("No mode nearby.")
 
     monkeypatch.setattr(_Search, "around_all", refused)
-    two = [SimpleNamespace(around=None, n_ended=1)] * 2
+    two = [LocalMode(around=None, height=0.0, n_ended=1)] * 2
     with pytest.raises(SamplingError, match="nearby"):
-        list(_Search(None, 100, 1).polished(two, None))
+        _Search(None, 100, 1).polished(two, None)
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():
@@ -338,8 +339,7 @@ def test_a_model_may_have_a_dimension_called_mode():
         pm.Normal("time")
         pm.Normal("cost", dims="mode")
     around = heavy_tailed(np.array([1.0, 2.0, 3.0]), np.eye(3))
-    one = np.ones(1, dtype=np.int64)
-    found = FoundModes(Mixture([around], np.ones(1)), one, 1, [""], 0)
+    found = FoundModes([LocalMode(around, 0.0, 1)], n_starts=1)
     table = found.table(Unconstrained(model), model.named_vars_to_dims)
     assert table.positions["cost"].sizes == {"posterior_mode": 1, "mode": 2}
     draws = {"time": np.array([1.1]), "cost": np.array([[2.0, 3.1]])}
@@ -435,5 +435,5 @@ def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
     found = beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9)
     assert len(found.mixture.parts) == 1
     np.testing.assert_allclose(found.mixture.parts[0].location, 0.0, atol=0.05)
-    assert found.n_ended.sum() > 0
+    assert found.modes[0].n_ended > 0
     assert one.read == found.n_gradients == 0

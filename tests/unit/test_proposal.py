@@ -11,6 +11,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows import keyed
 from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.climbing import improve
@@ -38,7 +39,7 @@ def sampler():
 
 def proposed(sampler, n_draws=4_000, start_size=200, seed=1):
     rng = np.random.default_rng(seed)
-    return sampler.proposal(n_draws, start_size=start_size, rng=rng)
+    return modes.proposal(sampler, n_draws, start_size=start_size, rng=rng)
 
 
 @pytest.mark.parametrize("start_size", [50, 1_000, N, 2 * N])
@@ -68,7 +69,7 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
 
 def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
     monkeypatch.setattr(modes, "_LARGE", 1)
-    monkeypatch.setattr(modes, "ROWS_FOR_CURVATURE", 700)
+    monkeypatch.setattr(keyed, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.sums(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
@@ -88,7 +89,7 @@ def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
     source = sampler.loglikelihood.source
     read = source.reduce
     monkeypatch.setattr(source, "reduce", lambda work: counted.append(work) or read(work))
-    assert sampler.proposal(100, start_size=50, rng=np.random.default_rng(1)) is not None
+    assert modes.proposal(sampler, 100, start_size=50, rng=np.random.default_rng(1)) is not None
     taken = sampler.counts["n_gradients"] - before
     assert len(counted) == taken - 2 * sampler.n_dims + 1  # curvature: one reading
     assert 2 * sampler.n_dims + 2 < taken < 2 * sampler.n_dims + 50  # curvature, and a search

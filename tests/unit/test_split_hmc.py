@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.special import polygamma, psi
 
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
-from pymc_coresets.sampling.steps.hmc import SplitHmc
+from pymc_coresets.sampling.steps.near_normal import SplitHmc
 
 N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
 MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.5), 1)  # of independent coordinates

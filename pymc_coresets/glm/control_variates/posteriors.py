@@ -26,7 +26,7 @@ from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
-from pymc_coresets.sampling.steps.axis_tables import AxisTables
+from pymc_coresets.sampling.steps.near_normal import AxisTables
 from pymc_coresets.solving.solution import Weighted
 
 __all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
@@ -178,7 +178,7 @@ class Posteriors:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
         several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
         size = max(rows_to_start(self.sampler.n_dims), several)
-        space = self.sampler.posterior_of_some(size, key)
+        space = self.sampler.space.with_density(self.sampler.density_of_some(size, key))
         return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[1])
 
     def height(self, x: np.ndarray) -> float:

@@ -1,8 +1,9 @@
-"""Independence Metropolis-Hastings: draws without a sampler where the posterior is known well."""
+"""What `pm.sample` begins from where the posterior is known well: proposals alone, or a metric."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,18 +18,22 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
-from pymc_coresets.sampling.steps.nuts import asks_for_nuts
+from pymc_coresets.sampling.normal import (
+    CholeskyFactor,
+    KnownDensity,
+    Mixture,
+    Normal,
+    heavy_tailed,
+)
+from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
-_PILOT, _LEAST = 1_000, 100  # proposals
-_MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
-# What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
-_GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
-_QUICK, _DRAWS = 1e10, 1_000  # products; of a chain of `pm.sample`
-_NUMBERS = 2**26  # of proposals that are drawn ahead: half a gigabyte
-_BOUNDED = 0.5  # of the root of their number: the largest weight, beside the mean
-_LONGEST = 0.01  # of a chain: the longest stay at one proposal
-_DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
+#: Products for the proposals of all chains: some seconds.
+_QUICK = 1e10
+#: Numbers of proposals that are drawn ahead, for all chains: half a gigabyte.
+_NUMBERS = 2**26
+#: Options of `pm.sample` itself, and those by which users say how NUTS begins.
+_OWN = frozenset(signature(pm.sample).parameters)
+_OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
 type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -67,7 +72,7 @@ class IndependentProposals:
     def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
         with np.errstate(all="ignore"):  # where it is not finite, no chain goes
-            x, logq = self.around.draw(max(n, _LEAST), rng=rng)  # of which a tenth are of a t
+            x, logq = self.around.draw(max(n, 100), rng=rng)  # of which a tenth are of a t
             logp = self.log_density(x[:n])
             logp, log_weights = (
                 np.nan_to_num(own, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
@@ -88,14 +93,14 @@ class IndependentProposals:
         Then all of them are judged, or as many as memory holds.  None where Pareto k-hat says that
         the weights are not reliable, or a chain would stay for more than a hundredth of its draws.
         """
-        weights = _Weights.of(self.weighed(_PILOT, rng)[2])
+        weights = _Weights.of(self.weighed(1_000, rng)[2])
         if weights is None or weights.longest > most:
             return None
         quick = int(_QUICK // (n * self.n_products))
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
         drawn = self.weighed(min(n * n_skipped, _NUMBERS // self.space.n_dims), rng)
         weights = _Weights.of(drawn[2])
-        if weights is None or weights.longest > max(_LONGEST * n / n_chains, 1.0) * n_skipped:
+        if weights is None or weights.longest > max(n / n_chains / 100, 1.0) * n_skipped:
             return None
         return replace(self, n_skipped=n_skipped, drawn=drawn)
 
@@ -118,7 +123,7 @@ class _Weights:
         log_mean = logsumexp(finite) - math.log(n)
         longest = math.exp(finite.max() - log_mean)
         # Of weights that come in groups, as of a mixture of proposals, the tail says nothing.
-        heavy = longest > _BOUNDED * math.sqrt(n)
+        heavy = longest > math.sqrt(n) / 2
         few = len(finite) < MIN_DRAWS
         if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
             return None
@@ -132,7 +137,7 @@ def around_draws(points: np.ndarray) -> Normal | None:
     None where they are too few for their dimensions.
     """
     n_draws, n_dims = points.shape
-    if n_draws < _DRAWS_PER_DIM * n_dims:
+    if n_draws < 5 * n_dims:
         return None
     try:
         precision = inv(np.atleast_2d(np.cov(points.T)))
@@ -164,12 +169,15 @@ def without_nuts(
     dict of str, or None
         None where NUTS is to be used: an option is one of NUTS, or it does better.
     """
-    if posterior.n_products > _MOST_PRODUCTS or asks_for_nuts(options):
+    # Thousands of proposals are made before it is known whether they serve.
+    if posterior.n_products > 2**23 or asks_for_nuts(options):
         return None
-    of_nuts = _GRADIENTS * (_IN_PYTHON + _OF_A_GRADIENT * posterior.n_products)
+    # A draw of NUTS takes 15 gradients of three times as many products, and as long in Python as
+    # 10^5 of them.
+    of_nuts = 15 * (1e5 + 3 * posterior.n_products)
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains = options.get("chains", 1)
-    n_draws = options.get("draws", _DRAWS) * n_chains
+    n_draws = options.get("draws", 1_000) * n_chains
     around = _around(known, posterior)
     if around is None:
         return None
@@ -283,3 +291,100 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         self._next += 1
         stats = {"tune": self.tune, "accepted": self._accepted[i], "lp": self._logp[i]}
         return self._proposals.space.point(self._points[i]), [stats]
+
+
+def asks_for_nuts(options: Mapping[str, Any]) -> bool:
+    """Whether options of `pm.sample` say how NUTS is to begin, or are those of a step method.
+
+    Examples
+    --------
+    >>> asks_for_nuts({"draws": 100, "target_accept": 0.9}), asks_for_nuts({"draws": 100})
+    (True, False)
+    """
+    return bool(_OTHER_STARTS & options.keys() or options.keys() - _OWN)
+
+
+def known_metric(
+    model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return options of `pm.sample` for a posterior near a known distribution.
+
+    NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
+    posterior's own covariance its trajectories are short, however correlated the variables are, and
+    only the step size is left to tune.
+
+    Parameters
+    ----------
+    model : pm.Model
+        All its free variables are continuous.
+    known : Proposal
+        Near the posterior, in the model's unconstrained space: its covariance or precision gives
+        the metric, and some of its draws the starting points of the chains, of which each mode has
+        some as far as there are enough of them.
+    options : mapping of str
+        What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
+        unchanged where it says itself how NUTS is to begin, or the importance weights of the
+        proposal are not reliable.
+
+    Returns
+    -------
+    dict of str
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", sigma=3.0)
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> around = heavy_tailed(np.zeros(1), np.eye(1) / 3)
+    >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
+    >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
+    >>> found = known_metric(model, known, {"chains": 2, "compile_kwargs": {}})
+    >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
+    (array([9.]), 2)
+    """
+    khat = pareto_smooth(known.log_ratios[None]).pareto_khat
+    if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
+        return dict(options)
+    rng = generator(options.get("random_seed"))
+    # Some distributions know how far the posterior extends, which may be further than they do.
+    around = getattr(known.around, "metric", known.around)
+    # What is no parameter of its own, `pm.sample` hands on to the step method.
+    of_nuts = options.keys() - _OWN
+    stream = rng.spawn(1)[0]
+    by: dict[str, Any] = (
+        {"potential": PrecisionPotential(around, stream)}
+        if isinstance(around, CholeskyFactor)
+        else {"scaling": around.covariance, "is_cov": True}
+    )
+    # With longer steps than for 0.9, trajectories diverge where the tails are not normal.
+    step = pm.NUTS(
+        **by,
+        model=model,
+        compile_kwargs=options["compile_kwargs"],
+        rng=stream,
+        **{"target_accept": 0.9} | {name: options[name] for name in of_nuts},
+    )
+    if isinstance(around, CholeskyFactor):
+        density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
+        step.integrator = PrecisionLeapfrog(step.potential, density)
+    n_chains = options["chains"]
+    chosen = known.draws.take(_beginnings(known, n_chains, rng))
+    return {"tune": 300} | {
+        **{name: value for name, value in options.items() if name not in of_nuts},
+        "step": step,
+        "initvals": [
+            {name: values[chain] for name, values in chosen.values.items()}
+            for chain in range(n_chains)
+        ],
+    }
+
+
+def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose draws at which chains begin: next to one mode after another."""
+    n_draws = known.draws.n_draws
+    if known.modes is None or len(known.modes) == 1:
+        return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)
+    nearest = known.modes.nearest(known.draws.values)
+    which = [np.flatnonzero(nearest == mode) for mode in range(len(known.modes))]
+    which = [draws for draws in which if len(draws)]
+    return np.array([rng.choice(which[chain % len(which)]) for chain in range(n_chains)])

@@ -1,29 +1,29 @@
-"""NUTS as `pm.sample` offers it: its options and failures, and a metric that is known before."""
+"""NUTS: as `pm.sample` offers it, its metric where that is known, and kept warm inside builds."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
-from inspect import signature
-from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
+from itertools import cycle
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import graph_inputs
 
-from pymc_coresets.compat.pymc_api import (
-    CpuLeapfrogIntegrator,
-    NDArray,
-    ParallelSamplingError,
-    PyMCSamplingError,
-    QuadPotential,
-    RaveledVars,
-    State,
-)
-from pymc_coresets.compat.pytensor_api import compiling, untraced
-from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.compat import pymc_api
+from pymc_coresets.compat.pymc_api import PyMCSamplingError, RaveledVars, State
+from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.plain_loops import density_mode
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.normal import CholeskyFactor
 
 #: NUTS as `pm.sample` offers it.
@@ -32,9 +32,12 @@ type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 #: Samplers that need JAX.
 ON_JAX = {"numpyro", "blackjax"}
 
-_LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
-_OPTIONAL = {"tune", "chains", "cores"}
-_CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
+#: Chains of a run inside a build, one after the other: each has to be tuned.
+N_CHAINS = 2
+
+_FAILED = "NUTS failed on the posterior of a coreset"
+
+_log = logging.getLogger(__name__)
 
 
 def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN401 - of pm.sample
@@ -47,7 +50,7 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     try:
         with untraced():
             idata: xr.DataTree = pm.sample(model=model, **options)
-    except (PyMCSamplingError, ParallelSamplingError) as error:
+    except (PyMCSamplingError, pymc_api.ParallelSamplingError) as error:
         raise SamplingError(
             f"pm.sample failed: {text_of(error)}. Give initvals=... where the log-density is "
             "finite. What it sampled is the attribute .model, and not your own model: "
@@ -89,8 +92,9 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
             f"nuts_sampler={nuts_sampler!r} needs the package {nuts_sampler}: "
             f'pip install "pymc-coresets[{extra}]".'
         )
-    options = {n: v for n, v in options.items() if v is not None or n not in _OPTIONAL}
-    for name, least in _LEAST.items():
+    optional = {"tune", "chains", "cores"}
+    options = {n: v for n, v in options.items() if v is not None or n not in optional}
+    for name, least in {"draws": 1, "tune": 0, "chains": 1, "cores": 1}.items():
         if name in options:
             whole_number(name, options[name], least=least)
     generator(options.get("random_seed"))
@@ -99,10 +103,10 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
             "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
             "re-weighted. Leave it out, or call pm.sample(model=....model)."
         )
-    return {"chains": _CHAINS} | options
+    return {"chains": 4} | options  # enough for R-hat (Vehtari et al. 2021)
 
 
-class SharedTrace(NDArray):  # type: ignore[misc] # PyMC's are not typed
+class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not typed
     """Draws of one chain; its copies, which `pm.sample` makes, are those of others.
 
     PyMC compiles a function for each chain that computes what is recorded from a point of the
@@ -136,22 +140,7 @@ class SharedTrace(NDArray):  # type: ignore[misc] # PyMC's are not typed
         return other
 
 
-_TUNE = 300  # the step size alone
-_TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
-_OWN = frozenset(signature(pm.sample).parameters)
-_OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
-
-
-@runtime_checkable
-class OwnMetric(Protocol):
-    """A distribution that knows how far the posterior extends, which may be further than itself."""
-
-    @property
-    def metric(self) -> CholeskyFactor | None:
-        """Of its precision."""
-
-
-class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed
+class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's are not typed
     """PyMC's kinetic energy with a precision matrix in the place of variances.
 
     Parameters
@@ -176,26 +165,20 @@ class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not 
         # For thousands of vectors, one after the other: a third of what two triangles take.
         self._inverse = factor.solve(np.eye(factor.n_dims)) if factor.is_dense else None
 
-    def _solve(self, x: np.ndarray) -> np.ndarray:
-        solution: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
-        return solution
-
-    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray | None:
-        """Return the velocity for a momentum, or write it into `out`."""
-        found = self._solve(x)
-        if out is None:
-            return found
-        out[:] = found
-        return None
+    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the velocity for a momentum, written into `out` where that is given."""
+        found: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
+        if out is not None:
+            out[:] = found
+        return found
 
     def energy(self, x: np.ndarray, velocity: np.ndarray | None = None) -> float:
         """Return the kinetic energy of a momentum."""
-        return float(x @ (self._solve(x) if velocity is None else velocity)) / 2
+        return float(x @ (self.velocity(x) if velocity is None else velocity)) / 2
 
     def velocity_energy(self, x: np.ndarray, v_out: np.ndarray) -> float:
         """Write the velocity for a momentum into `v_out`, and return the kinetic energy."""
-        self.velocity(x, v_out)
-        return float(x @ v_out) / 2
+        return self.energy(x, self.velocity(x, v_out))
 
     def random(self) -> np.ndarray:
         """Draw a momentum."""
@@ -214,7 +197,7 @@ def _accelerated(state: State, acceleration: np.ndarray) -> _Accelerated:
     return found
 
 
-class PrecisionLeapfrog(CpuLeapfrogIntegrator):  # type: ignore[misc]
+class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
     """PyMC's leapfrog steps with one solution of the metric's equations each, where it has two.
 
     Velocities are linear in momenta, and what the gradient at a point adds to them is the same at
@@ -244,97 +227,213 @@ class PrecisionLeapfrog(CpuLeapfrogIntegrator):  # type: ignore[misc]
         return _accelerated(State(q, p, v, gradient, energy, logp, moved), acceleration)
 
 
-def asks_for_nuts(options: Mapping[str, Any]) -> bool:
-    """Whether options of `pm.sample` say how NUTS is to begin, or are those of a step method.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """Draws of one run, and what the next may start from.
 
-    Examples
-    --------
-    >>> asks_for_nuts({"draws": 100, "target_accept": 0.9}), asks_for_nuts({"draws": 100})
-    (True, False)
+    Parameters
+    ----------
+    positions : ndarray of shape (n_draws, n_dims)
+        Draws on the unconstrained scale, chain by chain.
+    step_size : float
+        Mean of the chains' adapted step sizes.
+    n_divergences : int
+        Among these draws.
     """
-    return bool(_OTHER_STARTS & options.keys() or options.keys() - _OWN)
+
+    positions: np.ndarray
+    step_size: float
+    n_divergences: int
 
 
-def known_metric(
-    model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return options of `pm.sample` for a posterior near a known distribution.
+class WarmNuts:
+    """PyMC's NUTS on one density whose rows, weights and quadratic are inputs: compiled once.
 
-    NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
-    posterior's own covariance its trajectories are short, however correlated the variables are, and
-    only the step size is left to tune.
+    From the second run on it starts where the last one ended, with its metric and step size, and
+    tunes for half as long.  Two chains run one after the other.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        The potentials of the model.
+    quadratic : Quadratic or None
+        What is added to the weighted rows; runs may add others of the same interface.
+    tune : int
+        Tuning steps of each chain.
+
+    Attributes
+    ----------
+    last : Run, or None
+        What the next run begins from.
+    counts : dict of str to int
+        Divergences among the draws, and runs that failed.
+    """
+
+    def __init__(self, loglik: LogLikelihood, quadratic: Quadratic | None, *, tune: int) -> None:
+        self._loglik, self._quadratic = loglik, quadratic
+        self.tune = tune
+        self.last: Run | None = None
+        self.counts = {"n_divergences": 0, "n_failed_starts": 0}
+
+    def draw(
+        self,
+        posterior: WeightedPosterior,
+        n_draws: int,
+        *,
+        starts: Sequence[np.ndarray] = (),
+        metric: CholeskyFactor | None = None,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
+        """Draw on the unconstrained scale, (n_draws, n_dims).
+
+        Where the density is 0 at the end of the last run, it begins anew.
+
+        Parameters
+        ----------
+        posterior : WeightedPosterior
+            Of the same model, and a quadratic of the same interface.
+        n_draws : int
+        starts : sequence of ndarray of shape (n_dims,), optional
+            Where chains begin that begin anew, by default at the model's initial point.
+        metric : CholeskyFactor, optional
+            Of about the posterior's precision: every run begins anew, and only the step size is
+            left to tune.
+        rng : numpy.random.Generator
+
+        Raises
+        ------
+        SamplingError
+            If NUTS fails.
+        """
+        values = row_values(self._loglik.observations, posterior.rows, posterior.weights)
+        if posterior.quadratic is not None:
+            values = values | posterior.quadratic.values
+        for name, variable in self._shared.items():
+            if name in values:
+                variable.set_value(values[name])
+        run = None
+        if self.last is not None and metric is None:
+            try:
+                run = self._run(n_draws, self.last, [], None, rng)
+            except SamplingError as error:
+                _log.info("NUTS starts anew: %s", error)
+        if run is None:
+            run = self._run(n_draws, None, list(starts), metric, rng)
+        self.last = run
+        self.counts["n_divergences"] += run.n_divergences
+        return run.positions
+
+    def _run(
+        self,
+        n_draws: int,
+        last: Run | None,
+        known: list[np.ndarray],
+        metric: CholeskyFactor | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        tune = self.tune // (4 if metric is not None else 2 if last is not None else 1)
+        starts = known or [self._space.start]
+        if last is not None:
+            starts = list(rng.choice(last.positions, N_CHAINS, replace=False))
+        per_chain = -(-n_draws // N_CHAINS)
+        try:
+            # A trajectory that diverges may overflow, which is counted as a divergence.
+            with np.errstate(over="ignore", invalid="ignore"):
+                chains = [
+                    self._chain(x, per_chain, tune, last, metric, stream)  # mode after mode
+                    for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
+                ]
+        except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
+            self.counts["n_failed_starts"] += 1
+            if last is None and not known and isinstance(error, PyMCSamplingError):
+                raise at_initial_point(self._space.model) from error
+            raise SamplingError(f"{_FAILED}: {text_of(error)}.") from error
+        return Run(
+            positions=np.concatenate([own.positions for own in chains])[:n_draws],
+            step_size=float(np.mean([own.step_size for own in chains])),
+            n_divergences=sum(own.n_divergences for own in chains),
+        )
+
+    def _chain(
+        self,
+        x: np.ndarray,
+        n_draws: int,
+        tune: int,
+        last: Run | None,
+        metric: CholeskyFactor | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        step, stream = self._step, rng.spawn(1)[0]
+        integrator = pymc_api.CpuLeapfrogIntegrator
+        if metric is not None:
+            step.potential, integrator = PrecisionPotential(metric, stream), PrecisionLeapfrog
+        else:
+            mean, variance = x, np.ones(len(x))
+            if last is not None:
+                mean, variance = last.positions.mean(axis=0), last.positions.var(axis=0)
+            step.potential = pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, 10, rng=stream)
+        step.integrator = integrator(step.potential, self._space.density)
+        size = 0.25 / len(x) ** 0.25 if last is None else last.step_size
+        step.step_adapt = pymc_api.DualAverageAdaptation(size, 0.8, 0.05, 0.75, 10)
+        step.reset()
+        step.setup_chain(rng, tune, n_draws)
+        state: Any = self._space.raveled(x)
+        positions, n_divergences = [], 0
+        for i in range(tune + n_draws):
+            if i == tune:
+                step.stop_tuning()
+            state, [stats] = step.astep(state)
+            if i >= tune:
+                positions.append(state.data)
+                n_divergences += bool(stats["diverging"])
+        return Run(
+            positions=np.stack(positions),
+            step_size=float(step.step_adapt.current(tune=False)),
+            n_divergences=n_divergences,
+        )
+
+    @cached_property
+    def _space(self) -> Unconstrained:
+        observations, some, of_one = self._loglik.observations, self._loglik.some_row, np.ones(1)
+        model = coreset_model(observations, some, of_one, quadratic=self._quadratic, lean=True)
+        discrete = [v.name for v in model.discrete_value_vars]
+        if discrete:
+            raise SamplingError(
+                f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
+                "method='pursuit' with weighting='prior', or with draws of your own."
+            )
+        return Unconstrained(model, mode=density_mode())
+
+    @cached_property
+    def _step(self) -> Any:  # noqa: ANN401
+        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)
+
+    @cached_property
+    def _shared(self) -> dict[str, SharedVariable]:
+        inputs = graph_inputs([self._space.model.logp()])
+        return {str(v.name): v for v in inputs if isinstance(v, SharedVariable)}
+
+
+def at_initial_point(model: pm.Model) -> SamplingError:
+    """Return what to raise where NUTS fails at the initial point of an internal model.
 
     Parameters
     ----------
     model : pm.Model
-        All its free variables are continuous.
-    known : Proposal
-        Near the posterior, in the model's unconstrained space: its covariance or precision gives
-        the metric, and some of its draws the starting points of the chains, of which each mode has
-        some as far as there are enough of them.
-    options : mapping of str
-        What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
-        unchanged where it says itself how NUTS is to begin, or the importance weights of the
-        proposal are not reliable.
-
-    Returns
-    -------
-    dict of str
+        With the user's names for all but the rows.
 
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu", sigma=3.0)
-    >>> from pymc_coresets.sampling.normal import heavy_tailed
-    >>> around = heavy_tailed(np.zeros(1), np.eye(1) / 3)
-    >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
-    >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
-    >>> found = known_metric(model, known, {"chains": 2, "compile_kwargs": {}})
-    >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
-    (array([9.]), 2)
+    ...     mu = pm.Normal("mu")
+    ...     limit = pm.Potential("limit", pm.math.log(mu - 1.0))
+    >>> at_initial_point(model).message.partition(". ")[0]
+    "NUTS failed on the posterior of a coreset: at the model's initial point, 'limit' is nan"
     """
-    khat = pareto_smooth(known.log_ratios[None]).pareto_khat
-    if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
-        return dict(options)
-    rng, around = generator(options.get("random_seed")), known.around
-    if isinstance(around, OwnMetric):
-        around = around.metric
-    # What is no parameter of its own, `pm.sample` hands on to the step method.
-    of_nuts = options.keys() - _OWN
-    stream = rng.spawn(1)[0]
-    by: dict[str, Any] = (
-        {"potential": PrecisionPotential(around, stream)}
-        if isinstance(around, CholeskyFactor)
-        else {"scaling": around.covariance, "is_cov": True}
+    values = {name: value for name, value in model.point_logps().items() if not np.isfinite(value)}
+    wrong = ", ".join(f"{name!r} is {value}" for name, value in values.items())
+    return SamplingError(
+        f"{_FAILED}: at the model's initial point, {wrong or 'the gradient is not finite'}. Give "
+        "the variables an initval=... where their log-density is finite. The debug() of your own "
+        "model says more."
     )
-    step = pm.NUTS(
-        **by,
-        model=model,
-        compile_kwargs=options["compile_kwargs"],
-        rng=stream,
-        **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
-    )
-    if isinstance(around, CholeskyFactor):
-        density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
-        step.integrator = PrecisionLeapfrog(step.potential, density)
-    n_chains = options["chains"]
-    chosen = known.draws.take(_beginnings(known, n_chains, rng))
-    return {"tune": _TUNE} | {
-        **{name: value for name, value in options.items() if name not in of_nuts},
-        "step": step,
-        "initvals": [
-            {name: values[chain] for name, values in chosen.values.items()}
-            for chain in range(n_chains)
-        ],
-    }
-
-
-def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose draws at which chains begin: next to one mode after another."""
-    n_draws = known.draws.n_draws
-    if known.modes is None or len(known.modes) == 1:
-        return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)
-    nearest = known.modes.nearest(known.draws.values)
-    which = [np.flatnonzero(nearest == mode) for mode in range(len(known.modes))]
-    which = [draws for draws in which if len(draws)]
-    return np.array([rng.choice(which[chain % len(which)]) for chain in range(n_chains)])

@@ -29,15 +29,6 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 
 _log = logging.getLogger(__name__)
 
-# Units whose posterior says where the middle of that of all is, and about how many rows they have.
-_FEWEST_UNITS, _UNITS, _MEMBERS = 50, 1_000, 20_000
-_ROUNDS = 8
-_STEPS = 100  # of a climb, after which nodes move
-_GAINED = 0.5  # nats of the sample: less is no other place
-_SHARE = 0.1  # of the tolerance, that the error of nodes may be
-_DRAWS, _WIDER = 50, 1.5  # that say what nodes are off by, and how much wider than the posterior
-_PER_STEP = 10.0  # by which the error falls with the next degree, at best
-
 
 def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     """Find where the nodes of units lie, and how many of them there have to be.
@@ -83,16 +74,17 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     while True:
         loglik = sample.by_nodes(degree)
         try:
-            middle = sample.middle(loglik, x)
+            around, rows = sample.middle(loglik, x)
         except SamplingError:  # values and gradients by few nodes may have other modes
             more = higher_degree(degree, n_dims)
             if more is None:
                 raise
         else:
-            x, error = middle.around.location, middle.error(loglik, judge)
+            x, error = around.location, sample.error(around, rows, loglik, judge)
             if error <= enough:
                 return sample.all_around(x, loglik, error)
-            more = higher_degree(degree, n_dims, math.ceil(math.log(error / enough, _PER_STEP)))
+            # With the next degree the error falls to a tenth, at best.
+            more = higher_degree(degree, n_dims, math.ceil(math.log10(error / enough)))
             if more is None:
                 raise UnsupportedModelError(
                     f"The error of nodes of degree {degree} for {list(units.factor.names)!r} is "
@@ -100,24 +92,6 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
                     "(integrate=False)."
                 )
         degree = more
-
-
-@dataclass(frozen=True, eq=False)
-class _Middle:
-    """The posterior of a sample of units, whose nodes are around their modes there."""
-
-    around: Normal
-    rows: Rows
-    weights: np.ndarray
-
-    def error(self, loglik: LogLikelihood, judge: LogLikelihood) -> float:
-        """Return the variance of the difference from other nodes, over a wider posterior."""
-        z = _WIDER * np.random.default_rng(0).standard_normal((len(self.around.location), _DRAWS))
-        draws = loglik.observations.space.constrain(self.around.at(z.T))
-        few, many = (
-            p.weighted_sum(draws, _by_nodes_of(p, self.rows), self.weights) for p in (loglik, judge)
-        )
-        return float(np.var(many - few))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +109,8 @@ class _Sample:
     def of(cls, units: UnitModel, key: int) -> Self:
         every = LogLikelihood(units.observations_at_zero)
         n_members = units.rows.n_obs / every.n_rows
-        size = int(np.clip(_MEMBERS / n_members, _FEWEST_UNITS, _UNITS))
+        # Enough to say where the middle of all is: of about 20 000 rows.
+        size = int(np.clip(20_000 / n_members, 50, 1_000))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
         every.prepare()
         return cls(units, UnitModes(units), every, scan.rows, scan.weights, every.total_weight)
@@ -151,23 +126,37 @@ class _Sample:
         nodes = self.units.nodes(degree)
         return self.form.of_same_form(self.units.observations(nodes, *self.units.start))
 
-    def middle(self, loglik: LogLikelihood, x: np.ndarray) -> _Middle:
-        """Climb from unconstrained values of the shared variables, with nodes that follow."""
+    def middle(self, loglik: LogLikelihood, x: np.ndarray) -> tuple[Normal, Rows]:
+        """Climb from unconstrained values of the shared variables, with nodes that follow.
+
+        Returns the posterior of the sample, and its units, with nodes around their modes there.
+        """
         sampler, space = CoresetSampler(loglik), loglik.observations.space
-        enough, some = _GAINED * self.total / len(self.rows), _by_nodes_of(loglik, self.rows)
-        for _ in range(_ROUNDS):
+        # Half a nat of the sample: less is no other place.
+        enough, some = self.total / len(self.rows) / 2, _by_nodes_of(loglik, self.rows)
+        for _ in range(8):
             rows = self.modes.at(space.constrain(x[None]).at(0), some)
             guarded = negative_of(sampler.posterior_of(rows, self.weights))
             start = guarded(x)[0]
-            descend(guarded, x, most_steps=_STEPS)
+            descend(guarded, x, most_steps=100)
             if guarded.x is None:
                 break
             x, gained = guarded.x, start - guarded(guarded.x)[0]
             if gained < enough:
                 break
         rows = self.modes.at(space.constrain(x[None]).at(0), some)
-        around = laplace(sampler.posterior_of(rows, self.weights), x)
-        return _Middle(around, rows, self.weights)
+        return laplace(sampler.posterior_of(rows, self.weights), x), rows
+
+    def error(
+        self, around: Normal, rows: Rows, loglik: LogLikelihood, judge: LogLikelihood
+    ) -> float:
+        """Return the variance of the difference from other nodes, over a wider posterior."""
+        z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
+        draws = loglik.observations.space.constrain(around.at(z.T))
+        few, many = (
+            p.weighted_sum(draws, _by_nodes_of(p, rows), self.weights) for p in (loglik, judge)
+        )
+        return float(np.var(many - few))
 
     def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:
         """Return the potentials of all units by as many nodes, sharing what is compiled."""
@@ -224,7 +213,7 @@ def integrated_out(
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         units = unit_model(model, names, wanted.of_rows, rows)
-        found = centred(units, enough=_SHARE * tolerance, key=key)
+        found = centred(units, enough=tolerance / 10, key=key)
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
@@ -233,9 +222,6 @@ def integrated_out(
     made = found.observations.units
     assert made is not None
     known = UnitSettings(
-        names=list(names),
-        degree=made.degree,
-        at=made.at.tolist(),
-        node_error=made.node_error,
+        names=list(names), degree=made.degree, at=made.at.tolist(), node_error=made.node_error
     )
     return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)

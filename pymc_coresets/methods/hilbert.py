@@ -14,13 +14,16 @@ from pymc_coresets.methods.job import LOOSEST, Job, moderate_size
 from pymc_coresets.methods.loop import rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
-from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.problem import Problem, Vector
+from pymc_coresets.solving.problem import (
+    Problem,
+    Vector,
+    default_n_draws,
+    nonnegative_least_squares,
+    tangent_problem,
+)
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
-_OVERFITTED = 4.0  # held-out objective over that of the choosing draws
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -278,7 +281,7 @@ class _Measured[S: State]:
         self._weights, space = state.weights, state.space
         objective = float(state.residual @ state.residual)
         heldout = space.heldout_objective(state.weights)
-        overfits = heldout > _OVERFITTED * objective
+        overfits = heldout > 4 * objective
         self._unimproved = self._unimproved + 1 if overfits and not heldout < self._lowest else 0
         self._lowest = min(self._lowest, heldout)
         size = int(np.count_nonzero(state.weights))

@@ -24,8 +24,7 @@ from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.solving.candidates import default_n_draws, total_length
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Matrix, Vector, default_n_draws, total_length
 from pymc_coresets.solving.solution import History, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ PLANTED = [
         ("np.finfo(np.float64).eps * self.norms.max()", "0"),
     ),
     *plant(
-        "solving/nnls.py",
+        "methods/pursuit.py",
         ("column -= basis @ (column @ basis)", "pass"),
         ("[:n, n] = coefficients", "[:n, n] = 0"),
         ("ratios.min() * (trial", "ratios.max() * (trial"),
@@ -82,7 +82,7 @@ PLANTED = [
         ("part /= 2", "part *= 2"),
         ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
         ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
-        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
+        ("while part > 2.0**-10 and not", "while part > 2.0**-10 and"),
     ),
     *plant(
         "rows/passes.py",
@@ -147,7 +147,7 @@ PLANTED = [
         ("ActiveSet(empty.residual, empty.size)", "ActiveSet(empty.residual, empty.size - 1)"),
         ("return state.moved(weights", "return replace(state, weights"),
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
-        ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
+        ("return 10 * size", "return 1 * size"),
         ("scores / space.prices", "scores * space.prices"),
     ),
     *plant(
@@ -457,10 +457,10 @@ PLANTED = [
         ("len(which) < _DISTINCT * n_probed", "True"),
     ),
     *plant(
-        "solving/candidates.py",
+        "solving/problem.py",
         ("[draw_of]", "[rng.permutation(draw_of)]"),
         ("or np.ptp(sums.total) == 0", ""),
-        ("_HELDOUT * len(different)", "len(different) / 2"),
+        ("len(different) / 5", "len(different) / 2"),
     ),
     *plant(
         "solving/solution.py",
@@ -471,7 +471,7 @@ PLANTED = [
         ("+= time.perf_counter() - start", "-= time.perf_counter() - start"),
     ),
     *plant(
-        "methods/adaptive.py",
+        "methods/job.py",
         ("replace(fresh, draw=draw)", "fresh"),
     ),
     *plant(

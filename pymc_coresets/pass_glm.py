@@ -8,8 +8,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE, row_polynomials
-from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.polynomial.parts import MAX_DEGREE, PredictorRows, row_polynomials
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
@@ -19,12 +18,8 @@ from pymc_coresets.glm.polynomial.statistics import (
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.glm.predictor.seen_rows import (
-    RowsInMemory,
-    SeenRows,
-    seen_rows_of,
-)
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
@@ -32,8 +27,6 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rows.sources.row_source import RowSource
-
-_PROBED_ROWS = 1_000
 
 
 def build_pass_glm(  # noqa: PLR0913
@@ -319,7 +312,7 @@ def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOpt
 def _usable_degrees(found: Predictors, radius: float) -> list[int]:
     """Return the degrees whose leading coefficient is negative for each of the first rows."""
     n_coefficients, usable = len(found.names), []
-    first = np.arange(min(found.observations.n_obs, _PROBED_ROWS))
+    first = np.arange(min(found.observations.n_obs, 1_000))
     rows = RowsInMemory(found, first, np.ones(len(first)))
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:

@@ -16,8 +16,7 @@ from scipy import sparse, special, stats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
 from pymc_coresets.pass_glm import fix_variables
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -75,7 +74,7 @@ class Read:
     def loglik(self, eta, some=slice(None), **options):
         n_obs = self.found.observations.n_obs
         rows = RowsInMemory(self.found, np.arange(n_obs), np.ones(n_obs)).take(some)
-        return rows.density(eta.T if eta.ndim == 2 else eta[:, None], **options).T
+        return rows.density((eta.T if eta.ndim == 2 else eta[:, None])[None], **options).T
 
 
 def dense(matrix):
@@ -755,7 +754,7 @@ def test_a_predictor_that_is_not_the_models_is_refused():
     for wrong in ({"offset": found.offset + 0.01}, {"design": X[:, ::-1]}):
         lines = (replace(found.lines[0], **wrong),)
         with pytest.raises(UnsupportedModelError, match="not understood"):
-            replace(found.found, lines=lines).verify()
+            verify(replace(found.found, lines=lines))
 
 
 def test_a_covariate_that_is_missing_is_named():

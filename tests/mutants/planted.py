@@ -171,7 +171,7 @@ PLANTED = [
         ("exponents[each, own] = np.multiply", "_ = np.multiply"),
         ("np.abs(shifts), rows.weights", "0 * np.abs(shifts), rows.weights"),
         ("np.append(self.center, 1.0)", "np.append(self.center, 0.0)"),
-        ("_RADIUS / math.sqrt(sums.spread)", "_RADIUS / sums.spread"),
+        ("3 / math.sqrt(sums.spread)", "3 / sums.spread"),
         ("weights + similar", "1.0 + similar"),
         ("_squared_parts(rows, points)", "_squared_parts(rows, self.centers)"),
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
@@ -207,6 +207,9 @@ PLANTED = [
     *plant(
         "glm/predictor/seen_rows.py",
         ("_like(line.design, design), offset", "_like(line.design, design), 0 * offset"),
+    ),
+    *plant(
+        "glm/predictor/predictors.py",
         ("total[np.ix_(other, one)] += part.T", "pass"),
     ),
     *plant(
@@ -226,7 +229,7 @@ PLANTED = [
         ("finite & (np.abs(difference - usual)", "(np.abs(difference - usual)"),
     ),
     *plant(
-        "glm/predictor/seen_rows.py",
+        "glm/predictor/predictors.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
     ),
@@ -243,7 +246,7 @@ PLANTED = [
     ),
     *plant(
         "glm/signed_rows.py",
-        ("_N_RUNS, _MAX_ITERATIONS = 10", "_N_RUNS, _MAX_ITERATIONS = 1"),
+        ("for _ in range(10)]", "for _ in range(1)]"),
         ("scores = weights * distances", "scores = distances"),
         ("sums[filled] / masses", "sums[filled] / 1"),
     ),

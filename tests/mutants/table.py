@@ -169,7 +169,6 @@ TESTS = {
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),
-    "glm/predictor/coordinates": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/cut": (LINEAR, SEVERAL_PREDICTORS),
     "glm/predictor/row_density": unit("polynomial", "own_entries"),
     "glm/predictor/seen_rows": (

@@ -35,8 +35,8 @@ from pymc_coresets.glm.control_variates.expansion import (
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.glm.predictor.predictors import coefficient_draws
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
@@ -109,8 +109,7 @@ def average(rows, center, draws):
 
 
 def logliks(rows, draws):
-    [line] = rows.found.lines
-    return rows.found.density(draws[:, :0], [line.at(draws) + line.offset], rows.which, len(rows))
+    return rows.density(rows.numbers(draws))
 
 
 def with_design(rows, design):

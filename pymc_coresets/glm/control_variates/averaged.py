@@ -16,9 +16,9 @@ from pymc_coresets.glm.control_variates.expansion import (
     Sampled,
     calibrated,
 )
-from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
@@ -287,14 +287,11 @@ def _seen(
     rows: RowsInMemory, center: np.ndarray, away: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the numbers that rows see at the center, (k, n), and how far draws are, (k, S, n)."""
-    middle = rows.seen(center[None])[:, 0]
-    middle[rows.found.n_shared :] += [line.offset for line in rows.lines]
-    return middle, rows.seen(away)
+    return rows.numbers(center[None])[:, 0], rows.seen(away)
 
 
 def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:
-    m, n = rows.found.n_shared, len(rows)
-    return np.array(rows.found.density(seen[:m, :, 0].T, [*seen[m:]], rows.place, n))
+    return np.array(rows.density(seen))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     Sampled,
     calibrated,
 )
-from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
+from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic, as_dense

@@ -11,8 +11,7 @@ from pytensor.tensor import TensorVariable
 from scipy.linalg import cho_factor, cho_solve
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
-from pymc_coresets.glm.predictor.finding import interface_of
+from pymc_coresets.glm.predictor.finding import FreeCoordinates, interface_of
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations

@@ -18,14 +18,13 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.predictor.seen_rows import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.predictors import weighted_gram, weighted_product
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
 MAX_MONOMIALS = 2_000
-_EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding
-_DENSE = 1 / 8  # from this share of entries on, a dense matrix is faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +101,7 @@ class PolynomialStatistics:
         leading = self.leading_degree
         if leading % 2:
             return False
-        same_sign = self.rising[leading] <= _EQUAL * self.falling[leading]
+        same_sign = self.rising[leading] <= ROUNDING * self.falling[leading]
         return bool(leading == 0 or same_sign) or is_concave(self.moments[leading])
 
     def quadratic(self, names: Sequence[str], interface: TensorVariable | None = None) -> Quadratic:
@@ -155,7 +154,7 @@ class PolynomialStatistics:
         """
         moments = []
         for m, moment in enumerate(self.moments):
-            if sparse.issparse(moment) and moment.nnz >= _DENSE * np.prod(moment.shape):
+            if sparse.issparse(moment) and moment.nnz >= np.prod(moment.shape) / 8:
                 moment = moment.toarray()  # noqa: PLW2901
             if not np.isfinite(moment.data if sparse.issparse(moment) else moment).all():
                 raise InvalidDataError(

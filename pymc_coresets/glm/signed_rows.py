@@ -81,12 +81,12 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
             "each trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
             "use method='auto'."
         )
-    [line], signs = rows.lines, labels[numbers]
-    offset = (signs * line.offset)[:, None]
-    if sparse.issparse(line.design):
-        signed = sparse.diags_array(signs, format="csr") @ line.design
+    [predictor], signs = rows.predictors, labels[numbers]
+    offset = (signs * predictor.offset)[:, None]
+    if sparse.issparse(predictor.design):
+        signed = sparse.diags_array(signs, format="csr") @ predictor.design
         return SignedRows(sparse.hstack([signed, offset], format="csr"), rows.base_weights)
-    return SignedRows(np.hstack([signs[:, None] * line.design, offset]), rows.base_weights)
+    return SignedRows(np.hstack([signs[:, None] * predictor.design, offset]), rows.base_weights)
 
 
 def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -> Matrix:

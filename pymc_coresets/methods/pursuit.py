@@ -286,7 +286,7 @@ def pursue(
     *,
     tolerance: float,
     rng: np.random.Generator,
-    goal: Vector | None = None,
+    target: Vector | None = None,
     weights: Vector | None = None,
 ) -> Solution:
     """Choose among the candidates of a pass until more rows no longer help on held-out draws.
@@ -303,7 +303,7 @@ def pursue(
         In nats: no rows are added beyond a tenth of it (0.1 nats at most).
     rng : numpy.random.Generator
         Says which draws are held out.
-    goal, weights : ndarray of shape (n_draws,), optional
+    target, weights : ndarray of shape (n_draws,), optional
         See `problem_at`.
 
     Returns
@@ -317,7 +317,7 @@ def pursue(
     InvalidDataError
         If the draws cannot be used.
     """
-    problem = problem_at(loglik, sums, rng=rng, goal=goal, weights=weights, dtype=np.float32)
+    problem = problem_at(loglik, sums, rng=rng, target=target, weights=weights, dtype=np.float32)
     # The next posterior will differ from this one: nothing is gained by more than a tenth.
     method = Pursuit(tolerance=min(0.1 * tolerance, LOOSEST))
     least = 20 if weights is None else 60  # with these, held-out draws are noisier

@@ -277,7 +277,7 @@ class _Run[D]:
             sums = self._candidates(self.proposed.draws, n_kept)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        return self._pursue(self.proposed.draws, sums, sums.total, weights)
+        return self._pursue(self.proposed.draws, sums, None, weights)
 
     def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
@@ -345,11 +345,11 @@ class _Run[D]:
         return chosen.weights @ loglik - known.own
 
     def _pursue(
-        self, draws: D, sums: PassSums, goal: Vector, weights: Vector | None = None
+        self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None
     ) -> Solution:
-        """Choose among the candidates of a pass what matches the goal at its draws."""
-        loglik = self.measure.loglik(draws, sums.candidates, len(goal))
-        tolerance = self.options.tolerance
+        """Choose among the candidates of a pass what matches the sum over all rows, or a target."""
+        loglik = self.measure.loglik(draws, sums.candidates, len(sums.total))
+        tolerance, rng = self.options.tolerance, self.rng
         return pursue(
-            loglik, sums, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
+            loglik, sums, self.size, tolerance=tolerance, rng=rng, target=target, weights=weights
         )

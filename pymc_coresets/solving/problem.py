@@ -347,7 +347,7 @@ def problem_at(
     sums: PassSums,
     *,
     rng: np.random.Generator,
-    goal: Vector | None = None,
+    target: Vector | None = None,
     weights: Vector | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Problem:
@@ -361,7 +361,7 @@ def problem_at(
         The sum over all rows, and the candidates.
     rng : numpy.random.Generator
         Says which draws are held out.
-    goal : ndarray of shape (n_draws,), optional
+    target : ndarray of shape (n_draws,), optional
         What to match, in nats; by default the sum over all rows.
     weights : ndarray of shape (n_draws,), optional
         Importance weights of the draws, for those that are held out, if these are worth more than
@@ -403,7 +403,7 @@ def problem_at(
             "The log-likelihood does not vary over the weighting draws: they are all the same, "
             "or the likelihood does not depend on the free variables."
         )
-    target = sums.total if goal is None else goal
+    target = sums.total if target is None else target
     # Draws by importance resampling repeat themselves: equal ones are on the same side.
     different, draw_of = np.unique(sums.total, return_inverse=True)
     if len(different) < fewest:

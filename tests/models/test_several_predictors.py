@@ -222,7 +222,7 @@ def test_rows_see_the_free_variables_through_their_predictors_alone(form):
     with pm.Model() as model:
         build()
     found = find_predictors(find_observations(model))
-    assert (found.n_shared, len(found.lines)) == (n_shared, n_lines)
+    assert (found.n_shared, len(found.predictors)) == (n_shared, n_lines)
     space = Unconstrained(model)
     x = space.start + 0.4 * np.random.default_rng(8).normal(size=(4, space.n_dims))
     c = coefficient_draws(found, space.constrain(x))

@@ -197,7 +197,7 @@ PLANTED = [
         ("(ahead - behind) / 2 - (half - half_behind)", "(ahead - behind) / 2 - half + half"),
         ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
         ("averaged.gradients - own - rest", "averaged.gradients - rest"),
-        ("min(1.0, _MOST_CURVED / largest)", "1.0"),
+        ("min(1.0, 1.5 / largest)", "1.0"),
     ),
     *plant(
         "glm/predictor/row_density.py",
@@ -206,7 +206,7 @@ PLANTED = [
     ),
     *plant(
         "glm/predictor/seen_rows.py",
-        ("_like(line.design, design), offset", "_like(line.design, design), 0 * offset"),
+        ("_like(predictor.design, design), offset", "_like(predictor.design, design), 0 * offset"),
     ),
     *plant(
         "glm/predictor/predictors.py",
@@ -220,7 +220,7 @@ PLANTED = [
     *plant(
         "glm/concavity.py",
         ("- least * sparse.eye_array", "+ least * sparse.eye_array"),
-        ("is_definite(-curvature, -_ROUNDING * len(diagonal))", "is_definite(-curvature)"),
+        ("is_definite(-curvature, -rounding * len(diagonal))", "is_definite(-curvature)"),
     ),
     *plant(
         "glm/polynomial/replacement.py",
@@ -240,7 +240,7 @@ PLANTED = [
     *plant(
         "glm/signed_rows.py",
         ("(offset - centers[:, -1]) ** 2", "0 * offset"),
-        ("signs[:, None] * line.design", "line.design"),
+        ("signs[:, None] * predictor.design", "predictor.design"),
         ("sparse.diags_array(signs,", "sparse.diags_array(signs**2,"),
         ("(squared + of_offsets).argmin(axis=1)", "squared.argmin(axis=1)"),
     ),

@@ -123,9 +123,9 @@ def polynomials(found, degree, radius):
 
 
 def statistics_of(found, degree, radius):
-    [line] = found.lines
-    coefficients = shifted(polynomials(found, degree, radius), line.offset)
-    return polynomial_statistics(line.design, coefficients, radius).finished()
+    [predictor] = found.predictors
+    coefficients = shifted(polynomials(found, degree, radius), predictor.offset)
+    return polynomial_statistics(predictor.design, coefficients, radius).finished()
 
 
 @pytest.mark.parametrize("degree", [2, 6])

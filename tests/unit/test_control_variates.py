@@ -15,7 +15,7 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import UnsupportedModelError, build, build_coreset
+from pymc_coresets import UnsupportedModelError, build, build_coreset, numerics
 from pymc_coresets.exceptions import (
     CoresetWarning,
     InvalidDataError,
@@ -113,8 +113,8 @@ def logliks(rows, draws):
 
 
 def with_design(rows, design):
-    [line] = rows.found.lines
-    return replace(rows, found=replace(rows.found, lines=(replace(line, design=design),)))
+    [predictor] = rows.found.predictors
+    return replace(rows, found=replace(rows.found, predictors=(replace(predictor, design=design),)))
 
 
 # -- the averaged quadratic ------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def assert_same(found, expected, **tolerance):
 def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, monkeypatch):
     design = np.where(np.abs(X) < 1.0, 0.0, X)
     expected = average(with_design(rows["logistic"], design), CENTER, DRAWS)
-    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 256 * len(DRAWS))  # blocks of 256, 256, 88
+    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 256 * len(DRAWS))  # blocks of 256, 256, 88
     other = with_design(rows["logistic"], sparse.csr_array(design) if sparsely else design)
     assert_same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
 
@@ -641,7 +641,7 @@ def test_predictors_that_are_known_well_have_the_slope_that_they_have_there(rows
     own = rows["poisson"]
     center, rng = np.full(P, 0.5), np.random.default_rng(8)
     each = row_quadratics(own, center, width * rng.normal(size=(400, P)))
-    eta = own.seen(center[None])[0, 0] + own.lines[0].offset
+    eta = own.seen(center[None])[0, 0] + own.predictors[0].offset
     seen = own.seen(width * np.eye(P))[0]
     expected = Y["poisson"][own.which] - np.exp(eta + np.square(seen).sum(axis=0) / 2)
     # The width at 400 draws has an error of 4 %.

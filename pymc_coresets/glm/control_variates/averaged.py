@@ -19,6 +19,7 @@ from pymc_coresets.glm.control_variates.expansion import (
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
@@ -29,12 +30,8 @@ __all__ = ["MOST_DENSE", "ByPredictors", "RowQuadratics", "average", "row_quadra
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
-_DEGREES = (1, 13, 9, 9, 7, 7)  # of nodes, by how many numbers the row sees: 203 at most
-_BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
-_LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
 _CALIBRATIONS = 4  # of weights that shrink thereafter
-_ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +165,7 @@ def average(
     k, p = seen.found.n_seen, len(center)
     n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
-    size = max(_BLOCK_ENTRIES // entries, 256)
+    size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
     add = partial(Sampled.joined, most=n_kept)
     sums, sample = source.reduce(BlockSums(size, work, add))
@@ -317,10 +314,10 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
     """Return Cholesky factors (n, k, k) of the covariances (k, k, n), if not too narrow."""
     k = len(middle)
     width = np.sqrt(cov[np.arange(k), np.arange(k)])
-    least = _LEAST_WIDTH * (1 + np.abs(middle))
+    least = 1e-5 * (1 + np.abs(middle))  # where rows see less of a difference, it is rounding
     narrow = width < least
     width = np.where(narrow, least, width)
-    correlation = cov / (width[:, None] * width) * (1 - _ALMOST_ONE)
+    correlation = cov / (width[:, None] * width) * (1 - 1e-4)  # none is one
     correlation[np.arange(k), np.arange(k)] = 1.0
     factor = np.linalg.cholesky(np.moveaxis(correlation, -1, 0))
     scaled: np.ndarray = width.T[:, :, None] * factor
@@ -328,5 +325,5 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
 
 
 def _nodes(k: int) -> Nodes:
-    """Return nodes for k numbers."""
-    return Nodes.of_degree(_DEGREES[k], k)
+    """Return nodes for k numbers: 203 at most."""
+    return Nodes.of_degree((1, 13, 9, 9, 7, 7)[k], k)

@@ -31,10 +31,6 @@ from pymc_coresets.sampling.density import GradientPass, Slopes
 __all__ = ["ByGradients", "beyond_second_order", "regressed"]
 
 _DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
-_STEP = 1e-3  # of a coordinate's width, for differences of gradients
-_FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
-_RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
-_MOST_CURVED = 1.5  # times the posterior's curvature, that weighted rows may have
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,7 +125,7 @@ class ByGradients:
         weighted = InMemoryRows.of(replace(rows, base_weights=weights))
         curvature = self._differences(weighted, center, root)
         largest = float(eigvalsh(-root.T @ curvature @ root)[-1])
-        share = min(1.0, _MOST_CURVED / largest) if largest > 0 else 1.0
+        share = min(1.0, 1.5 / largest) if largest > 0 else 1.0
         weights, curvature = share * weights, share * curvature
         slope = share * self._at(center[None], weighted).gradients[0]
         away, own = draws - center, share * self._at(draws, weighted).gradients
@@ -156,8 +152,8 @@ class ByGradients:
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
-        """Return the curvature of some rows at a point, for all."""
-        size = min(max(_FOR_CURVATURE * len(center), 1_000), self.loglik.n_rows)
+        """Return the curvature of some rows at a point, for all: 50 for each dimension."""
+        size = min(max(50 * len(center), 1_000), self.loglik.n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))
@@ -169,8 +165,8 @@ class ByGradients:
         return concave
 
     def _differences(self, rows: RowBlocks, center: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """Return the curvature of rows at a point, by steps of some of a coordinate's width."""
-        steps = _STEP * np.sqrt(np.square(root).sum(axis=1))
+        """Return the curvature of rows at a point, by steps of 0.001 of a coordinate's width."""
+        steps = 1e-3 * np.sqrt(np.square(root).sum(axis=1))
         found = differences(lambda x: self._at(x, rows).gradients, center, steps)
         curvature: np.ndarray = (found + found.T) / 2
         return curvature
@@ -288,13 +284,13 @@ def regressed(
     """
     inverse = np.linalg.inv(root)
     z, pulls = away @ inverse.T, gradients @ root
-    half = len(z) // 2
+    half, ridges = len(z) // 2, (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     first, second = (z[:half], pulls[:half]), (z[half:], pulls[half:])
-    errors = np.zeros(len(_RIDGES))
+    errors = np.zeros(len(ridges))
     for (own_z, own_pulls), (other_z, other_pulls) in ((first, second), (second, first)):
-        for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, _RIDGES)):
+        for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, ridges)):
             errors[i] += np.square(other_pulls - slope - other_z @ curvature).sum()
-    [(slope, curvature)] = _by_ridges(z, pulls, [_RIDGES[int(np.argmin(errors))]])
+    [(slope, curvature)] = _by_ridges(z, pulls, [ridges[int(np.argmin(errors))]])
     return inverse.T @ slope, inverse.T @ curvature @ inverse
 
 

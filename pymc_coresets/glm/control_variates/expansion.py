@@ -21,8 +21,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Weighted
 
 _LARGEST = 1e150  # spread: its square is finite
-_RIDGE = 0.2  # of the mean eigenvalue
-_MOST = 3.0  # times the weight by the design
 #: Log-likelihoods that a gradient of rows takes as long as.
 OF_A_GRADIENT = 6
 
@@ -206,13 +204,13 @@ def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
 def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     residuals, goal = residuals - residuals.mean(axis=0), goal - goal.mean()
     gram = residuals @ residuals.T
-    ridge = _RIDGE * np.trace(gram) / len(gram)
+    ridge = 0.2 * np.trace(gram) / len(gram)
     if not ridge > 0:
         return np.ones(residuals.shape[1])
     lacking = goal - residuals.sum(axis=1)
     factor = cho_factor(gram + ridge * np.eye(len(gram)))
     change = residuals.T @ cho_solve(factor, lacking)
-    found: np.ndarray = np.clip(1.0 + change, 0.0, _MOST)
+    found: np.ndarray = np.clip(1.0 + change, 0.0, 3.0)
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.curvature import sparse_differences
@@ -17,14 +18,7 @@ from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
 
-_MOST_SCALES = 16
-_AWAY = 0.5  # on the unconstrained scale
-_ROUNDING = 1e-6
-_POINTS_AT_ONCE = 256
-_ENTRIES_AT_ONCE = 2**22  # of points
-_FIRST_SPREAD = 0.1
-_OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
-_LEAST_SCALES, _SHARED = 64, 3  # draws, and of so many one at least, however dear
+_ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +64,7 @@ class Hierarchy:
         found = np.zeros(len(self.reference), bool)
         for k in np.flatnonzero(self.is_scale):
             other = self.reference.copy()
-            other[k] += _AWAY
+            other[k] += 0.5
             points = np.stack([self.reference, self.reference + away, other, other + away])
             with np.errstate(all="ignore"):
                 gradients = self.prior(points)[1][:, ~self.is_scale]
@@ -96,7 +90,7 @@ class Hierarchy:
         """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
         probes = np.zeros((2 + self.colors.max(initial=-1), len(self.reference)))
         probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
-        step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
+        step = min(256, rows_at_once(probes.size))
         for first in range(0, len(scales), step):
             some = scales[first : first + step]
             points = np.repeat((self.reference + probes)[None], len(some), axis=0)
@@ -195,8 +189,8 @@ def find_hierarchy(
     (array([ True, False, False, False]), False, array([0, 0, 0]))
     """
     rng = np.random.default_rng(0)
-    x = start + rng.uniform(-_AWAY, _AWAY, len(start))
-    ways = rng.uniform(-_AWAY, _AWAY, (2, len(start)))
+    x = start + rng.uniform(-0.5, 0.5, len(start))
+    ways = rng.uniform(-0.5, 0.5, (2, len(start)))
 
     def is_normal(free: Array) -> bool:
         one, other = ways * free
@@ -218,7 +212,7 @@ def find_hierarchy(
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)
-    if is_scale.all() or is_scale.sum() > _MOST_SCALES:
+    if is_scale.all() or is_scale.sum() > 16:
         return None
     return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
 
@@ -274,7 +268,7 @@ class ConditionalGaussian:
         Near the marginal posterior of the scales.
     n_operations : float
         Several draws have the same scales where decompositions would take more multiplications than
-        that.
+        that; by default some seconds.
     metric : CholeskyFactor, optional
         Of the precision in the midst of the posterior, for NUTS.
     order : ndarray of int, optional
@@ -299,7 +293,7 @@ class ConditionalGaussian:
     hierarchy: Hierarchy
     quadratic: Quadratic
     scales: Normal
-    n_operations: float = _OPERATIONS
+    n_operations: float = 2e10
     metric: CholeskyFactor | None = None
     order: Array | None = None
 
@@ -320,7 +314,7 @@ class ConditionalGaussian:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start, order = heavy_tailed(first, np.eye(len(first)) / _FIRST_SPREAD), None
+        start, order = heavy_tailed(first, 10 * np.eye(len(first))), None
         if like is not None:
             start, order = like.scales, like.order
         found = cls(hierarchy, quadratic, start, order=order)
@@ -375,7 +369,7 @@ class ConditionalGaussian:
     @property
     def n_products(self) -> float:
         """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
-        return len(self.reference) ** 2 + self._n_operations_each / _FASTER
+        return len(self.reference) ** 2 + self._n_operations_each / 10
 
     @property
     def _n_operations_each(self) -> float:
@@ -385,7 +379,7 @@ class ConditionalGaussian:
     def _n_scales(self, n_draws: int) -> int:
         if not len(self.scales.location):
             return 1
-        least = min(_LEAST_SCALES, n_draws // _SHARED)
+        least = min(64, n_draws // 3)  # however dear
         return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
     def _given(self, scales: Array) -> Iterator[tuple[Normal, float]]:

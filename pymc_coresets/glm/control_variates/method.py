@@ -33,17 +33,10 @@ __all__ = ["ControlVariates", "has_quadratics"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_COEFFICIENTS, _MOST_BY_GRADIENTS = 20_000, 1_000
-_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
-_HALVINGS = 10
-_SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
-_SETTLING = 100  # draws, for the widths of the rows' predictors
-_MORE = 1.5  # rows, where those tried leave too much
-_ENOUGH = 0.95  # of the goal, for what chosen rows leave
-_WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
-_HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
-_MARGIN = 0.75  # of the goal, for what is predicted
-_FOR_MODES = 0.15  # of all evaluations: the search for other modes
+_LEAST_ROWS = 40  #: Fewest rows beside a quadratic: fewer save nothing.
+_SETTLED = 0.7  #: Of the divergence before: what is left of it is not worth another pass.
+_SETTLING = 100  #: Draws that tell the widths of the rows' predictors.
+_WORTHWHILE = 10_000  #: Rows: where there are fewer, sampling the model itself may be faster.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +118,7 @@ class ControlVariates:
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
-        return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
+        return min(n_rows, max(1_000, 20 * n_dims))
 
     def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
@@ -160,10 +153,10 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion[Any]:
         seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
         _log.info("Quadratics by gradients of all rows: %s", error.message)
-        expansion, most = ByGradients(loglik), _MOST_BY_GRADIENTS
+        expansion, most = ByGradients(loglik), 1_000
     else:
         expansion = ByPredictors(loglik.source, seen)
-        most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+        most = 20_000 if seen.found.is_sparse else MOST_DENSE
     n_coefficients = len(expansion.interface.names)
     if n_coefficients > most:
         raise UnsupportedModelError(
@@ -216,7 +209,7 @@ class _Run:
         if math.isfinite(best.coreset.objective):
             around = self.posteriors.around(best)
             if status is not Status.INTERRUPTED:
-                allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
+                allowed = 0.15 * self.history.steps[-1].n_evaluations
                 modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
             proposal = Proposal(
                 draws=best.coreset.draws,
@@ -235,11 +228,11 @@ class _Run:
         averaged, quadratic = self._average(coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
-        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), _ENOUGH * self.goal
+        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
         choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
         chosen = choose(size)
         while chosen.left > enough and size < most:
-            size = min(math.ceil(_MORE * size), most)
+            size = min(math.ceil(1.5 * size), most)
             chosen = choose(size)
         tried = self._try(quadratic, chosen)
         objective = tried.coreset.objective
@@ -305,7 +298,7 @@ class _Run:
         n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
         may_keep_all, enough = self.job.size == n_rows, self.options.correctable
         is_large = n_rows >= _WORTHWHILE
-        if enough is None or n_rows >= _FEW_PER_DIM * n_dims or not (is_large or may_keep_all):
+        if enough is None or n_rows >= 100 * n_dims or not (is_large or may_keep_all):
             return
         size = min(self.job.size, n_rows // 2)
         with self.history.drawing():
@@ -321,7 +314,7 @@ class _Run:
         if not is_large:
             warn_user(f"Sampling the model itself is probably faster than this coreset: {reason}.")
             return
-        if left > _HOPELESS * enough:
+        if left > 4 * enough:
             raise UnsupportedModelError(
                 f"A coreset saves little here: {reason}. Sample the model itself, integrate out "
                 "variables that few rows see, such as those of each person, or say how rows are "
@@ -341,7 +334,7 @@ class _Run:
         height = self._height(self.posteriors.mode)
         for _ in range(self.options.max_rounds):
             step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
-            for halvings in range(_HALVINGS):
+            for halvings in range(10):
                 tried = self.posteriors.mode + step / 2**halvings
                 gained = self._height(tried) - height
                 if gained > 0:
@@ -385,7 +378,7 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return how many rows are predicted to bring the divergence within the tolerance."""
-        size, enough = _LEAST_ROWS, _MARGIN * self.goal
+        size, enough = _LEAST_ROWS, 0.75 * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
         return min(max(int(self.expansion.calibration * size), _LEAST_ROWS), self.job.size)

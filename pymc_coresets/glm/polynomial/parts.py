@@ -263,8 +263,7 @@ class PredictorRows:
     def reach(self, degree: int, radius: float, coefficients: Matrix) -> Reach:
         """Compare the polynomials of a sample of the rows with their log-likelihoods at draws."""
         rows, weights = self._sample
-        [line] = rows.lines
-        eta = line.at(coefficients) + line.offset
+        [eta] = rows.numbers(coefficients)
         polynomial = polyval(eta, row_polynomials(rows, degree, radius).T[:, None], tensor=False)
         return Reach(
             outside=float(np.average((np.abs(eta) > radius).mean(axis=0), weights=weights)),
@@ -275,8 +274,7 @@ class PredictorRows:
     def quantile(self, coefficients: Matrix, probability: float) -> float:
         """Return a quantile of |eta_n| over a sample of the rows and all draws (n_draws, p)."""
         rows, weights = self._sample
-        [line] = rows.lines
-        eta = np.abs(line.at(coefficients) + line.offset)
+        eta = np.abs(rows.numbers(coefficients)[0])
         if not np.ptp(weights):
             return float(np.quantile(eta, probability))
         weights = np.broadcast_to(weights, eta.shape).ravel()
@@ -344,9 +342,9 @@ class PredictorRows:
 
 def _statistics(seen: SeenRows, degree: int, radius: float, some: Rows) -> PolynomialStatistics:
     rows = seen.of(some)
-    [line] = rows.lines
-    coefficients = shifted(row_polynomials(rows, degree, radius), line.offset)
+    [predictor] = rows.predictors
+    coefficients = shifted(row_polynomials(rows, degree, radius), predictor.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
     n_obs = float(rows.base_weights.sum())
-    return polynomial_statistics(line.design, coefficients, radius, n_obs)
+    return polynomial_statistics(predictor.design, coefficients, radius, n_obs)

@@ -26,8 +26,6 @@ from pymc_coresets.reading.folding import evaluate
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
 
-_DENSE = 0.5  # share of entries from which on a dense matrix is the smaller one
-
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -129,7 +127,7 @@ def joined(blocks: Sequence[Matrix]) -> Matrix:
     'csr'
     """
     smaller = [
-        m if isinstance(m, np.ndarray) or m.nnz <= _DENSE * np.prod(m.shape) else m.toarray()
+        m if isinstance(m, np.ndarray) or 2 * m.nnz <= np.prod(m.shape) else m.toarray()
         for m in blocks
     ]
     if any(sparse.issparse(m) for m in smaller):
@@ -194,19 +192,19 @@ def designs_of(
     ndarray of shape (n_obs,)
         The offset.
     """
-    affine, n_lines = affine_map(node, graph), n_predictors(node)
+    affine, n_numbers = affine_map(node, graph), n_predictors(node)
     if not graph.by_row(node):
         affine = affine.take(np.zeros(n_obs, dtype=int))
-    if affine.size != n_obs * n_lines:
+    if affine.size != n_obs * n_numbers:
         raise UnsupportedModelError(
             f"The predictor has {affine.size} entries for {n_obs} observations."
         )
     places = np.arange(affine.size).reshape(affine.shape)
-    if n_lines > 1:
+    if n_numbers > 1:
         places = np.moveaxis(places, node.type.shape.index(None), -1)
-    for own in places.reshape(n_lines, n_obs):
-        line = affine.take(own)
-        yield line.blocks, np.zeros(n_obs) if line.offset is None else line.offset
+    for own in places.reshape(n_numbers, n_obs):
+        part = affine.take(own)
+        yield part.blocks, np.zeros(n_obs) if part.offset is None else part.offset
 
 
 def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:

@@ -26,7 +26,7 @@ from pymc_coresets.glm.predictor.cut import (
     links_below,
     smallest_cut,
 )
-from pymc_coresets.glm.predictor.predictors import Line, Predictors, verify
+from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, verify
 from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
 from pymc_coresets.glm.predictor.row_graph import (
     RowGraph,
@@ -71,7 +71,7 @@ def find_predictors(observations: Observations) -> Predictors:
     >>> found = find_predictors(find_observations(model))
     >>> found.names
     ('noise_log__', 'b[0]', 'b[1]')
-    >>> found.lines[0].design
+    >>> found.predictors[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])
@@ -113,8 +113,8 @@ def find_linear_predictor(observations: Observations) -> Predictors:
     Returns
     -------
     Predictors
-        One line, and no shared numbers.  Its log-likelihood was compared with the model's own, for
-        some rows at three points.
+        One linear predictor, and no shared numbers.  Its log-likelihood was compared with the
+        model's own, for some rows at three points.
 
     Raises
     ------
@@ -142,11 +142,11 @@ def find_linear_predictor(observations: Observations) -> Predictors:
     >>> found = find_linear_predictor(find_observations(model))
     >>> found.names
     ('a', 'b')
-    >>> found.lines[0].design
+    >>> found.predictors[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])
-    >>> found.lines[0].offset.round(3)
+    >>> found.predictors[0].offset.round(3)
     array([0.   , 0.693, 1.386])
     """
     search, chosen = _Search.of(observations), None
@@ -265,8 +265,8 @@ class _Search:
             names=(*(name for c in shared for name in c.names), *names),
             coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
             n_shared=m,
-            lines=tuple(
-                Line(
+            predictors=tuple(
+                LinearPredictor(
                     np.concatenate([place[v] for v in blocks]),
                     joined(list(blocks.values())),
                     offset,

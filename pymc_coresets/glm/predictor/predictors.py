@@ -33,7 +33,7 @@ _GRAM_ENTRIES = 2**19  # float64, of a block and its scaled copy, which stay in 
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class LinearPredictor:
     """A predictor of each row, affine in some of the coefficients.
 
     Parameters
@@ -48,9 +48,9 @@ class Line:
     design: Matrix
     offset: np.ndarray
 
-    def of(self, rows: slice | np.ndarray) -> "Line":
+    def of(self, rows: slice | np.ndarray) -> "LinearPredictor":
         """Return that of some rows."""
-        return Line(self.columns, self.design[rows], self.offset[rows])
+        return LinearPredictor(self.columns, self.design[rows], self.offset[rows])
 
     def refuse_not_finite(self, names: Sequence[str], place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if it is not finite in some row, with the names of columns."""
@@ -93,7 +93,7 @@ class Predictors:
         unconstrained scale, such as the logarithm of a standard deviation.
     n_shared : int
         Number m of coefficients that all rows see as they are.
-    lines : tuple of Line
+    predictors : tuple of LinearPredictor
         The predictors.
     nodes : tuple of Variable
         The same, in the graph of ``observations.loglik``.
@@ -106,7 +106,7 @@ class Predictors:
     names: tuple[str, ...]
     coefficients: TensorVariable
     n_shared: int
-    lines: tuple[Line, ...]
+    predictors: tuple[LinearPredictor, ...]
     nodes: tuple[Variable, ...]
     density: RowDensity
     most_own: int = MOST_OWN
@@ -114,7 +114,7 @@ class Predictors:
     @property
     def n_seen(self) -> int:
         """How many numbers rows see, all of them together."""
-        return self.n_shared + len(self.lines)
+        return self.n_shared + len(self.predictors)
 
     @property
     def entries_a_row(self) -> int:
@@ -122,7 +122,7 @@ class Predictors:
 
         One at least.
         """
-        designs = [line.design for line in self.lines]
+        designs = [predictor.design for predictor in self.predictors]
         total = sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
         return max(total // self.observations.n_obs, 1)
 
@@ -130,12 +130,12 @@ class Predictors:
     def is_sparse(self) -> bool:
         """Whether few pairs of coefficients meet in rows, of so many that this matters."""
         large = len(self.names) > _DENSE_UP_TO
-        return large and all(sparse.issparse(line.design) for line in self.lines)
+        return large and all(sparse.issparse(predictor.design) for predictor in self.predictors)
 
     def refuse_not_finite(self, place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""
-        for line in self.lines:
-            line.refuse_not_finite([self.names[k] for k in line.columns], place)
+        for predictor in self.predictors:
+            predictor.refuse_not_finite([self.names[k] for k in predictor.columns], place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,9 +171,9 @@ class RowsInMemory:
         return slice(first, last + 1) if last - first + 1 == len(self) else self.which
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
+    def predictors(self) -> tuple[LinearPredictor, ...]:
         """The predictors of these rows."""
-        return tuple(line.of(self.place) for line in self.found.lines)
+        return tuple(predictor.of(self.place) for predictor in self.found.predictors)
 
     def gram(self, weights: np.ndarray) -> Curvature:
         """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
@@ -208,7 +208,7 @@ class RowsInMemory:
         """Return the coefficients that number i of each row sees, and the design matrix."""
         m = self.found.n_shared
         if i >= m:
-            return self.lines[i - m].columns, self.lines[i - m].design
+            return self.predictors[i - m].columns, self.predictors[i - m].design
         ones = np.ones((len(self), 1))
         return np.array([i]), sparse.csr_array(ones) if self.found.is_sparse else ones
 
@@ -216,7 +216,7 @@ class RowsInMemory:
         """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
         m, shape = self.found.n_shared, (len(away), len(self))
         shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
-        return np.stack([*shared, *(line.at(away) for line in self.lines)])
+        return np.stack([*shared, *(predictor.at(away) for predictor in self.predictors)])
 
     def slope(self, weights: np.ndarray) -> np.ndarray:
         """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
@@ -235,8 +235,8 @@ class RowsInMemory:
     def numbers(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the numbers that rows see at (S, p) coefficients, with offsets, as (k, S, n)."""
         numbers = self.seen(coefficients)
-        for i, line in enumerate(self.lines, self.found.n_shared):
-            numbers[i] += line.offset
+        for i, predictor in enumerate(self.predictors, self.found.n_shared):
+            numbers[i] += predictor.offset
         return numbers
 
     def density(self, seen: np.ndarray, *, compiled: bool = True) -> np.ndarray:

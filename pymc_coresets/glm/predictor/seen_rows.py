@@ -11,7 +11,7 @@ import numpy as np
 from pytensor.graph import Variable
 
 from pymc_coresets.glm.predictor.affine import Matrix, affine_map, designs_of, joined
-from pymc_coresets.glm.predictor.predictors import Line, Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_graph import RowGraph, row_graph_of
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -48,7 +48,7 @@ class SeenRows:
     >>> observations = find_observations(model)
     >>> some = LogLikelihood(observations).in_memory.take(np.array([2]))
     >>> seen = SeenRows(find_linear_predictor(observations), elsewhere=True)
-    >>> seen.of(some).lines[0].design
+    >>> seen.of(some).predictors[0].design
     array([[2.]])
     """
 
@@ -91,13 +91,15 @@ class SeenRows:
         arrays = _placed(rows, self.found.observations)
         here = replace(
             self.found,
-            lines=tuple(self._lines(arrays, len(rows))),
+            predictors=tuple(self._predictors(arrays, len(rows))),
             density=self.found.density.of_rows(arrays),
         )
         here.refuse_not_finite(where)
         return RowsInMemory(here, np.arange(len(rows)), rows.base_weights, where)
 
-    def _lines(self, arrays: dict[Variable, np.ndarray], n_rows: int) -> Iterator[Line]:
+    def _predictors(
+        self, arrays: dict[Variable, np.ndarray], n_rows: int
+    ) -> Iterator[LinearPredictor]:
         with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
             graph, nodes, compute = self._graph
             computed = compute(n_rows, *arrays.values())
@@ -107,11 +109,11 @@ class SeenRows:
             **dict(zip(graph.computed, computed, strict=True)),
         }
         here = graph.of_rows(values)
-        held = iter(self.found.lines)
-        for predictor, own in zip(self.found.nodes, nodes, strict=True):
-            for columns, offset in designs_of(predictor, here, n_rows):
-                line, design = next(held), joined([columns[node] for node in own])
-                yield Line(line.columns, _like(line.design, design), offset)
+        held = iter(self.found.predictors)
+        for node, own in zip(self.found.nodes, nodes, strict=True):
+            for columns, offset in designs_of(node, here, n_rows):
+                predictor, design = next(held), joined([columns[v] for v in own])
+                yield LinearPredictor(predictor.columns, _like(predictor.design, design), offset)
 
     @cached_property
     def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
@@ -230,7 +230,7 @@ class SensitivityBound:
 
     @classmethod
     def of(
-        cls, sums: ClusterSums, *, radius: float | None, center: Vector | None, exact: bool
+        cls, sums: ClusterSums, *, radius: float | None, center: ArrayLike | None, exact: bool
     ) -> "SensitivityBound":
         """Take what is needed from the clusters of all rows.
 
@@ -239,7 +239,7 @@ class SensitivityBound:
         sums : ClusterSums
         radius : float, optional
             By default one that suits the rows.
-        center : ndarray of shape (n_dims,), optional
+        center : array_like of shape (n_dims,), optional
             By default 0.
         exact : bool
             Whether rows are compared with the means of their clusters without themselves, so that

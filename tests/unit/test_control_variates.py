@@ -282,7 +282,7 @@ def sample_of(spread, most, key):
 @given(spread=SPREADS, size=st.integers(1, 30), key=st.integers(0, 2**32 - 1))
 def test_samples_are_distinct_sorted_and_of_their_size(spread, size, key):
     sample = sample_of(spread, 30, key)
-    which, shares = sample.first(size)
+    which, shares = sample.shares(size)
     chosen, positive = sample.rows.positions[which], np.flatnonzero(spread)
     assert len(chosen) == min(size, len(positive))
     assert (np.diff(chosen) > 0).all()
@@ -306,7 +306,7 @@ def test_samples_depend_neither_on_blocks_nor_on_the_largest_size(spread, size, 
     found, expected = (
         (sample.rows.positions[which], shares)
         for sample in (parts, whole)
-        for which, shares in [sample.first(size)]
+        for which, shares in [sample.shares(size)]
     )
     assert_array_equal(found[0], expected[0])
     assert_array_equal(found[1], expected[1])
@@ -319,7 +319,7 @@ def test_sums_over_samples_have_their_mean_and_their_variance():
     n_times, totals, predicted = 4_000, [], []
     for key in range(n_times):
         sample = sample_of(spread, 8, key)
-        which, shares = sample.first(5)
+        which, shares = sample.shares(5)
         totals.append((values[sample.rows.positions[which]] / shares).sum())
         predicted.append(sample.variance(5))
     error = np.std(totals) / np.sqrt(n_times)
@@ -330,7 +330,7 @@ def test_sums_over_samples_have_their_mean_and_their_variance():
 
 def test_impossible_rows_come_first():
     sample = sample_of([1.0, np.inf, 3.0, np.inf], 3, key=5)
-    which, shares = sample.first(2)
+    which, shares = sample.shares(2)
     assert_array_equal(sample.rows.positions[which], [1, 3])
     assert_array_equal(shares, 1.0)
     assert 0 < sample.variance(2) < np.inf
@@ -523,7 +523,7 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     rows = rows_of(regression("logistic", x, y))
     found = average(rows, mode, draws)
     posterior = np.eye(len(mode)) - found.curvature
-    which, shares = found.sample.first(40)
+    which, shares = found.sample.shares(40)
     chosen = found.sample.rows.positions[which]
     some, weights, curvatures = rows.take(chosen), 1 / shares, found.curvatures[..., chosen]
     drawn = shares < 1.0
@@ -761,9 +761,9 @@ def test_what_a_coreset_would_leave_is_foreseen():
     rows = Rows(np.arange(n), np.ones(n))
     for key in range(200):
         sample = ResidualSample.of(rows, spread, n, key=key)
-        which, shares = sample.first(size)
+        which, shares = sample.shares(size)
         missed.append(np.var(left[:, which] @ (1 / shares) - total))
-    averaged = AveragedRows(np.zeros(1), np.zeros((1, 1)), total, sample)
+    averaged = AveragedRows(np.zeros(1), np.zeros((1, 1)), total, sample, total)
     noise, signal = np.mean(missed), np.var(total)
     assert averaged.missed_by(size) == pytest.approx(noise * signal / (noise + signal), rel=0.2)
 

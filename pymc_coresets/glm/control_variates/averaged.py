@@ -75,22 +75,34 @@ class ByPredictors:
 
     @property
     def interface(self) -> Predictors:
-        """See `Expansion`."""
+        """What they are quadratics in."""
         return self.seen.found
 
-    def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of the protocol
-        """See `Expansion`."""
+    def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of `ByGradients`
+        """Return how many log-likelihoods of all rows take as long as an average."""
         return n_draws
 
     def average(
         self,
         draws: np.ndarray,
-        before: Quadratic | None = None,  # noqa: ARG002 - of the protocol
+        before: Quadratic | None = None,  # noqa: ARG002 - of `ByGradients`
         *,
         n_kept: int = 0,
         key: int = 0,
     ) -> AveragedRows:
-        """See `Expansion`, and `average`."""
+        """Approximate all rows on average over draws, about their mean; see `average`.
+
+        Parameters
+        ----------
+        draws : ndarray of shape (n_draws, p)
+            Of the coefficients; a single one is a point.
+        before : Quadratic, optional
+            From whose posterior they were drawn.
+        n_kept : int, default 0
+            Size of the largest sample of rows that will be wanted.
+        key : int, default 0
+            Of their random numbers.
+        """
         center = draws.mean(axis=0)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
 
@@ -103,31 +115,38 @@ class ByPredictors:
         *,
         goal: float,
     ) -> Chosen:
-        """See `Expansion`.
+        """Choose rows beside the quadratic of all of them.
 
         Weights that must not be as large as the sample has them leave more than its variance says.
+
+        Parameters
+        ----------
+        averaged : AveragedRows
+            At the draws, with at least so many rows.
+        quadratic : Quadratic
+            Of all rows.
+        draws : ndarray of shape (n_draws, p)
+        size : int
+        goal : float
+            Squared nats that may be left.
         """
-        which, shares = averaged.sample.first(size)
-        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
-        rows = self.seen.of(chosen)
-        away = draws - quadratic.center
+        chosen, drawn = averaged.sample.first(size)
+        rows, away = self.seen.of(chosen), draws - quadratic.center
         posterior = precision_of(quadratic, draws)
         each = row_quadratics(rows, quadratic.center, away)
-        weights, lacking = averaged.sample.weighted(size, averaged.residual, each.left)
+        weights, lacking = averaged.weighted(size, each.left)
         best, least = weights, math.inf
         for _ in range(_CALIBRATIONS):
-            factors = np.ones(len(chosen))
-            factors[~whole] = calibrated((each.left * weights)[:, ~whole], lacking)
-            wanted = factors * weights
-            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
+            wanted = weights.copy()
+            wanted[drawn] *= calibrated((each.left * weights)[:, drawn], lacking)
+            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=drawn)
             left = float(np.var(averaged.residual - each.left @ weights))
             if left < least:
                 best, least = weights, left
             if left <= goal or np.array_equal(weights, wanted):
                 break
-        weights = best
+        weights, kept = best, best > 0
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
-        kept = weights > 0
         rest = quadratic.minus(slope, curvature)
         return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=least)
 
@@ -172,7 +191,7 @@ def average(
     slope, curvature, residual = sums
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()
-    return AveragedRows(slope, curvature, residual, sample)
+    return AveragedRows(slope, curvature, residual, sample, missed=residual)
 
 
 def _of_block(
@@ -191,7 +210,7 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
 
     Where rows see many numbers, in those that they depend on, and the others follow them.
     """
-    middle, moved = _seen(rows, center, away)
+    middle, moved = rows.numbers(center[None])[:, 0], rows.seen(away)
     k, n = middle.shape
     if k <= MOST_TOGETHER:
         return _quadratics(rows, np.arange(k), middle, moved)
@@ -201,7 +220,7 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
         left=np.empty((len(away), n)),
         spread=np.empty(n),
     )
-    size = effects(lambda seen: _at(rows, seen), middle, moved.std(axis=1))
+    size = effects(rows.density, middle, moved.std(axis=1))
     for own, which in kinds_by_entries(size):
         part = _quadratics(rows.take(which), own, middle[:, which], moved[:, :, which])
         found.slopes[np.ix_(own, which)] = part.slopes
@@ -222,7 +241,7 @@ def _quadratics(
     steps = nodes @ np.ascontiguousarray(np.moveaxis(factor, 0, -1))
     seen[own] += steps
     _follow(seen, steps, own, cov, factor, rows.found.n_shared)
-    at_nodes = _at(rows, seen)
+    at_nodes = rows.density(seen).copy()
     impossible = ~np.isfinite(at_nodes).all(axis=0)
     at_nodes[:, impossible] = 0.0
     products = nodes[:, :, None] * nodes[:, None] - np.eye(len(own))
@@ -271,7 +290,7 @@ def _left(
     slopes: np.ndarray,
     curvatures: np.ndarray,
 ) -> np.ndarray:
-    left = _finite(_at(rows, middle[:, None] + moved))
+    left = _finite(rows.density(middle[:, None] + moved))
     for a, one in enumerate(moved[own]):
         left -= slopes[a] * one
         for b in range(a + 1):
@@ -280,24 +299,13 @@ def _left(
     return centred
 
 
-def _seen(
-    rows: RowsInMemory, center: np.ndarray, away: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the numbers that rows see at the center, (k, n), and how far draws are, (k, S, n)."""
-    return rows.numbers(center[None])[:, 0], rows.seen(away)
-
-
-def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:
-    return np.array(rows.density(seen))
-
-
 def _finite(values: np.ndarray) -> np.ndarray:
-    """Put the lowest finite value of a row in the place of those that are not finite."""
+    """Copy, with the lowest finite value of a row in the place of those that are not finite."""
     wrong = ~np.isfinite(values)
-    if wrong.any():
-        lowest = np.where(wrong, np.inf, values).min(axis=0)
-        values = np.where(wrong, np.where(np.isfinite(lowest), lowest, 0.0), values)
-    return values
+    if not wrong.any():
+        return values.copy()
+    lowest = np.where(wrong, np.inf, values).min(axis=0)
+    return np.where(wrong, np.where(np.isfinite(lowest), lowest, 0.0), values)
 
 
 def _covariances(moved: np.ndarray) -> np.ndarray:

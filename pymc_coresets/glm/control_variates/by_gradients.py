@@ -33,15 +33,6 @@ __all__ = ["ByGradients", "beyond_second_order", "regressed"]
 _DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Averaged(AveragedRows):
-    """With gradients of all rows at the draws, and what quadratics miss along some directions."""
-
-    gradients: np.ndarray
-    directions: np.ndarray
-    missed: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class ByGradients:
     """Quadratics in all free variables, whatever rows depend on.
@@ -67,17 +58,17 @@ class ByGradients:
 
     @cached_property
     def interface(self) -> FreeCoordinates:
-        """See `Expansion`."""
+        """What they are quadratics in."""
         return FreeCoordinates.of(self.loglik.observations)
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:
-        """See `Expansion`."""
+        """Return how many log-likelihoods of all rows take as long as an average."""
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
     def average(
         self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
-    ) -> _Averaged:
-        """See `Expansion`: as many gradients of all rows as draws, and 129 log-likelihoods."""
+    ) -> AveragedRows:
+        """See `ByPredictors.average`: a gradient of all rows for each draw, 129 values."""
         center = draws.mean(axis=0)
         found = self._at(draws)
         if before is None:
@@ -95,29 +86,27 @@ class ByGradients:
         sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
-        return _Averaged(
-            slope, curvature, residual, sample,
-            gradients=found.gradients, directions=directions, missed=missed,
-        )  # fmt: skip
+        return AveragedRows(slope, curvature, residual, sample, missed, directions, found.gradients)
 
     def chosen(
         self,
-        averaged: _Averaged,
+        averaged: AveragedRows,
         quadratic: Quadratic,
         draws: np.ndarray,
         size: int,
         *,
-        goal: float,  # noqa: ARG002 - of the protocol
+        goal: float,  # noqa: ARG002 - of `ByPredictors`
     ) -> Chosen:
-        """See `Expansion`: gradients of the chosen rows only, for those of all are known.
+        """See `ByPredictors.chosen`: gradients of the chosen rows only, for those of all are known.
 
         Weights shrink together until the rows have nowhere more than 1.5 times the curvature of
         all: what is left is convex there, and rows may be linear far out.
         """
-        which, shares = averaged.sample.first(size)
-        rows, drawn = averaged.sample.rows.take(which), shares < 1.0
+        assert averaged.directions is not None  # they are of its own
+        assert averaged.gradients is not None
+        rows, drawn = averaged.sample.first(size)
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
-        weights, lacking = averaged.sample.weighted(size, averaged.missed, each)
+        weights, lacking = averaged.weighted(size, each)
         weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]

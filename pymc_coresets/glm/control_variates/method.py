@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -15,7 +14,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
@@ -140,15 +139,17 @@ def has_quadratics(loglik: LogLikelihood) -> bool:
     return True
 
 
+#: How the rows of a model are approximated by quadratics.
+type Expansion = ByPredictors | ByGradients
 #: By whose log-likelihood: the choice of a method asks for them, too.
-_found: WeakKeyDictionary[LogLikelihood, Expansion[Any]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[LogLikelihood, Expansion] = WeakKeyDictionary()
 
 
-def _expansion_of(loglik: LogLikelihood) -> Expansion[Any]:
+def _expansion_of(loglik: LogLikelihood) -> Expansion:
     """Return that by predictors, where rows see few numbers, or else that by gradients."""
     if loglik in _found:
         return _found[loglik]
-    expansion: Expansion[Any]
+    expansion: Expansion
     try:
         seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
@@ -185,7 +186,7 @@ class _Run:
         self,
         options: ControlVariates,
         job: Reduction[Any],
-        expansion: Expansion[Any],
+        expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:
         self.options, self.job, self.expansion = options, job, expansion
@@ -229,7 +230,11 @@ class _Run:
         if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
         size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
-        choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
+
+        def choose(size: int) -> Chosen:
+            found = averaged, quadratic, coefficients
+            return self.expansion.chosen(*found, size, goal=enough)
+
         chosen = choose(size)
         while chosen.left > enough and size < most:
             size = min(math.ceil(1.5 * size), most)

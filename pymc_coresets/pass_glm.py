@@ -176,7 +176,12 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            held = _predictor(model, wanted)
+            observations = (
+                wanted.found_in(model)
+                if rows is None
+                else template_of_rows(model, rows.columns, wanted).observations
+            )
+            held = find_linear_predictor(observations)
             check_size(degree, len(held.names))
             part = _verified(held, wanted, rng.spawn(1)[0], report)
         if fixed_radius is None:
@@ -190,13 +195,6 @@ def build_pass_glm(  # noqa: PLR0913
         summary = PolynomialSummary(statistics=statistics, parts=(part,), progressbar=show_bars)
         verify_polynomial_model(part.held, statistics, summary.model)
     return summary
-
-
-def _predictor(model: pm.Model, wanted: RowsToRead) -> Predictors:
-    """Take the model apart, without reading any rows but its own."""
-    if wanted.rows is None:
-        return find_linear_predictor(wanted.found_in(model))
-    return find_linear_predictor(template_of_rows(model, wanted.rows.columns, wanted).observations)
 
 
 def _verified(

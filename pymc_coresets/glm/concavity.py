@@ -9,11 +9,8 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.sampling.normal import CholeskyFactor
 
-__all__ = ["concave", "is_concave", "is_definite", "largest_share", "precision_of"]
-
-_ALLOWED = (
-    0.9  #: Share of the posterior's curvature that rows may have while single weights shrink.
-)
+#: Share of the posterior's curvature that rows may have before the weights of single rows shrink.
+_ALLOWED = 0.9
 
 
 def is_definite(matrix: Curvature, least: float = 0.0) -> bool:

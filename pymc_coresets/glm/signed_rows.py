@@ -73,7 +73,7 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)
     if wrong.any():
         n, k = np.argwhere(wrong)[0]
-        where = rows.where(int(n if isinstance(first, slice) else first[n]))
+        where = rows.where(int(first[n]))
         raise UnsupportedModelError(
             "method='sensitivity' needs a logistic regression with one trial per row, but the "
             f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "

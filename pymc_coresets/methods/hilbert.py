@@ -128,6 +128,7 @@ class HilbertMethod[S: State](ABC):
 
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
     draws_from: ClassVar[str] = ""
+    default_size = staticmethod(moderate_size)
 
     tolerance: float | None = None
 
@@ -150,10 +151,6 @@ class HilbertMethod[S: State](ABC):
     def finish(self, state: S) -> State:
         """Find the best weights of the chosen rows."""
         return refit(state)
-
-    def default_size(self, n_dims: int, n_rows: int) -> int:
-        """As many rows as match a quadratic log-likelihood, 50 to 500."""
-        return moderate_size(n_dims, n_rows)
 
     def run(self, job: Job[Any]) -> Solution:
         """Draw, evaluate the potentials of all rows there, and choose."""

@@ -20,13 +20,11 @@ from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 _log = logging.getLogger(__name__)
 
+#: Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
+#: some directions are not matched at all, where those draws do not show it.
 LOOSEST = 0.1
-"""Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
-some directions are not matched at all, where those draws do not show it."""
-
-
+#: Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree.
 AIM = 0.8
-"""Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -221,6 +219,7 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
 
     accepts: ClassVar[Collection[str]] = frozenset({"size"})
     draws_from: ClassVar[str] = "the coreset's posterior"
+    default_size = staticmethod(moderate_size)
 
     @abstractmethod
     def start(self, measure: Measure[Any], size: int) -> S:
@@ -233,10 +232,6 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
     def most_steps(self, size: int) -> int:
         """Largest number of steps: one for each wanted row."""
         return size
-
-    def default_size(self, n_dims: int, n_rows: int) -> int:
-        """As many rows as match a quadratic log-likelihood, 50 to 500."""
-        return moderate_size(n_dims, n_rows)
 
     def run(self, job: Job[Any]) -> Solution:
         """Draw hundreds of times: by Laplace approximations, and otherwise from a reserve."""

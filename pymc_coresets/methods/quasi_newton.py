@@ -88,7 +88,7 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         coreset = state.coreset
         change = self._newton_point(coreset) - coreset.weights
         for trial in range(25):  # the last step is 6e-5 of a Newton step
-            move = change / 1.5**trial
+            move = change * 1.5**-trial
             if _lowers_divergence(coreset, move):
                 break
         else:

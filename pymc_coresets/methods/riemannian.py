@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
@@ -216,8 +215,12 @@ class _Run[D]:
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
             return replace(place, status=failed)
-        known, share = decide(known, view, partial(self._change, known, chosen), share)
-        return _Place(known, share, unimproved)
+
+        def change() -> Vector:  # of the log-density at known draws, which were of another coreset
+            loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
+            return chosen.weights @ loglik - known.own
+
+        return _Place(*decide(known, view, change, share), unimproved)
 
     def _improves(self, view: Measured | None) -> bool:
         """Keep a coreset that is better than those before."""
@@ -338,11 +341,6 @@ class _Run[D]:
         )
         self.scale = sums.norm_total or self.scale
         return sums
-
-    def _change(self, known: Measured, chosen: Weighted) -> Vector:
-        """Change of the log-density at known draws, if they were of another coreset."""
-        loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
-        return chosen.weights @ loglik - known.own
 
     def _pursue(
         self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None

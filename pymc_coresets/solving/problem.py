@@ -413,7 +413,9 @@ def problem_at(
         )
     is_heldout = (rng.permutation(len(different)) < len(different) / 5)[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
-    judges = None if weights is None else _judges(weights[heldout])
+    judges, own = None, None if weights is None else weights[heldout]
+    if own is not None and own.sum() ** 2 > 30 * np.square(own).sum():
+        judges = own / own.sum()  # they are worth enough draws (Kish's effective size)
     members = sums.candidates.members
     # A unit costs the root of the number of its rows.
     return Problem(
@@ -435,10 +437,3 @@ def _vectors_at(potentials: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -
         block = slice(start, start + step)
         vectors[block] = tangent_vectors(potentials[block][:, draws], in_place=True)
     return vectors
-
-
-def _judges(weights: Vector) -> Vector | None:
-    """Normalised weights; None where they are worth at most 30 draws (Kish's effective size)."""
-    total = weights.sum()
-    worth_enough = total > 0 and total**2 > 30 * np.square(weights).sum()
-    return weights / total if worth_enough else None

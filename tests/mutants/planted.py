@@ -259,7 +259,10 @@ PLANTED = [
         ),
         ("unimproved = 0 if self._improves(view) else", "unimproved ="),
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
-        ("return _Place(known, share, unimproved)", "return _Place(known, 1.0, unimproved)"),
+        (
+            "return _Place(*decide(known, view, change, share), unimproved)",
+            "return _Place(decide(known, view, change, share)[0], 1.0, unimproved)",
+        ),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
         ("if not self.history.steps:", "if False:"),
         ("limit=limit, deadline=deadline", "limit=limit"),

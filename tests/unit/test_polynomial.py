@@ -89,7 +89,7 @@ class Rows:
     def take(self, some):
         return replace(self, some=some)
 
-    def density(self, eta, *, compiled):
+    def density(self, eta, *, compiled=True):
         assert compiled is isinstance(self.some, slice)
         return self.loglik(eta[0, :, 0], self.some).T
 

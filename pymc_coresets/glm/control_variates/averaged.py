@@ -25,13 +25,13 @@ from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["MOST_DENSE", "ByPredictors", "RowQuadratics", "average", "row_quadratics"]
-
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
-_DENSE_FROM = 0.1  # share of entries that are not zero
-_CALIBRATIONS = 4  # of weights that shrink thereafter
+#: Share of entries that are not zero from which on a curvature is kept as a dense matrix.
+_DENSE_FROM = 0.1
+#: Times that weights are calibrated, and shrink thereafter.
+_CALIBRATIONS = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,9 +28,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, Slopes
 
-__all__ = ["ByGradients", "beyond_second_order", "regressed"]
-
-_DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
+#: Directions along which it is seen what quadratics miss of rows, each at four values of all rows.
+_DIRECTIONS = 32
 
 
 @dataclass(frozen=True, eq=False)

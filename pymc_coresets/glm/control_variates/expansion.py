@@ -20,7 +20,8 @@ from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Weighted
 
-_LARGEST = 1e150  # spread: its square is finite
+#: Spread of a row, in nats, from which on it counts as infinite: its square is a finite number.
+_LARGEST = 1e150
 #: Log-likelihoods that a gradient of rows takes as long as.
 OF_A_GRADIENT = 6
 

@@ -350,7 +350,11 @@ class ConditionalGaussian:
         Where decompositions take long, several draws have the same scales.
         """
         is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
-        logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
+        logq, n_scales = np.empty(n_draws), 1
+        if len(self.scales.location):
+            least = min(64, n_draws // 3)  # however dear
+            affordable = self.n_operations / self._n_operations_each
+            n_scales = int(np.clip(affordable, least, n_draws))
         at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
         given = (normal for normal, _ in self._given(at))
@@ -375,12 +379,6 @@ class ConditionalGaussian:
     def _n_operations_each(self) -> float:
         """Operations for a draw of the scales, if there are any."""
         return self.given_mode.factor.n_operations if len(self.scales.location) else 0.0
-
-    def _n_scales(self, n_draws: int) -> int:
-        if not len(self.scales.location):
-            return 1
-        least = min(64, n_draws // 3)  # however dear
-        return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
     def _given(self, scales: Array) -> Iterator[tuple[Normal, float]]:
         """Return the other coordinates given each of some scales, and the scales' log-marginal.

@@ -28,8 +28,6 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
-__all__ = ["ControlVariates", "has_quadratics"]
-
 _log = logging.getLogger(__name__)
 
 _LEAST_ROWS = 40  #: Fewest rows beside a quadratic: fewer save nothing.

@@ -30,8 +30,6 @@ from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Draw
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.solving.solution import Weighted
 
-__all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
-
 _log = logging.getLogger(__name__)
 
 _STEP = 1e-2  #: Of a coordinate's scale, for differences: their errors are of the square of it.
@@ -111,10 +109,6 @@ class Approximation:
     points: np.ndarray
     near: ConditionalGaussian | None
     along_axes: AxisTables | None
-
-
-def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
-    return float(abs(one - other).max()) <= 1e-8 * float(abs(other).max())
 
 
 class Posteriors:
@@ -257,8 +251,8 @@ class Posteriors:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
         slopes = derivatives(sampler.log_prior.coefficients, x)
-        pull = None
-        if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
+        pull, change = None, abs(slopes - self.slopes).max()
+        if change > 1e-8 * abs(self.slopes).max():  # coefficients have a curvature of their own
             pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:

@@ -37,7 +37,8 @@ MAX_DEGREE = 20
 #: Values of each row, at least: more than its degree needs, so that what is cut off hardly folds
 #: back (aliasing).
 MIN_NODES = 32
-_ROUNDS = 20  # in which the radius settles
+#: Passes over the data after which a radius that has not settled stays as it is.
+_ROUNDS = 20
 
 
 # -- the polynomial of a row -----------------------------------------------------------------------
@@ -134,7 +135,7 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
     wrong = ~np.isfinite(values)
     if wrong.any():
         row, node = np.argwhere(wrong)[0]
-        where = rows.where(int(row if isinstance(first, slice) else first[row]))
+        where = rows.where(int(first[row]))
         if wrong[row].all():
             raise InvalidDataError(
                 f"The log-likelihood of {where} is {values[row, node]} at every linear predictor: "

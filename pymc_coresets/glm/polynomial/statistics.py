@@ -188,7 +188,9 @@ class PolynomialStatistics:
         """Return ``sum_m phi_a(theta)^T M_m phi_c(theta)``, of arrays or of graphs."""
         leading = self.leading_degree
         levels = monomial_levels(self.n_coefficients, -(-leading // 2))
-        sides = [0 * theta[..., :1] + 1, *weighted_monomials(theta, levels)]
+        # The vectors for which (x . theta)^a = phi_a(x) . vector_a, for each degree a.
+        pairs = zip(levels, monomials(theta, levels), strict=False)
+        sides = [0 * theta[..., :1] + 1, *(level.multiplicity * values for level, values in pairs)]
         return sum(
             ((sides[m // 2] @ held(self.moments[m])) * sides[m - m // 2]).sum(axis=-1)
             for m in range(leading + 1)
@@ -352,11 +354,3 @@ def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
     for level in levels[1:]:
         values.append(values[-1][..., level.parent] * x[..., level.variable])
     return values
-
-
-def weighted_monomials(theta: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
-    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
-    return [
-        level.multiplicity * values
-        for level, values in zip(levels, monomials(theta, levels), strict=False)
-    ]

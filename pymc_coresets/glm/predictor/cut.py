@@ -1,7 +1,7 @@
 """The fewest numbers through which the free variables enter a row's density, and their scales."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -123,7 +123,9 @@ def smallest_cut(
     >>> [str(v.owner.op) for v in found.predictors], found.shared
     (['Mul'], (sigma,))
     """
-    order = [*graph.parameters, *_above(loglik, graph)]
+    order = [*graph.parameters]
+    for node in io_toposort(graph.parameters, [loglik]):
+        order += [v for v in node.outputs if graph.depends(v)]
     capacity = _capacities(order, graph, observed, costs)
     number = {v: i for i, v in enumerate(order)}
     # Each variable is an edge from 2 i to 2 i + 1, whose capacity is its cost.
@@ -167,11 +169,6 @@ def contains(variable: Variable, data: Collection[Variable]) -> bool:
     (True, False)
     """
     return any(v in data for v in ancestors([variable]))
-
-
-def _above(loglik: Variable, graph: RowGraph) -> Iterator[Variable]:
-    for node in io_toposort(graph.parameters, [loglik]):
-        yield from (v for v in node.outputs if graph.depends(v))
 
 
 def _matrix(edges: Mapping[tuple[int, int], int], size: int) -> sparse.csr_array:

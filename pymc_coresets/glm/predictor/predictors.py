@@ -28,8 +28,10 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature, interface_at
 
-_DENSE_UP_TO = 1_000  # coefficients
-_GRAM_ENTRIES = 2**19  # float64, of a block and its scaled copy, which stay in the cache
+#: Coefficients up to which a dense matrix of their pairs is kept, which takes 8 MB.
+_DENSE_UP_TO = 1_000
+#: Numbers of a block of rows: with its scaled copy, it stays in the cache of a processor.
+_GRAM_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,9 +245,7 @@ class RowsInMemory:
         """Evaluate the log-density at numbers that rows see (k, K, n) or (k, K, 1), as (K, n)."""
         return self.found.density(seen, self.place, len(self), compiled=compiled)
 
-    def kinds_at(
-        self, eta: np.ndarray
-    ) -> tuple[np.ndarray, slice | np.ndarray, slice | np.ndarray]:
+    def kinds_at(self, eta: np.ndarray) -> tuple[np.ndarray, slice | np.ndarray, np.ndarray]:
         """Evaluate the log-density at values of one predictor, once for rows that are equal.
 
         Nothing is compiled for up to 4 096 kinds of rows; if there are more, each row is one.
@@ -259,13 +259,15 @@ class RowsInMemory:
         values : ndarray of shape (n_kinds, n_eta)
         numbers : ndarray of int64, of shape (n_rows,), or slice
             The kind of each row.
-        first : ndarray of int64, of shape (n_kinds,), or slice
+        first : ndarray of int64, of shape (n_kinds,)
             A row of each kind.
         """
-        kinds = distinct_rows(self.response)
-        numbers, first = (slice(None), slice(None)) if kinds is None else kinds
-        values = self.take(first).density(eta[None, :, None], compiled=kinds is None)
-        return values.T, numbers, first
+        at, kinds = eta[None, :, None], distinct_rows(self.response)
+        if kinds is None:
+            values = self.density(at).T
+            return values, slice(None), np.arange(len(values))
+        numbers, first = kinds
+        return self.take(first).density(at, compiled=False).T, numbers, first
 
     def compare(self, arrays: Mapping[Variable, np.ndarray]) -> None:
         """Compare the density of these rows with that of the model, at three points.

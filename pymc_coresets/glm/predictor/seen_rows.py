@@ -19,8 +19,9 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 
-_ONE_AT_A_TIME = Lock()
-_BLOCK_ROWS = (64, 2**17)  # at least and at most
+_ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
+#: Fewest and most rows of a block, whatever they take, see `SeenRows.block_rows`.
+_BLOCK_ROWS = (64, 2**17)
 
 
 @dataclass(frozen=True, eq=False)

@@ -763,7 +763,7 @@ def test_what_a_coreset_would_leave_is_foreseen():
         sample = ResidualSample.of(rows, spread, n, key=key)
         which, shares = sample.shares(size)
         missed.append(np.var(left[:, which] @ (1 / shares) - total))
-    averaged = AveragedRows(np.zeros(1), np.zeros((1, 1)), total, sample, total)
+    averaged = AveragedRows(np.zeros((1, 1)), np.zeros(1), np.zeros((1, 1)), total, sample, total)
     noise, signal = np.mean(missed), np.var(total)
     assert averaged.missed_by(size) == pytest.approx(noise * signal / (noise + signal), rel=0.2)
 

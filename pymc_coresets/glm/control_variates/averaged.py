@@ -107,13 +107,7 @@ class ByPredictors:
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
 
     def chosen(
-        self,
-        averaged: AveragedRows,
-        quadratic: Quadratic,
-        draws: np.ndarray,
-        size: int,
-        *,
-        goal: float,
+        self, averaged: AveragedRows, quadratic: Quadratic, size: int, *, goal: float
     ) -> Chosen:
         """Choose rows beside the quadratic of all of them.
 
@@ -122,17 +116,16 @@ class ByPredictors:
         Parameters
         ----------
         averaged : AveragedRows
-            At the draws, with at least so many rows.
+            With at least so many rows.
         quadratic : Quadratic
             Of all rows.
-        draws : ndarray of shape (n_draws, p)
         size : int
         goal : float
             Squared nats that may be left.
         """
         chosen, drawn = averaged.sample.first(size)
-        rows, away = self.seen.of(chosen), draws - quadratic.center
-        posterior = precision_of(quadratic, draws)
+        rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
+        posterior = precision_of(quadratic, averaged.draws)
         each = row_quadratics(rows, quadratic.center, away)
         weights, lacking = averaged.weighted(size, each.left)
         best, least = weights, math.inf
@@ -191,7 +184,7 @@ def average(
     slope, curvature, residual = sums
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()
-    return AveragedRows(slope, curvature, residual, sample, missed=residual)
+    return AveragedRows(draws, slope, curvature, residual, sample, missed=residual)
 
 
 def _of_block(

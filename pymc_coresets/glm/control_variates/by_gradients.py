@@ -85,16 +85,17 @@ class ByGradients:
         sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
-        return AveragedRows(slope, curvature, residual, sample, missed, directions, found.gradients)
+        return AveragedRows(
+            draws, slope, curvature, residual, sample, missed, directions, found.gradients
+        )
 
     def chosen(
         self,
         averaged: AveragedRows,
         quadratic: Quadratic,
-        draws: np.ndarray,
         size: int,
         *,
-        goal: float,  # noqa: ARG002 - of `ByPredictors`
+        goal: float,  # noqa: ARG002
     ) -> Chosen:
         """See `ByPredictors.chosen`: gradients of the chosen rows only, for those of all are known.
 
@@ -109,7 +110,8 @@ class ByGradients:
         weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
-        center, root = quadratic.center, _root(quadratic, draws)
+        draws, center = averaged.draws, quadratic.center
+        root = _root(quadratic, draws)
         weighted = InMemoryRows.of(replace(rows, base_weights=weights))
         curvature = self._differences(weighted, center, root)
         largest = float(eigvalsh(-root.T @ curvature @ root)[-1])

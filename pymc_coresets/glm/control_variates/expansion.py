@@ -204,6 +204,8 @@ class AveragedRows:
 
     Parameters
     ----------
+    draws : ndarray of shape (n_draws, p)
+        Of the coefficients, over which rows are averaged.
     slope : ndarray of shape (p,)
     curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
@@ -216,6 +218,7 @@ class AveragedRows:
         Along which that is, and those of all rows, where these have no quadratics of their own.
     """
 
+    draws: np.ndarray
     slope: np.ndarray
     curvature: Curvature
     residual: np.ndarray

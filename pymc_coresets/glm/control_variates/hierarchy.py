@@ -62,15 +62,15 @@ class Hierarchy:
         rng = np.random.default_rng(0)
         away = rng.uniform(0.5, 1.0, len(self.reference)) * ~self.is_scale
         found = np.zeros(len(self.reference), bool)
+
+        def gradients(points: Array) -> Array:
+            return self.prior(points)[1][:, ~self.is_scale]
+
         for k in np.flatnonzero(self.is_scale):
-            other = self.reference.copy()
-            other[k] += 0.5
-            points = np.stack([self.reference, self.reference + away, other, other + away])
-            with np.errstate(all="ignore"):
-                gradients = self.prior(points)[1][:, ~self.is_scale]
-            here, there = gradients[1] - gradients[0], gradients[3] - gradients[2]
-            size = np.abs(here).max(initial=0.0)
-            found[k] = not np.abs(there - here).max(initial=0.0) <= _ROUNDING * (1 + size)
+            way = 0.5 * (np.arange(len(away)) == k)
+            first, second = _mixed_differences(gradients, self.reference, away, way)
+            size = np.abs(first[0]).max(initial=0.0)
+            found[k] = not np.abs(second).max(initial=0.0) <= _ROUNDING * (1 + size)
         return found
 
     @cached_property
@@ -193,14 +193,12 @@ def find_hierarchy(
     ways = rng.uniform(-0.5, 0.5, (2, len(start)))
 
     def is_normal(free: Array) -> bool:
-        one, other = ways * free
-        points = x + np.stack([np.zeros_like(x), one, other, one + other])
-        with np.errstate(all="ignore"):
-            seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
-        first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
-        return bool(
-            (np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all()
-        )
+        def seen(points: Array) -> Array:
+            return np.hstack([prior(points)[1][:, free], coefficients(points)])
+
+        first, second = _mixed_differences(seen, x, *(ways * free))
+        size = np.abs(first).max(axis=0, initial=0.0)
+        return bool((np.abs(second) <= _ROUNDING * (1 + size)).all())
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -215,6 +213,15 @@ def find_hierarchy(
     if is_scale.all() or is_scale.sum() > 16:
         return None
     return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+
+
+def _mixed_differences(
+    function: OfPoints, x: Array, one: Array, other: Array
+) -> tuple[Array, Array]:
+    """Return how values change by either of two steps, (2, k), and by both more than by each."""
+    with np.errstate(all="ignore"):
+        here, there, beside, across = function(x + np.stack([0 * x, one, other, one + other]))
+        return np.stack([there - here, beside - here]), across - there - beside + here
 
 
 def _hierarchy_of(

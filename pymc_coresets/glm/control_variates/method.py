@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen
+from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
@@ -223,16 +224,12 @@ class _Run:
 
     def _round(self, place: _Place) -> _Place:
         """Choose rows for what a quadratic misses, and measure both."""
-        coefficients, most = place.coefficients, self.job.size
-        averaged, quadratic = self._average(coefficients, place.quadratic, n_kept=most)
+        most = self.job.size
+        averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
         size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
-
-        def choose(size: int) -> Chosen:
-            found = averaged, quadratic, coefficients
-            return self.expansion.chosen(*found, size, goal=enough)
-
+        choose = partial(self.expansion.chosen, averaged, quadratic, goal=enough)
         chosen = choose(size)
         while chosen.left > enough and size < most:
             size = min(math.ceil(1.5 * size), most)

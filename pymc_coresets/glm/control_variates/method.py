@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -239,18 +239,14 @@ class _Run:
         before = math.inf if self.best is None else self.best.coreset.objective
         if self.best is None or objective < before:
             self.best = tried
-        next_place = _Place(
-            quadratic=quadratic,
-            coefficients=self.posteriors.sampler.log_prior.coefficients(tried.points),
-            size=size,
-        )
+        status = None
         if min(objective, before) <= self.goal:
             is_loose = self.goal > self.options.tolerance
             status = Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
-            return replace(next_place, status=status)
-        if size >= most and objective > _SETTLED * before:
-            return replace(next_place, status=Status.NO_PROGRESS)
-        return next_place
+        elif size >= most and objective > _SETTLED * before:
+            status = Status.NO_PROGRESS
+        coefficients = self.posteriors.sampler.log_prior.coefficients(tried.points)
+        return _Place(quadratic=quadratic, coefficients=coefficients, size=size, status=status)
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -262,7 +258,7 @@ class _Run:
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients, quadratic)
-            objective = self._measured(quadratic, following, coefficients, averaged.residual)
+            objective = self._measured(quadratic, following, averaged)
             settled = objective > _SETTLED * lowest or objective <= self.goal
             if objective < lowest:
                 best, lowest = following, objective
@@ -271,17 +267,12 @@ class _Run:
             quadratic = following
         return best, self._coefficients(best, self.n_draws)
 
-    def _measured(
-        self,
-        quadratic: Quadratic,
-        following: Quadratic,
-        coefficients: np.ndarray,
-        residual: np.ndarray,
-    ) -> float:
-        """Measure a quadratic alone, at draws of the coefficients by it."""
-        alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
+    def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
+        """Measure a quadratic alone, at draws by it, from whose average the following one is."""
+        total = averaged.residual + following.at(averaged.draws)
+        alone = self.posteriors.alone(of)
         sums = PassSums(total=total, norm_total=0.0, candidates=alone.rows)
-        measured = Measured.of(alone, quadratic.at(coefficients), sums)
+        measured = Measured.of(alone, of.at(averaged.draws), sums)
         measured.enter(self.history)
         return measured.objective
 

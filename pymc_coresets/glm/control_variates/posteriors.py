@@ -252,7 +252,7 @@ class Posteriors:
         sampler = self.sampler
         slopes = derivatives(sampler.log_prior.coefficients, x)
         pull, change = None, abs(slopes - self.slopes).max()
-        if change > 1e-8 * abs(self.slopes).max():  # coefficients have a curvature of their own
+        if not change <= 1e-8 * abs(self.slopes).max():  # coefficients have curvatures of their own
             pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:

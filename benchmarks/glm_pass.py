@@ -30,7 +30,7 @@ def one_pass_report(n_obs: int, n_columns: int) -> str:
     features = model["x"].get_value(borrow=True)
     loglik = LogLikelihood(find_observations(model))
     seen = SeenRows(find_linear_predictor(loglik.observations))
-    sums, design = PredictorRows(seen, loglik), seen.found.lines[0].design
+    sums, design = PredictorRows(seen, loglik), seen.found.predictors[0].design
     same = isinstance(design, np.ndarray) and np.shares_memory(design, features)
     products, passes, memory = [], [], []
     for _ in range(REPEATS):  # in turn, so that other programs slow both alike

@@ -16,7 +16,7 @@ from .exceptions import InvalidOptionError as InvalidOptionError
 from .exceptions import SamplingError as SamplingError
 from .exceptions import UnsupportedModelError as UnsupportedModelError
 from .glm.control_variates.method import ControlVariates as ControlVariates
-from .glm.polynomial.parts import PolynomialCheck as PolynomialCheck
+from .glm.polynomial.replacement import PolynomialCheck as PolynomialCheck
 from .glm.polynomial.summary import PolynomialSummary as PolynomialSummary
 from .glm.sensitivity import Sensitivity as Sensitivity
 from .methods.frank_wolfe import FrankWolfe as FrankWolfe

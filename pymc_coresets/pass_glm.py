@@ -8,8 +8,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE, row_polynomials
-from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.polynomial.parts import MAX_DEGREE, PredictorRows, row_polynomials
 from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
@@ -19,12 +18,8 @@ from pymc_coresets.glm.polynomial.statistics import (
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.glm.predictor.seen_rows import (
-    RowsInMemory,
-    SeenRows,
-    seen_rows_of,
-)
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
@@ -32,8 +27,6 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rows.sources.row_source import RowSource
-
-_PROBED_ROWS = 1_000
 
 
 def build_pass_glm(  # noqa: PLR0913
@@ -183,7 +176,12 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            held = _predictor(model, wanted)
+            observations = (
+                wanted.found_in(model)
+                if rows is None
+                else template_of_rows(model, rows.columns, wanted).observations
+            )
+            held = find_linear_predictor(observations)
             check_size(degree, len(held.names))
             part = _verified(held, wanted, rng.spawn(1)[0], report)
         if fixed_radius is None:
@@ -197,13 +195,6 @@ def build_pass_glm(  # noqa: PLR0913
         summary = PolynomialSummary(statistics=statistics, parts=(part,), progressbar=show_bars)
         verify_polynomial_model(part.held, statistics, summary.model)
     return summary
-
-
-def _predictor(model: pm.Model, wanted: RowsToRead) -> Predictors:
-    """Take the model apart, without reading any rows but its own."""
-    if wanted.rows is None:
-        return find_linear_predictor(wanted.found_in(model))
-    return find_linear_predictor(template_of_rows(model, wanted.rows.columns, wanted).observations)
 
 
 def _verified(
@@ -319,7 +310,7 @@ def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOpt
 def _usable_degrees(found: Predictors, radius: float) -> list[int]:
     """Return the degrees whose leading coefficient is negative for each of the first rows."""
     n_coefficients, usable = len(found.names), []
-    first = np.arange(min(found.observations.n_obs, _PROBED_ROWS))
+    first = np.arange(min(found.observations.n_obs, 1_000))
     rows = RowsInMemory(found, first, np.ones(len(first)))
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:

@@ -5,18 +5,12 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.sampling.normal import CholeskyFactor
 
-__all__ = ["concave", "is_concave", "is_definite", "largest_share", "precision_of"]
-
-_ROUNDING = 1e-9  # of eigenvalues, for each dimension
-_ALLOWED = 0.9  # of the posterior's curvature, while single weights shrink
-_ROUNDS, _SHRINKINGS = 8, 15
-_LEAST_SHARE = 1e-6  # of the posterior's precision
-# Of a sparse matrix in a round, how exactly, and how often Lanczos' method starts again.
-_DIRECTIONS, _RELATIVE, _RESTARTS = 100, 1e-2, 10
+#: Share of the posterior's curvature that rows may have before the weights of single rows shrink.
+_ALLOWED = 0.9
 
 
 def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
@@ -48,10 +42,10 @@ def is_concave(curvature: Curvature) -> bool:
     >>> is_concave(np.array([[-1.0, 1.0], [1.0, -1.0]]))
     True
     """
-    diagonal = curvature.diagonal()
-    if (diagonal > _ROUNDING * np.abs(diagonal).max(initial=0.0)).any():
+    diagonal, rounding = curvature.diagonal(), 1e-9  # the latter for each dimension
+    if (diagonal > rounding * np.abs(diagonal).max(initial=0.0)).any():
         return False
-    return is_definite(-curvature, -_ROUNDING * len(diagonal))
+    return is_definite(-curvature, -rounding * len(diagonal))
 
 
 def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
@@ -61,7 +55,7 @@ def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
     large.
     """
     precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
-    of_rows, share = -quadratic.curvature, _LEAST_SHARE
+    of_rows, share = -quadratic.curvature, 1e-6
     while True:
         total: Curvature = of_rows + share * sparse.diags_array(precision)
         total = total if isinstance(total, np.ndarray) else sparse.csr_array(total)
@@ -114,7 +108,7 @@ def concave(
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
     whole = _size(rows, curvatures, away)
-    for _ in range(_ROUNDS):
+    for _ in range(8):
         share, directions = compare.beyond(-rows.gram(weights * curvatures))
         if not len(share) or share[-1] <= 1.0:
             break
@@ -122,12 +116,12 @@ def concave(
         each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
         too_much = (1 - _ALLOWED / share) @ np.maximum(each, 0.0) / whole
         weights = np.where(drawn, weights * (1 - np.minimum(too_much, 1.0)), weights)
-    for step in range(2 * _SHRINKINGS):
+    for step in range(30):
         largest = compare.largest(-rows.gram(weights * curvatures))
         if largest <= 1.0:
             return weights
         smaller = weights / max(largest, 1.02) if largest < np.inf else np.zeros_like(weights)
-        weights = np.where(drawn | (step >= _SHRINKINGS), smaller, weights)
+        weights = np.where(drawn | (step >= 15), smaller, weights)
     return np.zeros_like(weights)
 
 
@@ -142,6 +136,8 @@ def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.nd
 class _Shares:
     """Curvatures of rows relative to those of the posterior."""
 
+    relative = 1e-2  # error of Lanczos' method
+
     def __init__(self, posterior: Curvature) -> None:
         self.posterior, solve = posterior, CholeskyFactor(posterior).solve
         self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
@@ -152,7 +148,7 @@ class _Shares:
             rows, limits = as_dense(of_rows), (_ALLOWED, np.inf)
             share, directions = eigh(rows, self.posterior, subset_by_value=limits)
         else:
-            share, directions = self._lanczos(of_rows, min(_DIRECTIONS, of_rows.shape[0] // 3))
+            share, directions = self._lanczos(of_rows, min(100, of_rows.shape[0] // 3))
         return share[share > _ALLOWED], directions[:, share > _ALLOWED]
 
     def largest(self, of_rows: Curvature) -> float:
@@ -162,7 +158,7 @@ class _Shares:
         if is_definite(self.posterior - of_rows):
             return 1.0
         share, _ = self._lanczos(of_rows, 1)
-        return float(max(1.0, *share)) * (1 + _RELATIVE)
+        return float(max(1.0, *share)) * (1 + self.relative)
 
     def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.random.default_rng(0).standard_normal(of_rows.shape[0])
@@ -174,8 +170,8 @@ class _Shares:
                 Minv=self.inverse,
                 which="LA",
                 v0=first,
-                tol=_RELATIVE,
-                maxiter=_RESTARTS,
+                tol=self.relative,
+                maxiter=10,
             )
         except ArpackNoConvergence as error:  # of those beyond a limit some are as good as all
             share, directions = error.eigenvalues, error.eigenvectors

@@ -310,9 +310,8 @@ class Sensitivity:
 
     def bound(self, sums: ClusterSums) -> SensitivityBound:
         """Return the bound in the ball, for rows of such clusters."""
-        center = None if self.center is None else np.asarray(self.center)
         exact = self.uses_exact_centers
-        return SensitivityBound.of(sums, radius=self.radius, center=center, exact=exact)
+        return SensitivityBound.of(sums, radius=self.radius, center=self.center, exact=exact)
 
     def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
         if self.epsilon is None:

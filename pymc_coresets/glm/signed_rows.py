@@ -5,19 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
-_GRID = np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0, 6.0])  # of the linear predictor
 _NOT_FINITE = "The design matrix of the logistic regression holds NaN or infinite values."
-_RADIUS = 3.0  # a of R = a / sqrt(I)
-_CONSTANT = 2.0  # c of Theorem 3.2
-_N_RUNS, _MAX_ITERATIONS = 10, 50  # of k-means
 
 #: Rows of numbers: an ndarray, or a `scipy.sparse.csr_array`.
 type Numbers = Any
@@ -70,26 +66,27 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     array([[-2., -0.],
            [ 3.,  0.]])
     """
-    loglik, numbers, first = rows.kinds_at(_GRID)
+    eta = np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0, 6.0])
+    loglik, numbers, first = rows.kinds_at(eta)
     labels = np.where(loglik[:, -1] > loglik[:, 0], 1.0, -1.0)
-    expected = -np.logaddexp(0, -labels[:, None] * _GRID)
+    expected = -np.logaddexp(0, -labels[:, None] * eta)
     wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)
     if wrong.any():
         n, k = np.argwhere(wrong)[0]
-        where = rows.where(int(n if isinstance(first, slice) else first[n]))
+        where = rows.where(int(first[n]))
         raise UnsupportedModelError(
             "method='sensitivity' needs a logistic regression with one trial per row, but the "
             f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "
-            f"{_GRID[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row for "
+            f"{eta[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row for "
             "each trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
             "use method='auto'."
         )
-    [line], signs = rows.lines, labels[numbers]
-    offset = (signs * line.offset)[:, None]
-    if sparse.issparse(line.design):
-        signed = sparse.diags_array(signs, format="csr") @ line.design
+    [predictor], signs = rows.predictors, labels[numbers]
+    offset = (signs * predictor.offset)[:, None]
+    if sparse.issparse(predictor.design):
+        signed = sparse.diags_array(signs, format="csr") @ predictor.design
         return SignedRows(sparse.hstack([signed, offset], format="csr"), rows.base_weights)
-    return SignedRows(np.hstack([signs[:, None] * line.design, offset]), rows.base_weights)
+    return SignedRows(np.hstack([signs[:, None] * predictor.design, offset]), rows.base_weights)
 
 
 def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
@@ -233,7 +230,7 @@ class SensitivityBound:
 
     @classmethod
     def of(
-        cls, sums: ClusterSums, *, radius: float | None, center: Vector | None, exact: bool
+        cls, sums: ClusterSums, *, radius: float | None, center: ArrayLike | None, exact: bool
     ) -> "SensitivityBound":
         """Take what is needed from the clusters of all rows.
 
@@ -242,7 +239,7 @@ class SensitivityBound:
         sums : ClusterSums
         radius : float, optional
             By default one that suits the rows.
-        center : ndarray of shape (n_dims,), optional
+        center : array_like of shape (n_dims,), optional
             By default 0.
         exact : bool
             Whether rows are compared with the means of their clusters without themselves, so that
@@ -260,7 +257,7 @@ class SensitivityBound:
                     "sqrt(mean squared distance) gives no radius: give radius=..., or fewer "
                     "n_clusters."
                 )
-            radius = _RADIUS / math.sqrt(sums.spread)
+            radius = 3 / math.sqrt(sums.spread)
         return cls(
             centers=sums.centers,
             masses=sums.masses,
@@ -327,9 +324,8 @@ def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -
     >>> guaranteed_size(5.0, 3, epsilon=0.2, delta=0.05)
     2359
     """
-    return math.ceil(
-        _CONSTANT * mean / epsilon**2 * ((n_dims + 1) * math.log(mean) + math.log(1 / delta))
-    )
+    of_all_points = (n_dims + 1) * math.log(mean) + math.log(1 / delta)
+    return math.ceil(2 * mean / epsilon**2 * of_all_points)
 
 
 # -- clusters --------------------------------------------------------------------------------------
@@ -369,7 +365,7 @@ def k_means(rows: Numbers, weights: Vector, n_clusters: int, *, rng: np.random.G
     array([[ 0.5],
            [10.5]])
     """
-    runs = [_run(rows, weights, n_clusters, rng) for _ in range(_N_RUNS)]
+    runs = [_run(rows, weights, n_clusters, rng) for _ in range(10)]
     return min(runs, key=lambda run: run[1])[0]
 
 
@@ -379,7 +375,7 @@ def _run(
     """Return the centres, and the weighted sum of squared distances from them."""
     centers = _seed(rows, weights, n_clusters, rng)
     nearest = None
-    for _ in range(_MAX_ITERATIONS):
+    for _ in range(50):
         previous, nearest = nearest, squared_distances(rows, centers).argmin(axis=1)
         if previous is not None and np.array_equal(previous, nearest):
             break

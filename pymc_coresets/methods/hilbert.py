@@ -14,13 +14,16 @@ from pymc_coresets.methods.job import LOOSEST, Job, moderate_size
 from pymc_coresets.methods.loop import rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
-from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.problem import Problem, Vector
+from pymc_coresets.solving.problem import (
+    Problem,
+    Vector,
+    default_n_draws,
+    nonnegative_least_squares,
+    tangent_problem,
+)
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
-_OVERFITTED = 4.0  # held-out objective over that of the choosing draws
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,6 +128,7 @@ class HilbertMethod[S: State](ABC):
 
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
     draws_from: ClassVar[str] = ""
+    default_size = staticmethod(moderate_size)
 
     tolerance: float | None = None
 
@@ -147,10 +151,6 @@ class HilbertMethod[S: State](ABC):
     def finish(self, state: S) -> State:
         """Find the best weights of the chosen rows."""
         return refit(state)
-
-    def default_size(self, n_dims: int, n_rows: int) -> int:
-        """As many rows as match a quadratic log-likelihood, 50 to 500."""
-        return moderate_size(n_dims, n_rows)
 
     def run(self, job: Job[Any]) -> Solution:
         """Draw, evaluate the potentials of all rows there, and choose."""
@@ -278,7 +278,7 @@ class _Measured[S: State]:
         self._weights, space = state.weights, state.space
         objective = float(state.residual @ state.residual)
         heldout = space.heldout_objective(state.weights)
-        overfits = heldout > _OVERFITTED * objective
+        overfits = heldout > 4 * objective
         self._unimproved = self._unimproved + 1 if overfits and not heldout < self._lowest else 0
         self._lowest = min(self._lowest, heldout)
         size = int(np.count_nonzero(state.weights))

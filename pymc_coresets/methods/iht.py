@@ -10,8 +10,6 @@ from pymc_coresets.options import whole_number
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
-_PATIENCE = 10  # iterations without a better objective
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IHTState(State):
@@ -135,7 +133,7 @@ class IHT(HilbertMethod[IHTState]):
         if residual @ residual < state.residual @ state.residual:
             return replace(iterate, weights=weights, residual=residual, stalled=0)
         stalled = state.stalled + 1
-        status = Status.NO_PROGRESS if stalled == _PATIENCE else None
+        status = Status.NO_PROGRESS if stalled == 10 else None
         return replace(iterate, stalled=stalled, status=status)
 
 

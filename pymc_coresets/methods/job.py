@@ -1,30 +1,30 @@
-"""What a method is given to work with, and what it has to offer."""
+"""What a method is given to work with, what it has to offer, and what the adaptive ones share."""
 
+import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.methods.loop import CoresetPosterior
+from pymc_coresets.exceptions import SamplingError, warn_user
+from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, rounds
+from pymc_coresets.options import whole_number
 from pymc_coresets.progress import Reporter
 from pymc_coresets.rows.keyed import MANY_ROWS, random_key
-from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
-from pymc_coresets.solving.solution import Solution
+from pymc_coresets.solving.problem import MOST_DRAWS, n_candidates
+from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
-_CANDIDATES_PER_ROW = 20
-_UNITS_PER_CANDIDATE = 5  # they are evaluated again
-_FEW_ROWS = 50_000
-_LEAST_ROWS = 200  # that the number of candidates allows for
+_log = logging.getLogger(__name__)
+
+#: Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
+#: some directions are not matched at all, where those draws do not show it.
 LOOSEST = 0.1
-"""Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
-some directions are not matched at all, where those draws do not show it."""
-
-
+#: Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree.
 AIM = 0.8
-"""Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,7 +141,7 @@ def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """
     # With more rows, a pass over the data costs more than what follows it, and the posterior is
     # closer to normal.
-    least = 1_000 if n_terms <= _FEW_ROWS else 500 if n_terms <= MANY_ROWS else 150
+    least = 1_000 if n_terms <= 50_000 else 500 if n_terms <= MANY_ROWS else 150
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
@@ -172,10 +172,10 @@ def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None
     1000
     """
     fewest = rows_of_a_quadratic(n_dims)
-    kept = min(_CANDIDATES_PER_ROW * max(fewest, _LEAST_ROWS, size), n_candidates(n_draws))
+    kept = min(20 * max(fewest, 200, size), n_candidates(n_draws))
     if n_units is None:
         return kept
-    return min(kept, max(_CANDIDATES_PER_ROW * fewest, n_units // _UNITS_PER_CANDIDATE))
+    return min(kept, max(20 * fewest, n_units // 5))  # they are evaluated again
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:
@@ -187,3 +187,151 @@ def moderate_size(n_dims: int, n_rows: int) -> int:
     (50, 231, 10)
     """
     return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))
+
+
+# -- methods that draw from coreset posteriors as they go ------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdaptiveState:
+    """What every such method carries from step to step; a step leaves the old arrays alone.
+
+    Parameters
+    ----------
+    measure : Measure
+        Where draws and potentials come from.
+    size : int
+        Largest number of positive weights.
+    coreset : Measured
+        Rows that have weight, or may get it back, at draws of the posterior of these weights.
+    status : Status, optional
+        Set by the step that wants to be the last.
+    """
+
+    measure: Measure[Any]
+    size: int
+    coreset: Measured
+    status: Status | None = None
+
+
+class AdaptiveMethod[S: AdaptiveState](ABC):
+    """What the methods have in common that draw from the coreset's posterior at every step."""
+
+    accepts: ClassVar[Collection[str]] = frozenset({"size"})
+    draws_from: ClassVar[str] = "the coreset's posterior"
+    default_size = staticmethod(moderate_size)
+
+    @abstractmethod
+    def start(self, measure: Measure[Any], size: int) -> S:
+        """Return the first weights, which may be none, with draws from their posterior."""
+
+    @abstractmethod
+    def step(self, state: S) -> S:
+        """Improve the weights once, or set the status, or both."""
+
+    def most_steps(self, size: int) -> int:
+        """Largest number of steps: one for each wanted row."""
+        return size
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw hundreds of times: by Laplace approximations, and otherwise from a reserve."""
+        laplace, sampler, from_reserve = job.ways_to_draw()
+        with job.report.part("choosing rows", total=job.size) as show:
+            try:
+                solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
+                if solution.status is not Status.SAMPLING_FAILED:
+                    return solution
+                reason = solution.status.value
+            except SamplingError as error:
+                reason = error.message
+            warn_user(
+                "The coresets' posteriors are sampled by NUTS, which takes longer, because "
+                f"Laplace approximations failed: {reason}"
+            )
+            return solve_adaptively(
+                self, sampler, job.size, rng=job.rng, draw=from_reserve, callback=show
+            )
+
+
+def solve_adaptively[S: AdaptiveState](
+    method: AdaptiveMethod[S],
+    posterior: CoresetPosterior[Any],
+    size: int,
+    *,
+    rng: np.random.Generator,
+    draw: Callable[..., Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
+) -> Solution:
+    """Choose at most ``size`` weighted rows whose posterior is close to the full one.
+
+    Ctrl-C (``KeyboardInterrupt``, from the callback too) and a sampler that fails end the run with
+    the last complete step.
+
+    Parameters
+    ----------
+    method : AdaptiveMethod
+        For instance ``SparseVI()``.
+    posterior : CoresetPosterior
+        Draws of coreset posteriors, and potentials at them.
+    size : int
+        Largest number of weights, 1 to ``posterior.n_rows``.
+    rng : numpy.random.Generator
+        Source of all draws and choices.
+    draw : callable, optional
+        How to draw instead, from draws that are used again and again.  As these have chosen the
+        weights, the result is measured at fresh draws of the posterior.
+    callback : callable, optional
+        Called with a `Progress` after every step that changed the weights.
+
+    Returns
+    -------
+    Solution
+        With at most ``size`` positive weights. Both objectives of its history are the variance of
+        ``log r = sum_n (u_n - w_n) f_n`` over fresh draws of each step's own coreset posterior,
+        which are held out: a noisy estimate that may rise, and noisier with a subsample.
+
+    Raises
+    ------
+    InvalidOptionError
+        If ``size`` is out of range.
+    InvalidDataError
+        If a potential is not finite at a draw.
+    SamplingError
+        If there are no draws to start with.
+
+    Examples
+    --------
+    Observations ``x_n ~ Normal(theta, 1)`` with a standard normal prior:
+
+    >>> import numpy as np
+    >>> from benchmarks.closed_forms import Location
+    >>> from pymc_coresets.methods.sparse_vi import SparseVI
+    >>> location = Location(np.array([[0.9], [1.0], [1.1]]))
+    >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
+    >>> solution.rows.positions, solution.weights.round()
+    (array([1]), array([3.]))
+    """
+    size = whole_number("size", size, least=1, most=posterior.n_rows)
+    fresh = Measure(posterior, rng, history=History(callback))
+    last: Measured | None = None
+
+    def measured(state: S) -> Status | None:
+        nonlocal last
+        if state.coreset is not last:
+            last = state.coreset
+            last.enter(fresh.history, last.objective)
+        return state.status
+
+    def measured_anew(state: S) -> S:
+        n_draws = state.coreset.residual.size
+        return replace(state, coreset=fresh.at(state.coreset.support, n_draws))
+
+    state = method.start(replace(fresh, draw=draw), size)
+    state, status = rounds(state, method.step, measured, limit=method.most_steps(size))
+    failures = {Status.INTERRUPTED, Status.SAMPLING_FAILED}
+    if draw is not None and status not in failures:
+        state, failed = rounds(state, measured_anew, measured, limit=1)
+        status = failed if failed in failures else status
+    chosen = state.coreset.support
+    _log.debug("%s: %d weights. %s", type(method).__name__, chosen.size, status.value)
+    return fresh.history.solution(chosen, status, state.coreset.objective)

@@ -21,8 +21,6 @@ from pymc_coresets.solving.solution import History, Status, Weighted
 
 _log = logging.getLogger(__name__)
 
-_SHORTEST = 2.0**-10  # of a step that is taken back again and again
-
 
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
@@ -401,6 +399,6 @@ def sound_part(step: Vector) -> float:
     0.25
     """
     part = 0.5
-    while part > _SHORTEST and not pareto_smooth(part * step[None]).sound:
+    while part > 2.0**-10 and not pareto_smooth(part * step[None]).sound:
         part /= 2
     return part

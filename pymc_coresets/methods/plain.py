@@ -72,10 +72,7 @@ class Uniform:
     name: ClassVar[str] = "uniform"
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size"})
     draws_from: ClassVar[str] = "none"
-
-    def default_size(self, n_dims: int, n_rows: int) -> int:
-        """As many rows as match a quadratic log-likelihood, 50 to 500."""
-        return moderate_size(n_dims, n_rows)
+    default_size = staticmethod(moderate_size)
 
     def run(self, job: Job[Any]) -> Solution:
         """Draw ``job.size`` rows; repeated ones add their weights."""

@@ -1,22 +1,188 @@
 """Non-negative orthogonal matching pursuit: every step refits all weights exactly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import qr_delete, solve_triangular
 
 from pymc_coresets.methods.hilbert import HilbertMethod, State, solve
 from pymc_coresets.methods.job import LOOSEST
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.solving.candidates import problem_at
-from pymc_coresets.solving.nnls import ActiveSet, add_best
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Matrix, Vector, problem_at, rounding
 from pymc_coresets.solving.solution import Solution, Status
 
-_STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
-_MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
-_LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
-_PATIENCE_WITH_WEIGHTS = 60  # the same: with importance weights, held-out draws are noisier
+
+class ActiveSet:
+    """Rows with positive weights whose weighted sum is the closest to a target.
+
+    Lawson and Hanson's method, warm-started: each `add` solves the problem exactly on the rows it
+    has and drops those whose weight is no longer positive. It keeps the thin factorisation
+    ``V_A^T = Q R``; R is the Cholesky factor of the Gram matrix ``V_A V_A^T`` without squaring
+    its condition number. An addition costs O(n_draws * len) time, as does each row dropped.
+
+    Parameters
+    ----------
+    target : ndarray of shape (n_draws,)
+        What the weighted sum has to match.
+    capacity : int
+        Largest number of rows; more than ``n_draws`` can never be independent.
+
+    Attributes
+    ----------
+    keys : list of int
+        The caller's names of the rows.
+    weights : ndarray of shape (len(keys),)
+        Positive.
+    residual : ndarray of shape (n_draws,)
+        Target minus weighted sum; orthogonal to every row in the set.
+
+    References
+    ----------
+    .. [1] Lawson, C. L. and Hanson, R. J. (1974). Solving Least Squares Problems, Chapter 23.
+       https://doi.org/10.1137/1.9781611971217
+    .. [2] Daniel, J. W., Gragg, W. B., Kaufman, L. and Stewart, G. W. (1976). Reorthogonalization
+       and stable algorithms for updating the Gram-Schmidt QR factorization.
+       https://doi.org/10.1090/S0025-5718-1976-0431641-8
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> active = ActiveSet(np.array([2.0, 3.0]), capacity=2)
+    >>> active.add(7, np.array([1.0, 0.0])), active.add(9, np.array([0.0, 1.0]))
+    (True, True)
+    >>> active.keys, active.weights
+    ([7, 9], array([2., 3.]))
+    """
+
+    def __init__(self, target: Vector, capacity: int) -> None:
+        n_draws = len(target)
+        capacity = min(capacity, n_draws)
+        self._target = target
+        self._rounding = rounding(target)
+        self._basis = np.empty((n_draws, capacity), order="F")
+        self._triangle = np.zeros((capacity, capacity), order="F")
+        self._coordinates = np.empty(capacity)
+        self.keys: list[int] = []
+        self.weights: Vector = np.empty(0)
+        self.residual: Vector = target
+
+    def add(self, key: int, row: Vector) -> bool:
+        """Add a row and solve anew.
+
+        Parameters
+        ----------
+        key : int
+            Name of the row.
+        row : ndarray of shape (n_draws,)
+            Its vector.
+
+        Returns
+        -------
+        bool
+            False, and nothing changes, if the set is full, the row depends on those in it, or a
+            positive weight for it would not bring the sum closer to the target.
+        """
+        if not self._append(row):
+            return False
+        self.keys.append(key)
+        self.weights = np.append(self.weights, 0.0)
+        while (trial := self._unconstrained()).min() <= 0:
+            self._step_to_boundary(trial)
+        self.weights = trial
+        return True
+
+    def _append(self, row: Vector) -> bool:
+        """Extend Q and R by one column; orthogonalising twice is enough [2]_."""
+        n = len(self.keys)
+        if n == self._basis.shape[1]:
+            return False
+        basis = self._basis[:, :n]
+        coefficients = row @ basis
+        column = row - basis @ coefficients
+        column -= basis @ (column @ basis)
+        height = float(np.linalg.norm(column))
+        if height <= rounding(row):
+            return False
+        column /= height
+        coordinate = float(column @ self.residual)
+        if coordinate <= self._rounding:
+            return False
+        self._basis[:, n] = column
+        self._triangle[:n, n] = coefficients
+        self._triangle[n, n] = height
+        self._coordinates[n] = coordinate
+        self.residual = self.residual - coordinate * column
+        return True
+
+    def _unconstrained(self) -> Vector:
+        """Least-squares weights of the rows in the set, whatever their signs."""
+        n = len(self.keys)
+        weights: Vector = solve_triangular(
+            self._triangle[:n, :n], self._coordinates[:n], check_finite=False
+        )
+        return weights
+
+    def _step_to_boundary(self, trial: Vector) -> None:
+        """Go towards the trial weights until the first of them vanishes, and drop its row."""
+        blocking = np.flatnonzero(trial <= 0)
+        ratios = self.weights[blocking] / (self.weights - trial)[blocking]
+        self.weights = self.weights + ratios.min() * (trial - self.weights)
+        self.weights[blocking[ratios.argmin()]] = 0
+        for position in np.flatnonzero(self.weights <= 0)[::-1]:
+            self._drop(int(position))
+
+    def _drop(self, position: int) -> None:
+        """Take a column out of Q and R; residual and coordinates follow from the new Q."""
+        n = len(self.keys)
+        basis, triangle = qr_delete(
+            self._basis[:, :n], self._triangle[:n, :n], position, which="col", check_finite=False
+        )
+        del self.keys[position]
+        self.weights = np.delete(self.weights, position)
+        basis = self._basis[:, : n - 1] = basis[:, : n - 1]
+        self._triangle[: n - 1, : n - 1] = triangle[: n - 1]
+        self._coordinates[: n - 1] = self._target @ basis
+        self.residual = self._target - basis @ self._coordinates[: n - 1]
+        self.residual -= basis @ (self.residual @ basis)
+
+
+def add_best(
+    active: ActiveSet, scores: Vector, row: Callable[[int], Vector], threshold: float
+) -> bool:
+    """Add the row of the highest score that the active set accepts.
+
+    Parameters
+    ----------
+    active : ActiveSet
+        Grows by one row, and loses those that became superfluous.
+    scores : ndarray of shape (n_obs,)
+        Overwritten: -inf for rows in the set and for rows that were refused.
+    row : callable
+        From the position of a row to its vector of shape (n_draws,).
+    threshold : float
+        Scores at or below it are rounding errors.
+
+    Returns
+    -------
+    bool
+        False if no row above the threshold was accepted: the weights are optimal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.eye(2)
+    >>> active = ActiveSet(np.array([2.0, 3.0]), capacity=2)
+    >>> add_best(active, rows @ active.residual, rows.__getitem__, 0.0), active.keys
+    (True, [1])
+    """
+    scores[active.keys] = -np.inf
+    while scores[best := int(scores.argmax())] > threshold:
+        if active.add(best, row(best)):
+            return True
+        scores[best] = -np.inf
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +255,8 @@ class Pursuit(HilbertMethod[PursuitState]):
         return PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
 
     def most_steps(self, size: int) -> int:
-        """Ten for each wanted row."""
-        return _STEPS_PER_POINT * size
+        """Ten for each wanted row: those that come and go again cost one each; 1 to 3 are usual."""
+        return 10 * size
 
     def step(self, state: PursuitState) -> PursuitState:
         """Add the row that is best aligned with the residual, and solve anew."""
@@ -120,7 +286,7 @@ def pursue(
     *,
     tolerance: float,
     rng: np.random.Generator,
-    goal: Vector | None = None,
+    target: Vector | None = None,
     weights: Vector | None = None,
 ) -> Solution:
     """Choose among the candidates of a pass until more rows no longer help on held-out draws.
@@ -137,7 +303,7 @@ def pursue(
         In nats: no rows are added beyond a tenth of it (0.1 nats at most).
     rng : numpy.random.Generator
         Says which draws are held out.
-    goal, weights : ndarray of shape (n_draws,), optional
+    target, weights : ndarray of shape (n_draws,), optional
         See `problem_at`.
 
     Returns
@@ -151,9 +317,10 @@ def pursue(
     InvalidDataError
         If the draws cannot be used.
     """
-    problem = problem_at(loglik, sums, rng=rng, goal=goal, weights=weights, dtype=np.float32)
-    method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
-    least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
+    problem = problem_at(loglik, sums, rng=rng, target=target, weights=weights, dtype=np.float32)
+    # The next posterior will differ from this one: nothing is gained by more than a tenth.
+    method = Pursuit(tolerance=min(0.1 * tolerance, LOOSEST))
+    least = 20 if weights is None else 60  # with these, held-out draws are noisier
     size = min(size, problem.n_obs)
     solution = solve(method, problem, size, patience=max(least, size // 10))
     if solution.status is Status.INTERRUPTED:

@@ -8,18 +8,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
+from pymc_coresets.methods.job import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Vector, nonnegative_least_squares
 from pymc_coresets.solving.solution import Status, Weighted
-
-_SHRINKAGE = 1.5  # of a step that the line search refuses
-_TRIALS = 25  # after these a step is 4e-5 of a Newton step
-_STANDARD_ERRORS = 2.0  # that a decrease of the divergence has to exceed
-_NEGLIGIBLE = 1e-10  # nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +87,8 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         """Go towards the Newton point as far as the draws can tell."""
         coreset = state.coreset
         change = self._newton_point(coreset) - coreset.weights
-        for trial in range(_TRIALS):
-            move = change * _SHRINKAGE**-trial
+        for trial in range(25):  # the last step is 6e-5 of a Newton step
+            move = change * 1.5**-trial
             if _lowers_divergence(coreset, move):
                 break
         else:
@@ -127,7 +121,4 @@ def _lowers_divergence(coreset: Measured, move: Vector) -> bool:
     influence = missing - (ratios - 1) - ratios * (left - ratios @ left / n_draws)
     error = float(np.std(influence)) / math.sqrt(n_draws)
     effective = n_draws / float(np.square(ratios).mean())
-    return (
-        change < -max(_STANDARD_ERRORS * error, _NEGLIGIBLE)
-        and effective >= EFFECTIVE_SHARE * n_draws
-    )
+    return change < -max(2 * error, 1e-10) and effective >= EFFECTIVE_SHARE * n_draws

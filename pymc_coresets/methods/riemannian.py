@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
@@ -24,8 +23,7 @@ from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.solving.candidates import default_n_draws, total_length
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Matrix, Vector, default_n_draws, total_length
 from pymc_coresets.solving.solution import History, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
@@ -217,8 +215,12 @@ class _Run[D]:
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
             return replace(place, status=failed)
-        known, share = decide(known, view, partial(self._change, known, chosen), share)
-        return _Place(known, share, unimproved)
+
+        def change() -> Vector:  # of the log-density at known draws, which were of another coreset
+            loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
+            return chosen.weights @ loglik - known.own
+
+        return _Place(*decide(known, view, change, share), unimproved)
 
     def _improves(self, view: Measured | None) -> bool:
         """Keep a coreset that is better than those before."""
@@ -278,7 +280,7 @@ class _Run[D]:
             sums = self._candidates(self.proposed.draws, n_kept)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        return self._pursue(self.proposed.draws, sums, sums.total, weights)
+        return self._pursue(self.proposed.draws, sums, None, weights)
 
     def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
@@ -340,17 +342,12 @@ class _Run[D]:
         self.scale = sums.norm_total or self.scale
         return sums
 
-    def _change(self, known: Measured, chosen: Weighted) -> Vector:
-        """Change of the log-density at known draws, if they were of another coreset."""
-        loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
-        return chosen.weights @ loglik - known.own
-
     def _pursue(
-        self, draws: D, sums: PassSums, goal: Vector, weights: Vector | None = None
+        self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None
     ) -> Solution:
-        """Choose among the candidates of a pass what matches the goal at its draws."""
-        loglik = self.measure.loglik(draws, sums.candidates, len(goal))
-        tolerance = self.options.tolerance
+        """Choose among the candidates of a pass what matches the sum over all rows, or a target."""
+        loglik = self.measure.loglik(draws, sums.candidates, len(sums.total))
+        tolerance, rng = self.options.tolerance, self.rng
         return pursue(
-            loglik, sums, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
+            loglik, sums, self.size, tolerance=tolerance, rng=rng, target=target, weights=weights
         )

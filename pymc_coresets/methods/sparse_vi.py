@@ -6,16 +6,13 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
+from pymc_coresets.methods.job import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector, rounding, tangent_vectors, unit_rows
 from pymc_coresets.solving.solution import Status, Weighted
-
-_REACH = 1.0  # standard deviation of the change of log pi_w in a step: its model is local
-_MEMORY, _TINY = (0.9, 0.999), 1e-8  # of Adam, as its authors recommend
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,7 +174,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if speed == 0:
             return weights
         slope = -float(gradient @ direction)
-        return np.maximum(weights + min(slope / speed**2 / t, _REACH / speed) * direction, 0.0)
+        length = min(slope / speed**2 / t, 1 / speed)  # changes log pi_w by 1 nat at most
+        return np.maximum(weights + length * direction, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +187,9 @@ class _Adam:
 
     def after(self, gradient: Vector, t: int) -> tuple[Vector, "_Adam"]:
         """Return a direction with entries of about 1, and the means for the next step."""
-        mean = _MEMORY[0] * self.mean + (1 - _MEMORY[0]) * gradient
-        square = _MEMORY[1] * self.square + (1 - _MEMORY[1]) * gradient**2
-        corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))
-        direction = mean / (1 - _MEMORY[0] ** t) / (corrected + _TINY)
+        of_mean, of_square, tiny = 0.9, 0.999, 1e-8  # as the authors recommend
+        mean = of_mean * self.mean + (1 - of_mean) * gradient
+        square = of_square * self.square + (1 - of_square) * gradient**2
+        corrected = np.sqrt(square / (1 - of_square**t))
+        direction = mean / (1 - of_mean**t) / (corrected + tiny)
         return direction, _Adam(mean, square)

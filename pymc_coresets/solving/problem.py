@@ -6,9 +6,14 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from scipy.optimize import nnls
 
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.passes import PassSums, Potentials
+from pymc_coresets.rows.values import Rows
 
 type Vector = NDArray[np.float64]
 type Matrix = NDArray[np.floating[Any]]
@@ -205,23 +210,230 @@ def unit_rows(vectors: Vector) -> Vector:
 
 
 def rounding(vector: Vector) -> float:
-    """Length below which a component of a vector is rounding error.
+    """Length below which a component of a vector (n_draws,), such as a residual, is rounding error.
 
-    Parameters
-    ----------
-    vector : ndarray of shape (n_draws,)
-        The whole, for instance a target of which a residual is what is left.
-
-    Returns
-    -------
-    float
-        Four times float64's epsilon times ``sqrt(n_draws)`` times the vector's length.
+    Four times float64's epsilon times ``sqrt(n_draws)`` times the vector's length.
 
     Examples
     --------
-    >>> import numpy as np
     >>> rounding(np.ones(4)) < 1e-14
     True
     """
     epsilon = float(np.finfo(np.float64).eps)
     return 4 * epsilon * math.sqrt(len(vector)) * float(np.linalg.norm(vector))
+
+
+def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
+    """Non-negative weights of rows whose weighted sum is closest to a target.
+
+    By :func:`scipy.optimize.nnls`, on rows of length 1.  Of collinear rows it uses an independent
+    subset.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_draws)
+        Vectors to combine.
+    target : ndarray of shape (n_draws,)
+        What to match.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Weights, at least 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nonnegative_least_squares(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -3.0]))
+    array([2., 0.])
+    """
+    norms = np.linalg.norm(rows, axis=1)
+    # Rows that come and go again cost one iteration each.
+    lengths, _ = nnls(unit_rows(rows).T, target, maxiter=30 * len(rows))
+    weights: Vector = lengths / np.where(norms > 0, norms, 1.0)
+    return weights
+
+
+# -- candidates -----------------------------------------------------------------------------------
+
+#: Draws that choose rows, by default: four for each of a thousand rows.
+MOST_DRAWS = 4_000
+
+
+def default_n_draws(size: int, n_dims: int) -> int:
+    """Return how many draws choose `size` rows, and tell the dimensions apart.
+
+    Four for each row or, where there are more of these, dimension; 500 at least, 4 000 at most.
+    With two for each of 1 000 rows, the weights fitted the draws 16 times as well as others.
+
+    Examples
+    --------
+    >>> default_n_draws(10, 2), default_n_draws(10, 300), default_n_draws(1_000, 2)
+    (500, 1200, 4000)
+    """
+    return max(500, min(4 * max(size, n_dims), MOST_DRAWS))
+
+
+def tangent_problem[D](
+    potentials: Potentials[D], draws: D, *, rng: np.random.Generator
+) -> tuple[Problem, Rows]:
+    """Make the problem whose solution is a Hilbert coreset at the given draws.
+
+    One pass over the data for the target, and one over the candidates.  The candidates are all
+    rows where their vectors fit into 256 MB, and otherwise a sample of them, which loses nothing
+    in the target.
+
+    Parameters
+    ----------
+    potentials : Potentials
+        Evaluates rows at the draws.
+    draws
+        Draws of the weighting distribution, at least 20; a fifth of them is held out.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    problem : Problem
+    candidates : Rows
+
+    Raises
+    ------
+    InvalidDataError
+        If there are too few draws, no potential varies over them, or their sum is not finite.
+    """
+    probe = potentials.scan(1_000, key=random_key(rng))
+    loglik = potentials.loglik(draws, probe.rows)
+    sums = potentials.sums(
+        draws,
+        n_candidates=n_candidates(loglik.shape[1]),
+        scale=total_length(loglik, probe.weights),
+        key=random_key(rng),
+    )
+    loglik = potentials.loglik(draws, sums.candidates)
+    return problem_at(loglik, sums, rng=rng), sums.candidates
+
+
+def total_length(loglik: Matrix, weights: Vector) -> float:
+    """Return the weighted sum of the lengths of vectors, at the draws where all are finite.
+
+    Parameters
+    ----------
+    loglik : ndarray of shape (n_rows, n_draws)
+        Potentials of some rows.
+    weights : ndarray of shape (n_rows,)
+
+    Examples
+    --------
+    >>> total_length(np.array([[1.0, 3.0, 0.0], [1.0, 1.0, -np.inf]]), np.array([5.0, 1.0]))
+    5.0
+    """
+    finite = np.isfinite(loglik).all(axis=0)
+    return float(weights @ loglik[:, finite].std(axis=1)) if finite.any() else 0.0
+
+
+def n_candidates(n_draws: int) -> int:
+    """Number of candidates whose vectors fit into 256 MB.
+
+    Examples
+    --------
+    >>> n_candidates(1_024)
+    32768
+    """
+    return max(1, 8 * ENTRIES_AT_ONCE // n_draws)
+
+
+def problem_at(
+    loglik: Matrix,
+    sums: PassSums,
+    *,
+    rng: np.random.Generator,
+    target: Vector | None = None,
+    weights: Vector | None = None,
+    dtype: DTypeLike = np.float64,
+) -> Problem:
+    """Make the problem of choosing among the candidates of a pass at all rows.
+
+    Parameters
+    ----------
+    loglik : ndarray of shape (n_candidates, n_draws)
+        Potentials of the candidates at the draws, in nats.
+    sums : PassSums
+        The sum over all rows, and the candidates.
+    rng : numpy.random.Generator
+        Says which draws are held out.
+    target : ndarray of shape (n_draws,), optional
+        What to match, in nats; by default the sum over all rows.
+    weights : ndarray of shape (n_draws,), optional
+        Importance weights of the draws, for those that are held out, if these are worth more than
+        30 draws.  Those that choose all count the same: the few of large weight would be matched,
+        and no others.
+    dtype : {float64, float32}
+        Of the vectors that choose.
+
+    Returns
+    -------
+    Problem
+        Its rows are ``sums.candidates``.
+
+    Raises
+    ------
+    InvalidDataError
+        If there are too few draws, no potential varies over them, or their sum is not finite.
+
+    Notes
+    -----
+    ``V_n = (F_n - mean_s F_ns) / sqrt(S)`` and ``L = sum_n u_n V_n`` over all rows (Campbell and
+    Broderick 2019, Section 3).
+    """
+    n_draws, fewest = len(sums.total), 20
+    if n_draws < fewest:
+        raise InvalidDataError(
+            f"{n_draws} weighting draws are too few: at least {fewest} are needed."
+        )
+    n_bad = n_draws - int(np.count_nonzero(np.isfinite(sums.total)))
+    if n_bad:
+        raise InvalidDataError(
+            f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
+            "draws: check that the likelihood is positive wherever the prior is. Where its support "
+            "depends on the variables, as of a uniform distribution, no few rows stand for all: "
+            "sample the model itself."
+        )
+    if not len(sums.candidates) or np.ptp(sums.total) == 0:
+        raise InvalidDataError(
+            "The log-likelihood does not vary over the weighting draws: they are all the same, "
+            "or the likelihood does not depend on the free variables."
+        )
+    target = sums.total if target is None else target
+    # Draws by importance resampling repeat themselves: equal ones are on the same side.
+    different, draw_of = np.unique(sums.total, return_inverse=True)
+    if len(different) < fewest:
+        raise InvalidDataError(
+            f"Only {len(different)} of {n_draws} weighting draws differ: at least {fewest} are "
+            "needed. Sample longer."
+        )
+    is_heldout = (rng.permutation(len(different)) < len(different) / 5)[draw_of]
+    heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
+    judges, own = None, None if weights is None else weights[heldout]
+    if own is not None and own.sum() ** 2 > 30 * np.square(own).sum():
+        judges = own / own.sum()  # they are worth enough draws (Kish's effective size)
+    members = sums.candidates.members
+    # A unit costs the root of the number of its rows.
+    return Problem(
+        vectors=_vectors_at(loglik, choosing, dtype),
+        target=tangent_vectors(target[choosing]),
+        base_weights=sums.candidates.base_weights,
+        total_norm=sums.norm_total,
+        heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
+        heldout_target=tangent_vectors(target[heldout], weights=judges),
+        prices=None if members is None else np.sqrt(members.sizes),
+    )
+
+
+def _vectors_at(potentials: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -> Matrix:
+    """Tangent vectors at some of the draws, made in blocks: together they take much memory."""
+    vectors = np.empty((len(potentials), len(draws)), dtype=dtype)
+    step = rows_at_once(len(draws))
+    for start in range(0, len(potentials), step):
+        block = slice(start, start + step)
+        vectors[block] = tangent_vectors(potentials[block][:, draws], in_place=True)
+    return vectors

@@ -16,8 +16,7 @@ from scipy import sparse, special, stats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
 from pymc_coresets.pass_glm import fix_variables
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -64,18 +63,18 @@ class Read:
     def __getattr__(self, name):
         return getattr(self.found, name)
 
-    design = property(lambda self: self.found.lines[0].design)
-    offset = property(lambda self: self.found.lines[0].offset)
+    design = property(lambda self: self.found.predictors[0].design)
+    offset = property(lambda self: self.found.predictors[0].offset)
 
     def predictor(self, coefficients):
         assert self.found.n_shared == 0
-        [line] = self.found.lines
-        return (line.at(np.atleast_2d(coefficients)) + line.offset).T
+        [predictor] = self.found.predictors
+        return (predictor.at(np.atleast_2d(coefficients)) + predictor.offset).T
 
     def loglik(self, eta, some=slice(None), **options):
         n_obs = self.found.observations.n_obs
         rows = RowsInMemory(self.found, np.arange(n_obs), np.ones(n_obs)).take(some)
-        return rows.density(eta.T if eta.ndim == 2 else eta[:, None], **options).T
+        return rows.density((eta.T if eta.ndim == 2 else eta[:, None])[None], **options).T
 
 
 def dense(matrix):
@@ -613,15 +612,15 @@ def test_many_groups_stay_sparse():
         pm.Bernoulli("y", logit_p=eta, observed=outcome)
     observations = find_observations(model)
     tracemalloc.start()
-    [line] = find_linear_predictor(observations).lines
+    [predictor] = find_linear_predictor(observations).predictors
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert line.design.shape == (n_obs, 2 * n_groups + 3)
-    assert line.design.nnz == 5 * n_obs
+    assert predictor.design.shape == (n_obs, 2 * n_groups + 3)
+    assert predictor.design.nnz == 5 * n_obs
     # A dense matrix would have 32 GB.
-    assert peak < 0.005 * 8 * np.prod(line.design.shape)
+    assert peak < 0.005 * 8 * np.prod(predictor.design.shape)
     np.testing.assert_array_equal(
-        line.design[[7]].indices,
+        predictor.design[[7]].indices,
         [group[7], *range(n_groups, n_groups + 3), n_groups + 3 + group[7]],
     )
 
@@ -753,9 +752,9 @@ def test_refusal(name):
 def test_a_predictor_that_is_not_the_models_is_refused():
     found = read(lambda: pm.Normal("y", X @ normal("b", shape=3), 1.0, observed=REAL))
     for wrong in ({"offset": found.offset + 0.01}, {"design": X[:, ::-1]}):
-        lines = (replace(found.lines[0], **wrong),)
+        wrongly = (replace(found.predictors[0], **wrong),)
         with pytest.raises(UnsupportedModelError, match="not understood"):
-            replace(found.found, lines=lines).verify()
+            verify(replace(found.found, predictors=wrongly))
 
 
 def test_a_covariate_that_is_missing_is_named():
@@ -815,8 +814,8 @@ def test_unnamed_dims_and_initial_values_survive():
     fixed = fix_variables(model, {"sigma": 0.5})
     assert fixed.named_vars_to_dims["x"] == model.named_vars_to_dims["x"] == ("row", None)
     np.testing.assert_array_equal(fixed.rvs_to_initial_values[fixed["b"]], [0.5] * X.shape[1])
-    [line] = find_linear_predictor(find_observations(fixed)).lines
-    np.testing.assert_array_equal(line.design, X)
+    [predictor] = find_linear_predictor(find_observations(fixed)).predictors
+    np.testing.assert_array_equal(predictor.design, X)
 
 
 def test_nothing_fixed_is_the_model_itself(unfixed):

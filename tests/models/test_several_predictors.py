@@ -13,7 +13,7 @@ from pytensor.graph import ancestors
 from pymc_coresets import UnsupportedModelError
 from pymc_coresets.glm.predictor.cut import smallest_cut
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.glm.predictor.predictors import coefficient_draws
+from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
@@ -222,12 +222,12 @@ def test_rows_see_the_free_variables_through_their_predictors_alone(form):
     with pm.Model() as model:
         build()
     found = find_predictors(find_observations(model))
-    assert (found.n_shared, len(found.lines)) == (n_shared, n_lines)
+    assert (found.n_shared, len(found.predictors)) == (n_shared, n_lines)
     space = Unconstrained(model)
     x = space.start + 0.4 * np.random.default_rng(8).normal(size=(4, space.n_dims))
     c = coefficient_draws(found, space.constrain(x))
-    etas = [line.at(c) + line.offset for line in found.lines]
-    values = found.density(c[:, :n_shared], etas, slice(None), N, compiled=False)
+    rows = RowsInMemory(found, np.arange(N), np.ones(N))
+    values = rows.density(rows.numbers(c), compiled=False)
     pymc = model.compile_logp(vars=model.observed_RVs, sum=False, mode=PLAIN_MODE)
     expected = np.array([np.sum(pymc(space.point(one)), axis=0) for one in x])
     assert_allclose(values, expected, rtol=1e-7, atol=1e-9)

@@ -31,7 +31,7 @@ PLANTED = [
         ("np.finfo(np.float64).eps * self.norms.max()", "0"),
     ),
     *plant(
-        "solving/nnls.py",
+        "methods/pursuit.py",
         ("column -= basis @ (column @ basis)", "pass"),
         ("[:n, n] = coefficients", "[:n, n] = 0"),
         ("ratios.min() * (trial", "ratios.max() * (trial"),
@@ -82,7 +82,7 @@ PLANTED = [
         ("part /= 2", "part *= 2"),
         ("return known, taken * sound_part(step)", "return known, sound_part(step)"),
         ("if view is not None and pareto_smooth(step[None]).sound:", "if False:"),
-        ("while part > _SHORTEST and not", "while part > _SHORTEST and"),
+        ("while part > 2.0**-10 and not", "while part > 2.0**-10 and"),
     ),
     *plant(
         "rows/passes.py",
@@ -147,7 +147,7 @@ PLANTED = [
         ("ActiveSet(empty.residual, empty.size)", "ActiveSet(empty.residual, empty.size - 1)"),
         ("return state.moved(weights", "return replace(state, weights"),
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
-        ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
+        ("return 10 * size", "return 1 * size"),
         ("scores / space.prices", "scores * space.prices"),
     ),
     *plant(
@@ -171,7 +171,7 @@ PLANTED = [
         ("exponents[each, own] = np.multiply", "_ = np.multiply"),
         ("np.abs(shifts), rows.weights", "0 * np.abs(shifts), rows.weights"),
         ("np.append(self.center, 1.0)", "np.append(self.center, 0.0)"),
-        ("_RADIUS / math.sqrt(sums.spread)", "_RADIUS / sums.spread"),
+        ("3 / math.sqrt(sums.spread)", "3 / sums.spread"),
         ("weights + similar", "1.0 + similar"),
         ("_squared_parts(rows, points)", "_squared_parts(rows, self.centers)"),
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
@@ -197,7 +197,7 @@ PLANTED = [
         ("(ahead - behind) / 2 - (half - half_behind)", "(ahead - behind) / 2 - half + half"),
         ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
         ("averaged.gradients - own - rest", "averaged.gradients - rest"),
-        ("min(1.0, _MOST_CURVED / largest)", "1.0"),
+        ("min(1.0, 1.5 / largest)", "1.0"),
     ),
     *plant(
         "glm/predictor/row_density.py",
@@ -206,7 +206,10 @@ PLANTED = [
     ),
     *plant(
         "glm/predictor/seen_rows.py",
-        ("_like(line.design, design), offset", "_like(line.design, design), 0 * offset"),
+        ("_like(predictor.design, design), offset", "_like(predictor.design, design), 0 * offset"),
+    ),
+    *plant(
+        "glm/predictor/predictors.py",
         ("total[np.ix_(other, one)] += part.T", "pass"),
     ),
     *plant(
@@ -217,7 +220,7 @@ PLANTED = [
     *plant(
         "glm/concavity.py",
         ("- least * sparse.eye_array", "+ least * sparse.eye_array"),
-        ("is_definite(-curvature, -_ROUNDING * len(diagonal))", "is_definite(-curvature)"),
+        ("is_definite(-curvature, -rounding * len(diagonal))", "is_definite(-curvature)"),
     ),
     *plant(
         "glm/polynomial/replacement.py",
@@ -226,7 +229,7 @@ PLANTED = [
         ("finite & (np.abs(difference - usual)", "(np.abs(difference - usual)"),
     ),
     *plant(
-        "glm/predictor/seen_rows.py",
+        "glm/predictor/predictors.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
     ),
@@ -237,13 +240,13 @@ PLANTED = [
     *plant(
         "glm/signed_rows.py",
         ("(offset - centers[:, -1]) ** 2", "0 * offset"),
-        ("signs[:, None] * line.design", "line.design"),
+        ("signs[:, None] * predictor.design", "predictor.design"),
         ("sparse.diags_array(signs,", "sparse.diags_array(signs**2,"),
         ("(squared + of_offsets).argmin(axis=1)", "squared.argmin(axis=1)"),
     ),
     *plant(
         "glm/signed_rows.py",
-        ("_N_RUNS, _MAX_ITERATIONS = 10", "_N_RUNS, _MAX_ITERATIONS = 1"),
+        ("for _ in range(10)]", "for _ in range(1)]"),
         ("scores = weights * distances", "scores = distances"),
         ("sums[filled] / masses", "sums[filled] / 1"),
     ),
@@ -256,7 +259,10 @@ PLANTED = [
         ),
         ("unimproved = 0 if self._improves(view) else", "unimproved ="),
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
-        ("return _Place(known, share, unimproved)", "return _Place(known, 1.0, unimproved)"),
+        (
+            "return _Place(*decide(known, view, change, share), unimproved)",
+            "return _Place(decide(known, view, change, share)[0], 1.0, unimproved)",
+        ),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
         ("if not self.history.steps:", "if False:"),
         ("limit=limit, deadline=deadline", "limit=limit"),
@@ -457,10 +463,10 @@ PLANTED = [
         ("len(which) < _DISTINCT * n_probed", "True"),
     ),
     *plant(
-        "solving/candidates.py",
+        "solving/problem.py",
         ("[draw_of]", "[rng.permutation(draw_of)]"),
         ("or np.ptp(sums.total) == 0", ""),
-        ("_HELDOUT * len(different)", "len(different) / 2"),
+        ("len(different) / 5", "len(different) / 2"),
     ),
     *plant(
         "solving/solution.py",
@@ -471,7 +477,7 @@ PLANTED = [
         ("+= time.perf_counter() - start", "-= time.perf_counter() - start"),
     ),
     *plant(
-        "methods/adaptive.py",
+        "methods/job.py",
         ("replace(fresh, draw=draw)", "fresh"),
     ),
     *plant(

@@ -18,9 +18,9 @@ from pymc_coresets import (
     InvalidDataError,
     UnsupportedModelError,
     build_coreset,
+    numerics,
     open_rows,
 )
-from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.averaged import average
 from pymc_coresets.glm.predictor import predictors
 from pymc_coresets.glm.predictor.finding import find_predictors
@@ -145,7 +145,7 @@ def elsewhere(request):
 def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, monkeypatch):
     monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: n_cores)
     monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2_000)
-    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 500 * 120)
+    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 500 * 120)
     loglik, seen, expected = elsewhere
     rows = StreamedRows(in_chunks(sizes), loglik.source.columns)
     assert_same(sums_of(loglik.reading(rows), seen), expected, rtol=1e-8, atol=1e-8)
@@ -154,7 +154,7 @@ def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, mon
 def test_sums_that_are_sparse_are_the_same(elsewhere, monkeypatch):
     loglik, seen, expected = elsewhere
     monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
-    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 120)
+    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 1_000 * 120)
     found = sums_of(loglik, seen)
     assert_same(found, expected, rtol=1e-8, atol=1e-8)
 
@@ -183,7 +183,7 @@ def test_base_weights_count_rows():
 @pytest.mark.slow
 def test_memory_is_that_of_some_blocks(monkeypatch):
     monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: 1)
-    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 20)
+    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 1_000 * 20)
     n_rows, n_columns = 640_000, 8
 
     def chunks():

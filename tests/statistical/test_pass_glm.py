@@ -15,11 +15,11 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
+from pymc_coresets.glm.polynomial.parts import chebyshev_fit, row_polynomials, shifted
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
@@ -123,9 +123,9 @@ def polynomials(found, degree, radius):
 
 
 def statistics_of(found, degree, radius):
-    [line] = found.lines
-    coefficients = shifted(polynomials(found, degree, radius), line.offset)
-    return polynomial_statistics(line.design, coefficients, radius).finished()
+    [predictor] = found.predictors
+    coefficients = shifted(polynomials(found, degree, radius), predictor.offset)
+    return polynomial_statistics(predictor.design, coefficients, radius).finished()
 
 
 @pytest.mark.parametrize("degree", [2, 6])

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.solving.candidates import problem_at, tangent_problem
+from pymc_coresets.solving.problem import problem_at, tangent_problem
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 

@@ -15,7 +15,7 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import UnsupportedModelError, build, build_coreset
+from pymc_coresets import UnsupportedModelError, build, build_coreset, numerics
 from pymc_coresets.exceptions import (
     CoresetWarning,
     InvalidDataError,
@@ -35,8 +35,8 @@ from pymc_coresets.glm.control_variates.expansion import (
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.glm.predictor.predictors import coefficient_draws
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
@@ -110,13 +110,12 @@ def average(rows, center, draws):
 
 
 def logliks(rows, draws):
-    [line] = rows.found.lines
-    return rows.found.density(draws[:, :0], [line.at(draws) + line.offset], rows.which, len(rows))
+    return rows.density(rows.numbers(draws))
 
 
 def with_design(rows, design):
-    [line] = rows.found.lines
-    return replace(rows, found=replace(rows.found, lines=(replace(line, design=design),)))
+    [predictor] = rows.found.predictors
+    return replace(rows, found=replace(rows.found, predictors=(replace(predictor, design=design),)))
 
 
 # -- the averaged quadratic ------------------------------------------------------------------------
@@ -241,7 +240,7 @@ def assert_same(found, expected, **tolerance):
 def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, monkeypatch):
     design = np.where(np.abs(X) < 1.0, 0.0, X)
     expected = average(with_design(rows["logistic"], design), CENTER, DRAWS)
-    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 256 * len(DRAWS))  # blocks of 256, 256, 88
+    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 256 * len(DRAWS))  # blocks of 256, 256, 88
     other = with_design(rows["logistic"], sparse.csr_array(design) if sparsely else design)
     assert_same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
 
@@ -284,7 +283,7 @@ def sample_of(spread, most, key):
 @given(spread=SPREADS, size=st.integers(1, 30), key=st.integers(0, 2**32 - 1))
 def test_samples_are_distinct_sorted_and_of_their_size(spread, size, key):
     sample = sample_of(spread, 30, key)
-    which, shares = sample.first(size)
+    which, shares = sample.shares(size)
     chosen, positive = sample.rows.positions[which], np.flatnonzero(spread)
     assert len(chosen) == min(size, len(positive))
     assert (np.diff(chosen) > 0).all()
@@ -308,7 +307,7 @@ def test_samples_depend_neither_on_blocks_nor_on_the_largest_size(spread, size, 
     found, expected = (
         (sample.rows.positions[which], shares)
         for sample in (parts, whole)
-        for which, shares in [sample.first(size)]
+        for which, shares in [sample.shares(size)]
     )
     assert_array_equal(found[0], expected[0])
     assert_array_equal(found[1], expected[1])
@@ -321,7 +320,7 @@ def test_sums_over_samples_have_their_mean_and_their_variance():
     n_times, totals, predicted = 4_000, [], []
     for key in range(n_times):
         sample = sample_of(spread, 8, key)
-        which, shares = sample.first(5)
+        which, shares = sample.shares(5)
         totals.append((values[sample.rows.positions[which]] / shares).sum())
         predicted.append(sample.variance(5))
     error = np.std(totals) / np.sqrt(n_times)
@@ -332,7 +331,7 @@ def test_sums_over_samples_have_their_mean_and_their_variance():
 
 def test_impossible_rows_come_first():
     sample = sample_of([1.0, np.inf, 3.0, np.inf], 3, key=5)
-    which, shares = sample.first(2)
+    which, shares = sample.shares(2)
     assert_array_equal(sample.rows.positions[which], [1, 3])
     assert_array_equal(shares, 1.0)
     assert 0 < sample.variance(2) < np.inf
@@ -525,7 +524,7 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     rows = rows_of(regression("logistic", x, y))
     found = average(rows, mode, draws)
     posterior = np.eye(len(mode)) - found.curvature
-    which, shares = found.sample.first(40)
+    which, shares = found.sample.shares(40)
     chosen = found.sample.rows.positions[which]
     some, weights, curvatures = rows.take(chosen), 1 / shares, found.curvatures[..., chosen]
     drawn = shares < 1.0
@@ -643,7 +642,7 @@ def test_predictors_that_are_known_well_have_the_slope_that_they_have_there(rows
     own = rows["poisson"]
     center, rng = np.full(P, 0.5), np.random.default_rng(8)
     each = row_quadratics(own, center, width * rng.normal(size=(400, P)))
-    eta = own.seen(center[None])[0, 0] + own.lines[0].offset
+    eta = own.seen(center[None])[0, 0] + own.predictors[0].offset
     seen = own.seen(width * np.eye(P))[0]
     expected = Y["poisson"][own.which] - np.exp(eta + np.square(seen).sum(axis=0) / 2)
     # The width at 400 draws has an error of 4 %.
@@ -763,9 +762,9 @@ def test_what_a_coreset_would_leave_is_foreseen():
     rows = Rows(np.arange(n), np.ones(n))
     for key in range(200):
         sample = ResidualSample.of(rows, spread, n, key=key)
-        which, shares = sample.first(size)
+        which, shares = sample.shares(size)
         missed.append(np.var(left[:, which] @ (1 / shares) - total))
-    averaged = AveragedRows(np.zeros(1), np.zeros((1, 1)), total, sample)
+    averaged = AveragedRows(np.zeros((1, 1)), np.zeros(1), np.zeros((1, 1)), total, sample, total)
     noise, signal = np.mean(missed), np.var(total)
     assert averaged.missed_by(size) == pytest.approx(noise * signal / (noise + signal), rel=0.2)
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import nnls
 
-from pymc_coresets.solving.nnls import ActiveSet, nonnegative_least_squares
+from pymc_coresets.methods.pursuit import ActiveSet
+from pymc_coresets.solving.problem import nonnegative_least_squares
 
 
 @settings(deadline=None)

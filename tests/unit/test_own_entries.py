@@ -11,8 +11,8 @@ from scipy.special import expit
 
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
 from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.row_density import effects, kinds_by_entries
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 
 N, K = 400, 7
@@ -59,7 +59,7 @@ def test_rows_depend_on_their_predictor_and_the_cut_points_beside_their_grade():
     middle = np.vstack([np.repeat(CUTS[:, None], N, axis=1), (X @ [0.5, -0.3])[None]])
 
     def at(seen):
-        return rows.found.density(seen[:-1, :, 0].T, [seen[-1]], slice(None), N)
+        return rows.density(seen)
 
     found = effects(at, middle, np.full_like(middle, 0.1)) > 0
     cut = np.arange(K - 1)[:, None]

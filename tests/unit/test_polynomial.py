@@ -15,8 +15,12 @@ from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, row_polynomials, shifted
-from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.polynomial.parts import (
+    PredictorRows,
+    chebyshev_fit,
+    row_polynomials,
+    shifted,
+)
 from pymc_coresets.glm.polynomial.replacement import NormalPosterior
 from pymc_coresets.glm.polynomial.statistics import (
     check_size,
@@ -25,9 +29,10 @@ from pymc_coresets.glm.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.glm.predictor import row_density, seen_rows
+from pymc_coresets.glm.predictor import predictors, row_density
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 
@@ -84,9 +89,9 @@ class Rows:
     def take(self, some):
         return replace(self, some=some)
 
-    def density(self, eta, *, compiled):
+    def density(self, eta, *, compiled=True):
         assert compiled is isinstance(self.some, slice)
-        return self.loglik(eta[:, 0], self.some).T
+        return self.loglik(eta[0, :, 0], self.some).T
 
 
 @dataclass(frozen=True)
@@ -196,9 +201,7 @@ def test_responses_of_several_columns(n_determined):
 def test_distinct_rows_are_numbered(columns, beginning, most):
     arrays = [np.array(column) for column in columns]
     kinds = list(dict.fromkeys(tuple(map(repr, row)) for row in zip(*columns, strict=True)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_density, "_BEGINNING", beginning)
-        found = row_density.distinct_rows(arrays, most)
+    found = row_density.distinct_rows(arrays, most, beginning=beginning)
     rows = [tuple(map(repr, row)) for row in zip(*columns, strict=True)]
     all_differ = len(set(rows[:beginning])) == beginning
     if len(kinds) > most or (all_differ and most < 7):
@@ -241,7 +244,7 @@ def test_blocks_and_parts_add_up(monkeypatch, degree, family, design):
     (loglik, y), (X, offset) = family, design
     theta = np.array([0.5, -1.0, 0.3])
     whole = statistics_of(X, prepare(loglik, y, offset, degree))
-    monkeypatch.setattr(seen_rows, "_GRAM_ENTRIES", 64)
+    monkeypatch.setattr(predictors, "_GRAM_ENTRIES", 64)
     blocks = statistics_of(X, prepare(loglik, y, offset, degree))
     parts = []
     for part in (slice(0, 100), slice(100, N)):
@@ -290,7 +293,7 @@ def test_nothing_of_the_size_of_the_design_is_copied():
     weights = np.random.default_rng(12).normal(size=len(X))
     tracemalloc.start()
     try:
-        found = seen_rows.weighted_gram(X, weights)
+        found = predictors.weighted_gram(X, weights)
         assert tracemalloc.get_traced_memory()[1] < 16e6
     finally:
         tracemalloc.stop()

@@ -123,7 +123,7 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
         slope=averaged.slope,
         curvature=averaged.curvature,
     )
-    chosen = expansion.chosen(averaged, quadratic, draws, 150, goal=0.0)
+    chosen = expansion.chosen(averaged, quadratic, 150, goal=0.0)
     fresh = 0.3 * rng.normal(size=(200, 3))
     x = expansion._points(fresh)
     of_all = logistic.weighted_sum(x, logistic.all_rows, logistic.all_rows.base_weights)

@@ -16,7 +16,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.candidates import problem_at
+from pymc_coresets.solving.problem import problem_at
 from pymc_coresets.solving.solution import Status
 
 N, D = 2_000, 4

@@ -19,7 +19,7 @@ from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.expansion import reliability
 from pymc_coresets.glm.predictor import predictors
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler

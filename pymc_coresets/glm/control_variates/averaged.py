@@ -16,25 +16,22 @@ from pymc_coresets.glm.control_variates.expansion import (
     Sampled,
     calibrated,
 )
-from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["MOST_DENSE", "ByPredictors", "RowQuadratics", "average", "row_quadratics"]
-
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
-_DEGREES = (1, 13, 9, 9, 7, 7)  # of nodes, by how many numbers the row sees: 203 at most
-_BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
-_LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
-_DENSE_FROM = 0.1  # share of entries that are not zero
-_CALIBRATIONS = 4  # of weights that shrink thereafter
-_ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
+#: Share of entries that are not zero from which on a curvature is kept as a dense matrix.
+_DENSE_FROM = 0.1
+#: Times that weights are calibrated, and shrink thereafter.
+_CALIBRATIONS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,59 +75,71 @@ class ByPredictors:
 
     @property
     def interface(self) -> Predictors:
-        """See `Expansion`."""
+        """What they are quadratics in."""
         return self.seen.found
 
-    def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of the protocol
-        """See `Expansion`."""
+    def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of `ByGradients`
+        """Return how many log-likelihoods of all rows take as long as an average."""
         return n_draws
 
     def average(
         self,
         draws: np.ndarray,
-        before: Quadratic | None = None,  # noqa: ARG002 - of the protocol
+        before: Quadratic | None = None,  # noqa: ARG002 - of `ByGradients`
         *,
         n_kept: int = 0,
         key: int = 0,
     ) -> AveragedRows:
-        """See `Expansion`, and `average`."""
+        """Approximate all rows on average over draws, about their mean; see `average`.
+
+        Parameters
+        ----------
+        draws : ndarray of shape (n_draws, p)
+            Of the coefficients; a single one is a point.
+        before : Quadratic, optional
+            From whose posterior they were drawn.
+        n_kept : int, default 0
+            Size of the largest sample of rows that will be wanted.
+        key : int, default 0
+            Of their random numbers.
+        """
         center = draws.mean(axis=0)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
 
     def chosen(
-        self,
-        averaged: AveragedRows,
-        quadratic: Quadratic,
-        draws: np.ndarray,
-        size: int,
-        *,
-        goal: float,
+        self, averaged: AveragedRows, quadratic: Quadratic, size: int, *, goal: float
     ) -> Chosen:
-        """See `Expansion`.
+        """Choose rows beside the quadratic of all of them.
 
         Weights that must not be as large as the sample has them leave more than its variance says.
+
+        Parameters
+        ----------
+        averaged : AveragedRows
+            With at least so many rows.
+        quadratic : Quadratic
+            Of all rows.
+        size : int
+        goal : float
+            Squared nats that may be left.
         """
-        which, shares = averaged.sample.first(size)
-        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
-        rows = self.seen.of(chosen)
-        away = draws - quadratic.center
-        posterior = precision_of(quadratic, draws)
+        chosen, drawn = averaged.sample.first(size)
+        rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
+        posterior = precision_of(quadratic, averaged.draws)
         each = row_quadratics(rows, quadratic.center, away)
-        weights, lacking = averaged.sample.weighted(size, averaged.residual, each.left)
+        weights, lacking = averaged.weighted(size, each.left)
         best, least = weights, math.inf
         for _ in range(_CALIBRATIONS):
-            factors = np.ones(len(chosen))
-            factors[~whole] = calibrated((each.left * weights)[:, ~whole], lacking)
-            wanted = factors * weights
-            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
+            wanted = weights.copy()
+            wanted[drawn] *= calibrated((each.left * weights)[:, drawn], lacking)
+            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=drawn)
             left = float(np.var(averaged.residual - each.left @ weights))
             if left < least:
                 best, least = weights, left
             if left <= goal or np.array_equal(weights, wanted):
                 break
-        weights = best
+        weights, kept = best, best > 0
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
-        kept = weights > 0
         rest = quadratic.minus(slope, curvature)
         return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=least)
 
@@ -168,14 +177,14 @@ def average(
     k, p = seen.found.n_seen, len(center)
     n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
-    size = max(_BLOCK_ENTRIES // entries, 256)
+    size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
     add = partial(Sampled.joined, most=n_kept)
     sums, sample = source.reduce(BlockSums(size, work, add))
     slope, curvature, residual = sums
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()
-    return AveragedRows(slope, curvature, residual, sample)
+    return AveragedRows(draws, slope, curvature, residual, sample, missed=residual)
 
 
 def _of_block(
@@ -194,7 +203,7 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
 
     Where rows see many numbers, in those that they depend on, and the others follow them.
     """
-    middle, moved = _seen(rows, center, away)
+    middle, moved = rows.numbers(center[None])[:, 0], rows.seen(away)
     k, n = middle.shape
     if k <= MOST_TOGETHER:
         return _quadratics(rows, np.arange(k), middle, moved)
@@ -204,7 +213,7 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
         left=np.empty((len(away), n)),
         spread=np.empty(n),
     )
-    size = effects(lambda seen: _at(rows, seen), middle, moved.std(axis=1))
+    size = effects(rows.density, middle, moved.std(axis=1))
     for own, which in kinds_by_entries(size):
         part = _quadratics(rows.take(which), own, middle[:, which], moved[:, :, which])
         found.slopes[np.ix_(own, which)] = part.slopes
@@ -225,7 +234,7 @@ def _quadratics(
     steps = nodes @ np.ascontiguousarray(np.moveaxis(factor, 0, -1))
     seen[own] += steps
     _follow(seen, steps, own, cov, factor, rows.found.n_shared)
-    at_nodes = _at(rows, seen)
+    at_nodes = rows.density(seen).copy()
     impossible = ~np.isfinite(at_nodes).all(axis=0)
     at_nodes[:, impossible] = 0.0
     products = nodes[:, :, None] * nodes[:, None] - np.eye(len(own))
@@ -274,7 +283,7 @@ def _left(
     slopes: np.ndarray,
     curvatures: np.ndarray,
 ) -> np.ndarray:
-    left = _finite(_at(rows, middle[:, None] + moved))
+    left = _finite(rows.density(middle[:, None] + moved))
     for a, one in enumerate(moved[own]):
         left -= slopes[a] * one
         for b in range(a + 1):
@@ -283,27 +292,13 @@ def _left(
     return centred
 
 
-def _seen(
-    rows: RowsInMemory, center: np.ndarray, away: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the numbers that rows see at the center, (k, n), and how far draws are, (k, S, n)."""
-    middle = rows.seen(center[None])[:, 0]
-    middle[rows.found.n_shared :] += [line.offset for line in rows.lines]
-    return middle, rows.seen(away)
-
-
-def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:
-    m, n = rows.found.n_shared, len(rows)
-    return np.array(rows.found.density(seen[:m, :, 0].T, [*seen[m:]], rows.place, n))
-
-
 def _finite(values: np.ndarray) -> np.ndarray:
-    """Put the lowest finite value of a row in the place of those that are not finite."""
+    """Copy, with the lowest finite value of a row in the place of those that are not finite."""
     wrong = ~np.isfinite(values)
-    if wrong.any():
-        lowest = np.where(wrong, np.inf, values).min(axis=0)
-        values = np.where(wrong, np.where(np.isfinite(lowest), lowest, 0.0), values)
-    return values
+    if not wrong.any():
+        return values.copy()
+    lowest = np.where(wrong, np.inf, values).min(axis=0)
+    return np.where(wrong, np.where(np.isfinite(lowest), lowest, 0.0), values)
 
 
 def _covariances(moved: np.ndarray) -> np.ndarray:
@@ -320,10 +315,10 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
     """Return Cholesky factors (n, k, k) of the covariances (k, k, n), if not too narrow."""
     k = len(middle)
     width = np.sqrt(cov[np.arange(k), np.arange(k)])
-    least = _LEAST_WIDTH * (1 + np.abs(middle))
+    least = 1e-5 * (1 + np.abs(middle))  # where rows see less of a difference, it is rounding
     narrow = width < least
     width = np.where(narrow, least, width)
-    correlation = cov / (width[:, None] * width) * (1 - _ALMOST_ONE)
+    correlation = cov / (width[:, None] * width) * (1 - 1e-4)  # none is one
     correlation[np.arange(k), np.arange(k)] = 1.0
     factor = np.linalg.cholesky(np.moveaxis(correlation, -1, 0))
     scaled: np.ndarray = width.T[:, :, None] * factor
@@ -331,5 +326,5 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
 
 
 def _nodes(k: int) -> Nodes:
-    """Return nodes for k numbers."""
-    return Nodes.of_degree(_DEGREES[k], k)
+    """Return nodes for k numbers: 203 at most."""
+    return Nodes.of_degree((1, 13, 9, 9, 7, 7)[k], k)

@@ -18,7 +18,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     Sampled,
     calibrated,
 )
-from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
+from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic, as_dense
@@ -28,22 +28,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, Slopes
 
-__all__ = ["ByGradients", "beyond_second_order", "regressed"]
-
-_DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
-_STEP = 1e-3  # of a coordinate's width, for differences of gradients
-_FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
-_RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
-_MOST_CURVED = 1.5  # times the posterior's curvature, that weighted rows may have
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Averaged(AveragedRows):
-    """With gradients of all rows at the draws, and what quadratics miss along some directions."""
-
-    gradients: np.ndarray
-    directions: np.ndarray
-    missed: np.ndarray
+#: Directions along which it is seen what quadratics miss of rows, each at four values of all rows.
+_DIRECTIONS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,17 +57,17 @@ class ByGradients:
 
     @cached_property
     def interface(self) -> FreeCoordinates:
-        """See `Expansion`."""
+        """What they are quadratics in."""
         return FreeCoordinates.of(self.loglik.observations)
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:
-        """See `Expansion`."""
+        """Return how many log-likelihoods of all rows take as long as an average."""
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
     def average(
         self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
-    ) -> _Averaged:
-        """See `Expansion`: as many gradients of all rows as draws, and 129 log-likelihoods."""
+    ) -> AveragedRows:
+        """See `ByPredictors.average`: a gradient of all rows for each draw, 129 values."""
         center = draws.mean(axis=0)
         found = self._at(draws)
         if before is None:
@@ -99,37 +85,37 @@ class ByGradients:
         sample = ResidualSample.of(self.loglik.some_row, np.ones(1), 0, key=key)
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
-        return _Averaged(
-            slope, curvature, residual, sample,
-            gradients=found.gradients, directions=directions, missed=missed,
-        )  # fmt: skip
+        return AveragedRows(
+            draws, slope, curvature, residual, sample, missed, directions, found.gradients
+        )
 
     def chosen(
         self,
-        averaged: _Averaged,
+        averaged: AveragedRows,
         quadratic: Quadratic,
-        draws: np.ndarray,
         size: int,
         *,
-        goal: float,  # noqa: ARG002 - of the protocol
+        goal: float,  # noqa: ARG002
     ) -> Chosen:
-        """See `Expansion`: gradients of the chosen rows only, for those of all are known.
+        """See `ByPredictors.chosen`: gradients of the chosen rows only, for those of all are known.
 
         Weights shrink together until the rows have nowhere more than 1.5 times the curvature of
         all: what is left is convex there, and rows may be linear far out.
         """
-        which, shares = averaged.sample.first(size)
-        rows, drawn = averaged.sample.rows.take(which), shares < 1.0
+        assert averaged.directions is not None  # they are of its own
+        assert averaged.gradients is not None
+        rows, drawn = averaged.sample.first(size)
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
-        weights, lacking = averaged.sample.weighted(size, averaged.missed, each)
+        weights, lacking = averaged.weighted(size, each)
         weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
-        center, root = quadratic.center, _root(quadratic, draws)
+        draws, center = averaged.draws, quadratic.center
+        root = _root(quadratic, draws)
         weighted = InMemoryRows.of(replace(rows, base_weights=weights))
         curvature = self._differences(weighted, center, root)
         largest = float(eigvalsh(-root.T @ curvature @ root)[-1])
-        share = min(1.0, _MOST_CURVED / largest) if largest > 0 else 1.0
+        share = min(1.0, 1.5 / largest) if largest > 0 else 1.0
         weights, curvature = share * weights, share * curvature
         slope = share * self._at(center[None], weighted).gradients[0]
         away, own = draws - center, share * self._at(draws, weighted).gradients
@@ -156,8 +142,8 @@ class ByGradients:
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
-        """Return the curvature of some rows at a point, for all."""
-        size = min(max(_FOR_CURVATURE * len(center), 1_000), self.loglik.n_rows)
+        """Return the curvature of some rows at a point, for all: 50 for each dimension."""
+        size = min(max(50 * len(center), 1_000), self.loglik.n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))
@@ -169,8 +155,8 @@ class ByGradients:
         return concave
 
     def _differences(self, rows: RowBlocks, center: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """Return the curvature of rows at a point, by steps of some of a coordinate's width."""
-        steps = _STEP * np.sqrt(np.square(root).sum(axis=1))
+        """Return the curvature of rows at a point, by steps of 0.001 of a coordinate's width."""
+        steps = 1e-3 * np.sqrt(np.square(root).sum(axis=1))
         found = differences(lambda x: self._at(x, rows).gradients, center, steps)
         curvature: np.ndarray = (found + found.T) / 2
         return curvature
@@ -288,13 +274,13 @@ def regressed(
     """
     inverse = np.linalg.inv(root)
     z, pulls = away @ inverse.T, gradients @ root
-    half = len(z) // 2
+    half, ridges = len(z) // 2, (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     first, second = (z[:half], pulls[:half]), (z[half:], pulls[half:])
-    errors = np.zeros(len(_RIDGES))
+    errors = np.zeros(len(ridges))
     for (own_z, own_pulls), (other_z, other_pulls) in ((first, second), (second, first)):
-        for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, _RIDGES)):
+        for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, ridges)):
             errors[i] += np.square(other_pulls - slope - other_z @ curvature).sum()
-    [(slope, curvature)] = _by_ridges(z, pulls, [_RIDGES[int(np.argmin(errors))]])
+    [(slope, curvature)] = _by_ridges(z, pulls, [ridges[int(np.argmin(errors))]])
     return inverse.T @ slope, inverse.T @ curvature @ inverse
 
 

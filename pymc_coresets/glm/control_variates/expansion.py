@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from pytensor.graph import Variable, clone_replace
@@ -11,8 +11,7 @@ from pytensor.tensor import TensorVariable
 from scipy.linalg import cho_factor, cho_solve
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.predictor.coordinates import FreeCoordinates
-from pymc_coresets.glm.predictor.finding import interface_of
+from pymc_coresets.glm.predictor.finding import FreeCoordinates, interface_of
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
@@ -21,9 +20,8 @@ from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Weighted
 
-_LARGEST = 1e150  # spread: its square is finite
-_RIDGE = 0.2  # of the mean eigenvalue
-_MOST = 3.0  # times the weight by the design
+#: Spread of a row, in nats, from which on it counts as infinite: its square is a finite number.
+_LARGEST = 1e150
 #: Log-likelihoods that a gradient of rows takes as long as.
 OF_A_GRADIENT = 6
 
@@ -56,7 +54,7 @@ class ResidualSample:
     --------
     >>> rows = Rows(np.arange(4), np.ones(4))
     >>> sample = ResidualSample.of(rows, np.array([8.0, 1.0, 0.0, 1.0]), 2, key=7)
-    >>> which, shares = sample.first(2)
+    >>> which, shares = sample.shares(2)
     >>> sample.rows.positions[which], shares.round(2)
     (array([0, 3]), array([1. , 0.7]))
     """
@@ -94,8 +92,13 @@ class ResidualSample:
         """Whether there are rows of infinite spread."""
         return bool((self.spread >= _LARGEST).any())
 
-    def first(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a sample of at most `most` rows.
+    def first(self, size: int) -> tuple[Rows, np.ndarray]:
+        """Return a sample of at most `most` rows, and which of them were drawn, not kept whole."""
+        which, shares = self.shares(size)
+        return self.rows.take(which), shares < 1.0
+
+    def shares(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which rows a sample has, and their inclusion probabilities.
 
         Returns
         -------
@@ -107,38 +110,12 @@ class ResidualSample:
         which, beyond = smallest(self.keys, size)
         return which, np.minimum(1.0, self.spread[which] * beyond)
 
-    def weighted(
-        self, size: int, missed: np.ndarray, missed_of: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights of a sample, smaller where it tells noise, and what drawn rows are for.
-
-        Parameters
-        ----------
-        size : int
-            See `first`.
-        missed : ndarray of shape (n_points,)
-            What quadratics miss of all rows.
-        missed_of : ndarray of shape (n_points, n_rows)
-            What they miss of each row of the sample.
-
-        Returns
-        -------
-        weights : ndarray of shape (n_rows,)
-        lacking : ndarray of shape (n_points,)
-            What is missed without the rows that are kept whole.
-        """
-        which, shares = self.first(size)
-        drawn, weights = shares < 1.0, self.rows.base_weights[which] / shares
-        lacking = missed - missed_of[:, ~drawn] @ weights[~drawn]
-        weights[drawn] *= reliability(float(np.var(lacking)), self.variance(size))
-        return weights, lacking
-
     def variance(self, size: int) -> float:
         """Estimate, without bias, the variance of a sum over a sample of that size.
 
         In squared nats: the sum of ``V_n^2 (1 / p_n - 1)`` over all rows, by the largest sample.
         """
-        every, of_every = self.first(self.most)
+        every, of_every = self.shares(self.most)
         which, beyond = smallest(self.keys, size)
         if beyond == np.inf:  # nothing is left out
             return 0.0
@@ -207,13 +184,13 @@ def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
 def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     residuals, goal = residuals - residuals.mean(axis=0), goal - goal.mean()
     gram = residuals @ residuals.T
-    ridge = _RIDGE * np.trace(gram) / len(gram)
+    ridge = 0.2 * np.trace(gram) / len(gram)
     if not ridge > 0:
         return np.ones(residuals.shape[1])
     lacking = goal - residuals.sum(axis=1)
     factor = cho_factor(gram + ridge * np.eye(len(gram)))
     change = residuals.T @ cho_solve(factor, lacking)
-    found: np.ndarray = np.clip(1.0 + change, 0.0, _MOST)
+    found: np.ndarray = np.clip(1.0 + change, 0.0, 3.0)
     return found
 
 
@@ -227,18 +204,50 @@ class AveragedRows:
 
     Parameters
     ----------
+    draws : ndarray of shape (n_draws, p)
+        Of the coefficients, over which rows are averaged.
     slope : ndarray of shape (p,)
     curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
         What the quadratics leave of all rows, in nats, up to a constant.
     sample : ResidualSample
         Rows, sampled by what their quadratics leave of them.
+    missed : ndarray of shape (n_points,)
+        What they leave of all rows where rows are chosen by it.
+    directions, gradients : ndarray of shape (n_directions, p), (n_draws, p), optional
+        Along which that is, and those of all rows, where these have no quadratics of their own.
     """
 
+    draws: np.ndarray
     slope: np.ndarray
     curvature: Curvature
     residual: np.ndarray
     sample: ResidualSample
+    missed: np.ndarray
+    directions: np.ndarray | None = None
+    gradients: np.ndarray | None = None
+
+    def weighted(self, size: int, missed_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights of a sample, smaller where it tells noise, and what drawn rows are for.
+
+        Parameters
+        ----------
+        size : int
+            See `ResidualSample.first`.
+        missed_of : ndarray of shape (n_points, n_rows)
+            What the quadratics miss of each row of the sample.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_rows,)
+        lacking : ndarray of shape (n_points,)
+            What is missed without the rows that are kept whole.
+        """
+        which, shares = self.sample.shares(size)
+        drawn, weights = shares < 1.0, self.sample.rows.base_weights[which] / shares
+        lacking = self.missed - missed_of[:, ~drawn] @ weights[~drawn]
+        weights[drawn] *= reliability(float(np.var(lacking)), self.sample.variance(size))
+        return weights, lacking
 
     def missed_by(self, size: int) -> float:
         """Predict the divergence of a coreset of so many rows, in nats."""
@@ -257,55 +266,6 @@ class Chosen(Weighted):
     """
 
     left: float
-
-
-class Expansion[A: AveragedRows](Protocol):
-    """How the rows of a model are approximated by quadratics."""
-
-    @property
-    def calibration(self) -> float:
-        """Share of the rows of a mere sample that do as well with calibrated weights."""
-
-    @property
-    def interface(self) -> Interface:
-        """In what."""
-
-    def n_evaluations(self, n_draws: int, n_kept: int) -> int:
-        """Return how many log-likelihoods of all rows take as long as an average."""
-
-    def average(
-        self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
-    ) -> A:
-        """Approximate all rows on average over draws (n_draws, p), about their mean.
-
-        Parameters
-        ----------
-        draws : ndarray of shape (n_draws, p)
-            Of c; a single one is a point.
-        before : Quadratic, optional
-            From whose posterior they were drawn.
-        n_kept : int, default 0
-            Size of the largest sample of rows that will be wanted.
-        key : int, default 0
-            Of their random numbers.
-        """
-
-    def chosen(
-        self, averaged: A, quadratic: Quadratic, draws: np.ndarray, size: int, *, goal: float
-    ) -> Chosen:
-        """Choose rows beside the quadratic of all of them.
-
-        Parameters
-        ----------
-        averaged : AveragedRows
-            At the draws, with at least so many rows.
-        quadratic : Quadratic
-            Of all rows.
-        draws : ndarray of shape (n_draws, p)
-        size : int
-        goal : float
-            Squared nats that may be left.
-        """
 
 
 def reliability(signal: float, noise: float) -> float:

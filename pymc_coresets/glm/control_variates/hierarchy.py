@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.curvature import sparse_differences
@@ -17,14 +18,7 @@ from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
 
-_MOST_SCALES = 16
-_AWAY = 0.5  # on the unconstrained scale
-_ROUNDING = 1e-6
-_POINTS_AT_ONCE = 256
-_ENTRIES_AT_ONCE = 2**22  # of points
-_FIRST_SPREAD = 0.1
-_OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
-_LEAST_SCALES, _SHARED = 64, 3  # draws, and of so many one at least, however dear
+_ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,15 +62,15 @@ class Hierarchy:
         rng = np.random.default_rng(0)
         away = rng.uniform(0.5, 1.0, len(self.reference)) * ~self.is_scale
         found = np.zeros(len(self.reference), bool)
+
+        def gradients(points: Array) -> Array:
+            return self.prior(points)[1][:, ~self.is_scale]
+
         for k in np.flatnonzero(self.is_scale):
-            other = self.reference.copy()
-            other[k] += _AWAY
-            points = np.stack([self.reference, self.reference + away, other, other + away])
-            with np.errstate(all="ignore"):
-                gradients = self.prior(points)[1][:, ~self.is_scale]
-            here, there = gradients[1] - gradients[0], gradients[3] - gradients[2]
-            size = np.abs(here).max(initial=0.0)
-            found[k] = not np.abs(there - here).max(initial=0.0) <= _ROUNDING * (1 + size)
+            way = 0.5 * (np.arange(len(away)) == k)
+            first, second = _mixed_differences(gradients, self.reference, away, way)
+            size = np.abs(first[0]).max(initial=0.0)
+            found[k] = not np.abs(second).max(initial=0.0) <= _ROUNDING * (1 + size)
         return found
 
     @cached_property
@@ -96,7 +90,7 @@ class Hierarchy:
         """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
         probes = np.zeros((2 + self.colors.max(initial=-1), len(self.reference)))
         probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
-        step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
+        step = min(256, rows_at_once(probes.size))
         for first in range(0, len(scales), step):
             some = scales[first : first + step]
             points = np.repeat((self.reference + probes)[None], len(some), axis=0)
@@ -195,18 +189,16 @@ def find_hierarchy(
     (array([ True, False, False, False]), False, array([0, 0, 0]))
     """
     rng = np.random.default_rng(0)
-    x = start + rng.uniform(-_AWAY, _AWAY, len(start))
-    ways = rng.uniform(-_AWAY, _AWAY, (2, len(start)))
+    x = start + rng.uniform(-0.5, 0.5, len(start))
+    ways = rng.uniform(-0.5, 0.5, (2, len(start)))
 
     def is_normal(free: Array) -> bool:
-        one, other = ways * free
-        points = x + np.stack([np.zeros_like(x), one, other, one + other])
-        with np.errstate(all="ignore"):
-            seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
-        first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
-        return bool(
-            (np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all()
-        )
+        def seen(points: Array) -> Array:
+            return np.hstack([prior(points)[1][:, free], coefficients(points)])
+
+        first, second = _mixed_differences(seen, x, *(ways * free))
+        size = np.abs(first).max(axis=0, initial=0.0)
+        return bool((np.abs(second) <= _ROUNDING * (1 + size)).all())
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -218,9 +210,18 @@ def find_hierarchy(
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)
-    if is_scale.all() or is_scale.sum() > _MOST_SCALES:
+    if is_scale.all() or is_scale.sum() > 16:
         return None
     return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+
+
+def _mixed_differences(
+    function: OfPoints, x: Array, one: Array, other: Array
+) -> tuple[Array, Array]:
+    """Return how values change by either of two steps, (2, k), and by both more than by each."""
+    with np.errstate(all="ignore"):
+        here, there, beside, across = function(x + np.stack([0 * x, one, other, one + other]))
+        return np.stack([there - here, beside - here]), across - there - beside + here
 
 
 def _hierarchy_of(
@@ -274,7 +275,7 @@ class ConditionalGaussian:
         Near the marginal posterior of the scales.
     n_operations : float
         Several draws have the same scales where decompositions would take more multiplications than
-        that.
+        that; by default some seconds.
     metric : CholeskyFactor, optional
         Of the precision in the midst of the posterior, for NUTS.
     order : ndarray of int, optional
@@ -299,7 +300,7 @@ class ConditionalGaussian:
     hierarchy: Hierarchy
     quadratic: Quadratic
     scales: Normal
-    n_operations: float = _OPERATIONS
+    n_operations: float = 2e10
     metric: CholeskyFactor | None = None
     order: Array | None = None
 
@@ -320,7 +321,7 @@ class ConditionalGaussian:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start, order = heavy_tailed(first, np.eye(len(first)) / _FIRST_SPREAD), None
+        start, order = heavy_tailed(first, 10 * np.eye(len(first))), None
         if like is not None:
             start, order = like.scales, like.order
         found = cls(hierarchy, quadratic, start, order=order)
@@ -356,7 +357,11 @@ class ConditionalGaussian:
         Where decompositions take long, several draws have the same scales.
         """
         is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
-        logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
+        logq, n_scales = np.empty(n_draws), 1
+        if len(self.scales.location):
+            least = min(64, n_draws // 3)  # however dear
+            affordable = self.n_operations / self._n_operations_each
+            n_scales = int(np.clip(affordable, least, n_draws))
         at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
         given = (normal for normal, _ in self._given(at))
@@ -375,18 +380,12 @@ class ConditionalGaussian:
     @property
     def n_products(self) -> float:
         """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
-        return len(self.reference) ** 2 + self._n_operations_each / _FASTER
+        return len(self.reference) ** 2 + self._n_operations_each / 10
 
     @property
     def _n_operations_each(self) -> float:
         """Operations for a draw of the scales, if there are any."""
         return self.given_mode.factor.n_operations if len(self.scales.location) else 0.0
-
-    def _n_scales(self, n_draws: int) -> int:
-        if not len(self.scales.location):
-            return 1
-        least = min(_LEAST_SCALES, n_draws // _SHARED)
-        return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
     def _given(self, scales: Array) -> Iterator[tuple[Normal, float]]:
         """Return the other coordinates given each of some scales, and the scales' log-marginal.

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
-from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
+from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
@@ -29,21 +29,12 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
 
-__all__ = ["ControlVariates", "has_quadratics"]
-
 _log = logging.getLogger(__name__)
 
-_MOST_COEFFICIENTS, _MOST_BY_GRADIENTS = 20_000, 1_000
-_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
-_HALVINGS = 10
-_SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
-_SETTLING = 100  # draws, for the widths of the rows' predictors
-_MORE = 1.5  # rows, where those tried leave too much
-_ENOUGH = 0.95  # of the goal, for what chosen rows leave
-_WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
-_HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
-_MARGIN = 0.75  # of the goal, for what is predicted
-_FOR_MODES = 0.15  # of all evaluations: the search for other modes
+_LEAST_ROWS = 40  #: Fewest rows beside a quadratic: fewer save nothing.
+_SETTLED = 0.7  #: Of the divergence before: what is left of it is not worth another pass.
+_SETTLING = 100  #: Draws that tell the widths of the rows' predictors.
+_WORTHWHILE = 10_000  #: Rows: where there are fewer, sampling the model itself may be faster.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +116,7 @@ class ControlVariates:
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
-        return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
+        return min(n_rows, max(1_000, 20 * n_dims))
 
     def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
@@ -147,23 +138,25 @@ def has_quadratics(loglik: LogLikelihood) -> bool:
     return True
 
 
+#: How the rows of a model are approximated by quadratics.
+type Expansion = ByPredictors | ByGradients
 #: By whose log-likelihood: the choice of a method asks for them, too.
-_found: WeakKeyDictionary[LogLikelihood, Expansion[Any]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[LogLikelihood, Expansion] = WeakKeyDictionary()
 
 
-def _expansion_of(loglik: LogLikelihood) -> Expansion[Any]:
+def _expansion_of(loglik: LogLikelihood) -> Expansion:
     """Return that by predictors, where rows see few numbers, or else that by gradients."""
     if loglik in _found:
         return _found[loglik]
-    expansion: Expansion[Any]
+    expansion: Expansion
     try:
         seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
         _log.info("Quadratics by gradients of all rows: %s", error.message)
-        expansion, most = ByGradients(loglik), _MOST_BY_GRADIENTS
+        expansion, most = ByGradients(loglik), 1_000
     else:
         expansion = ByPredictors(loglik.source, seen)
-        most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+        most = 20_000 if seen.found.is_sparse else MOST_DENSE
     n_coefficients = len(expansion.interface.names)
     if n_coefficients > most:
         raise UnsupportedModelError(
@@ -192,7 +185,7 @@ class _Run:
         self,
         options: ControlVariates,
         job: Reduction[Any],
-        expansion: Expansion[Any],
+        expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:
         self.options, self.job, self.expansion = options, job, expansion
@@ -216,7 +209,7 @@ class _Run:
         if math.isfinite(best.coreset.objective):
             around = self.posteriors.around(best)
             if status is not Status.INTERRUPTED:
-                allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
+                allowed = 0.15 * self.history.steps[-1].n_evaluations
                 modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
             proposal = Proposal(
                 draws=best.coreset.draws,
@@ -231,33 +224,29 @@ class _Run:
 
     def _round(self, place: _Place) -> _Place:
         """Choose rows for what a quadratic misses, and measure both."""
-        coefficients, most = place.coefficients, self.job.size
-        averaged, quadratic = self._average(coefficients, place.quadratic, n_kept=most)
+        most = self.job.size
+        averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
-        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), _ENOUGH * self.goal
-        choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
+        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
+        choose = partial(self.expansion.chosen, averaged, quadratic, goal=enough)
         chosen = choose(size)
         while chosen.left > enough and size < most:
-            size = min(math.ceil(_MORE * size), most)
+            size = min(math.ceil(1.5 * size), most)
             chosen = choose(size)
         tried = self._try(quadratic, chosen)
         objective = tried.coreset.objective
         before = math.inf if self.best is None else self.best.coreset.objective
         if self.best is None or objective < before:
             self.best = tried
-        next_place = _Place(
-            quadratic=quadratic,
-            coefficients=self.posteriors.sampler.log_prior.coefficients(tried.points),
-            size=size,
-        )
+        status = None
         if min(objective, before) <= self.goal:
             is_loose = self.goal > self.options.tolerance
             status = Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
-            return replace(next_place, status=status)
-        if size >= most and objective > _SETTLED * before:
-            return replace(next_place, status=Status.NO_PROGRESS)
-        return next_place
+        elif size >= most and objective > _SETTLED * before:
+            status = Status.NO_PROGRESS
+        coefficients = self.posteriors.sampler.log_prior.coefficients(tried.points)
+        return _Place(quadratic=quadratic, coefficients=coefficients, size=size, status=status)
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -269,7 +258,7 @@ class _Run:
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients, quadratic)
-            objective = self._measured(quadratic, following, coefficients, averaged.residual)
+            objective = self._measured(quadratic, following, averaged)
             settled = objective > _SETTLED * lowest or objective <= self.goal
             if objective < lowest:
                 best, lowest = following, objective
@@ -278,17 +267,12 @@ class _Run:
             quadratic = following
         return best, self._coefficients(best, self.n_draws)
 
-    def _measured(
-        self,
-        quadratic: Quadratic,
-        following: Quadratic,
-        coefficients: np.ndarray,
-        residual: np.ndarray,
-    ) -> float:
-        """Measure a quadratic alone, at draws of the coefficients by it."""
-        alone, total = self.posteriors.alone(quadratic), residual + following.at(coefficients)
+    def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
+        """Measure a quadratic alone, at draws by it, from whose average the following one is."""
+        total = averaged.residual + following.at(averaged.draws)
+        alone = self.posteriors.alone(of)
         sums = PassSums(total=total, norm_total=0.0, candidates=alone.rows)
-        measured = Measured.of(alone, quadratic.at(coefficients), sums)
+        measured = Measured.of(alone, of.at(averaged.draws), sums)
         measured.enter(self.history)
         return measured.objective
 
@@ -305,7 +289,7 @@ class _Run:
         n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
         may_keep_all, enough = self.job.size == n_rows, self.options.correctable
         is_large = n_rows >= _WORTHWHILE
-        if enough is None or n_rows >= _FEW_PER_DIM * n_dims or not (is_large or may_keep_all):
+        if enough is None or n_rows >= 100 * n_dims or not (is_large or may_keep_all):
             return
         size = min(self.job.size, n_rows // 2)
         with self.history.drawing():
@@ -321,7 +305,7 @@ class _Run:
         if not is_large:
             warn_user(f"Sampling the model itself is probably faster than this coreset: {reason}.")
             return
-        if left > _HOPELESS * enough:
+        if left > 4 * enough:
             raise UnsupportedModelError(
                 f"A coreset saves little here: {reason}. Sample the model itself, integrate out "
                 "variables that few rows see, such as those of each person, or say how rows are "
@@ -341,7 +325,7 @@ class _Run:
         height = self._height(self.posteriors.mode)
         for _ in range(self.options.max_rounds):
             step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
-            for halvings in range(_HALVINGS):
+            for halvings in range(10):
                 tried = self.posteriors.mode + step / 2**halvings
                 gained = self._height(tried) - height
                 if gained > 0:
@@ -385,7 +369,7 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return how many rows are predicted to bring the divergence within the tolerance."""
-        size, enough = _LEAST_ROWS, _MARGIN * self.goal
+        size, enough = _LEAST_ROWS, 0.75 * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
         return min(max(int(self.expansion.calibration * size), _LEAST_ROWS), self.job.size)

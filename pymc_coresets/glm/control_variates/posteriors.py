@@ -18,6 +18,7 @@ from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interfac
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
@@ -29,17 +30,9 @@ from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Draw
 from pymc_coresets.sampling.steps.near_normal import AxisTables
 from pymc_coresets.solving.solution import Weighted
 
-__all__ = ["Approximation", "Posteriors", "derivatives", "mode_given_the_rest", "precision_near"]
-
 _log = logging.getLogger(__name__)
 
-_STEP = 1e-2  # of a scale, for differences
-# Of the sample from whose mode it begins: levels of which this has few rows end far off.
-_BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
-_MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
-_ROUNDING = 1e-8  # of differences
-_LEAST_SAMPLE, _SAMPLE_PER_DIM = 1_000, 20  # rows on which other modes are looked for
-_LEAST_GRADIENTS, _LEAST_PRODUCTS = 500, 1e8  # of a search; which takes half a second
+_STEP = 1e-2  #: Of a coordinate's scale, for differences: their errors are of the square of it.
 
 
 def mode_given_the_rest(
@@ -118,10 +111,6 @@ class Approximation:
     along_axes: AxisTables | None
 
 
-def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
-    return float(abs(one - other).max()) <= _ROUNDING * float(abs(other).max())
-
-
 class Posteriors:
     """The posteriors that one construction goes through, whose density is compiled once.
 
@@ -172,14 +161,15 @@ class Posteriors:
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given what only the prior sees."""
         space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[0])
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
 
     def mode_of_some(self, key: int) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
-        several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
+        # Levels of which the sample has few rows end far off.
+        several = min(100_000, rows_at_once(self.found.entries_a_row / 4))
         size = max(rows_to_start(self.sampler.n_dims), several)
         space = self.sampler.space.with_density(self.sampler.density_of_some(size, key))
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[1])
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=400)
 
     def height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""
@@ -261,8 +251,8 @@ class Posteriors:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
         slopes = derivatives(sampler.log_prior.coefficients, x)
-        pull = None
-        if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
+        pull, change = None, abs(slopes - self.slopes).max()
+        if not change <= 1e-8 * abs(self.slopes).max():  # coefficients have curvatures of their own
             pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:
@@ -280,11 +270,10 @@ class Posteriors:
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self._without_rows)
-        size = min(max(_LEAST_SAMPLE, _SAMPLE_PER_DIM * len(center)), sampler.n_rows)
-        n_gradients = max(
-            n_evaluations / (OF_A_GRADIENT * size), _LEAST_PRODUCTS / size / len(center)
-        )
-        if n_gradients < _LEAST_GRADIENTS or not isinstance(precision, np.ndarray):
+        size = min(max(1_000, 20 * len(center)), sampler.n_rows)
+        half_a_second = 1e8 / size / len(center)
+        n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
+        if n_gradients < 500 or not isinstance(precision, np.ndarray):
             return None
         held = np.zeros(len(center), bool)
         if self.hierarchy is not None:

@@ -1,28 +1,28 @@
-"""Parts of the data of PASS-GLM: sums of their polynomials, how good these are, and the verdict."""
+"""Parts of the data of PASS-GLM: the polynomials of their rows, their sums, how good these are."""
 
 import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.chebyshev import cheb2poly, chebvander
 from numpy.polynomial.polynomial import polyval
 from scipy import sparse
+from scipy.special import comb
 
-from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display import as_html, as_text
-from pymc_coresets.exceptions import UnsupportedModelError, warn_user
-from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, row_polynomials, shifted
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.polynomial.replacement import NormalPosterior
 from pymc_coresets.glm.polynomial.statistics import (
     PolynomialStatistics,
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.glm.predictor.predictors import Predictors
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature
@@ -32,16 +32,153 @@ from pymc_coresets.solving.problem import Matrix, Vector
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED_ROWS, _SAMPLED_ENTRIES = 100_000, 2**25
-_FIRST_RADIUS, _LEAST_RADIUS = 4.0, 1.0
-# Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set that we tried: a
-# wider radius makes the fit worse where nearly all predictors are.
-_BULK, _SETTLED = 0.975, 0.05
-_NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
-_OUTSIDE_NOTICEABLE = 0.03  # share of the predictors from which the verdict names the radius
+#: Beyond this degree, the conversion to monomials loses more than half of the digits.
+MAX_DEGREE = 20
+#: Values of each row, at least: more than its degree needs, so that what is cut off hardly folds
+#: back (aliasing).
+MIN_NODES = 32
+#: Passes over the data after which a radius that has not settled stays as it is.
 _ROUNDS = 20
-_DRAWS = 50
-_TITLE = "Check of a polynomial posterior"
+
+
+# -- the polynomial of a row -----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
+    """Return nodes on [-radius, radius], and the map from values there to a polynomial.
+
+    Parameters
+    ----------
+    degree : int
+        K, between 1 and 20.
+    radius : float
+        R > 0.
+
+    Returns
+    -------
+    nodes : ndarray of shape (n_nodes,)
+        Chebyshev nodes, at least 32 and at least 2 (K + 1).
+    fit : ndarray of shape (n_nodes, degree + 1)
+        ``phi(nodes) @ fit`` are the coefficients b_0 ... b_K of 1, eta, ..., eta^K.
+
+    Notes
+    -----
+    The expansion phi ~ sum_k c_k T_k(eta / R) is cut at K; c_k comes from the discrete cosine
+    transform of more values than K + 1, so that it is the coefficient of the series itself and not
+    that of an interpolant (the paper's eq. 7 with Chebyshev's measure).
+    The error on [-R, R] is within a factor of about 2 of the best polynomial's of that degree.
+
+    References
+    ----------
+    Huggins, J. H., Adams, R. P. and Broderick, T. (2017). PASS-GLM: polynomial approximate
+    sufficient statistics for scalable Bayesian GLM inference.
+    https://doi.org/10.48550/arXiv.1709.09216
+
+    Examples
+    --------
+    The paper's PASS-LR2:
+
+    >>> nodes, fit = chebyshev_fit(2, 4.0)
+    >>> (-np.log1p(np.exp(-nodes)) @ fit).round(3)
+    array([-0.762,  0.5  , -0.082])
+    """
+    n_nodes = max(MIN_NODES, 2 * (degree + 1))
+    nodes = radius * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
+    series = chebvander(nodes / radius, degree) * 2 / n_nodes  # the discrete cosine transform
+    series[:, 0] /= 2
+    to_monomials = np.zeros((degree + 1, degree + 1))
+    for k in range(degree + 1):
+        to_monomials[k, : k + 1] = cheb2poly(np.eye(degree + 1)[k, : k + 1])
+    powers = radius ** np.arange(degree + 1.0)
+    return nodes, np.ascontiguousarray(series @ (to_monomials / powers))
+
+
+def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
+    """Return the polynomial of each row in its predictor, from its log-likelihood at nodes.
+
+    Rows with the same response have the same polynomial, which is computed once for each of up to
+    4 096 distinct responses.  If there are more, it is computed for every row, from 32 values of
+    its log-likelihood.
+
+    Parameters
+    ----------
+    rows : RowsInMemory
+        Of one predictor.
+    degree : int
+    radius : float
+
+    Returns
+    -------
+    ndarray of shape (n_rows, degree + 1)
+        Coefficients b_n0 ... b_nK of the powers of eta, in Fortran order.
+
+    Raises
+    ------
+    InvalidDataError
+        If the log-likelihood of a row is not finite at a node.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.finding import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> row_polynomials(RowsInMemory(found, np.arange(2), np.ones(2)), 2, 4.0).round(3)
+    array([[-0.762, -0.5  , -0.082],
+           [-0.762,  0.5  , -0.082]])
+    """
+    nodes, fit = chebyshev_fit(degree, radius)
+    values, numbers, first = rows.kinds_at(nodes)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        row, node = np.argwhere(wrong)[0]
+        where = rows.where(int(first[row]))
+        if wrong[row].all():
+            raise InvalidDataError(
+                f"The log-likelihood of {where} is {values[row, node]} at every linear predictor: "
+                "correct an observation that is impossible under the model, or leave it out."
+            )
+        raise InvalidDataError(
+            f"The log-likelihood of {where} is {values[row, node]} where the linear predictor is "
+            f"{nodes[node]:.3g}: no polynomial stands for it on [-{radius:g}, {radius:g}]. Use a "
+            "smaller radius, or another link."
+        )
+    fitted: Matrix = fit.T @ values.T
+    return (fitted if isinstance(numbers, slice) else np.take(fitted, numbers, axis=1)).T
+
+
+def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
+    """Return the polynomials in s that have the values of the given ones at s + offset.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n_rows, degree + 1)
+    offset : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    ndarray of shape (n_rows, degree + 1)
+
+    Examples
+    --------
+    >>> shifted(np.array([[0.0, 0.0, 1.0]]), np.array([3.0]))  # (s + 3)^2
+    array([[9., 6., 1.]])
+    """
+    if not offset.any():
+        return coefficients
+    powers = coefficients.T
+    n = len(powers)
+    moved = [
+        sum(comb(j + k, j, exact=True) * powers[j + k] * offset**k for k in range(n - j))
+        for j in range(n)
+    ]
+    return np.stack(moved).T
+
+
+# -- sums over rows --------------------------------------------------------------------------------
 
 
 class Reach(NamedTuple):
@@ -127,20 +264,18 @@ class PredictorRows:
     def reach(self, degree: int, radius: float, coefficients: Matrix) -> Reach:
         """Compare the polynomials of a sample of the rows with their log-likelihoods at draws."""
         rows, weights = self._sample
-        [line] = rows.lines
-        eta = line.at(coefficients) + line.offset
+        [eta] = rows.numbers(coefficients)
         polynomial = polyval(eta, row_polynomials(rows, degree, radius).T[:, None], tensor=False)
         return Reach(
             outside=float(np.average((np.abs(eta) > radius).mean(axis=0), weights=weights)),
-            far=self.quantile(coefficients, _NEARLY_ALL),
-            max_error=float(np.abs(rows.density(eta) - polynomial).max()),
+            far=self.quantile(coefficients, 0.999),
+            max_error=float(np.abs(rows.density(eta[None]) - polynomial).max()),
         )
 
     def quantile(self, coefficients: Matrix, probability: float) -> float:
         """Return a quantile of |eta_n| over a sample of the rows and all draws (n_draws, p)."""
         rows, weights = self._sample
-        [line] = rows.lines
-        eta = np.abs(line.at(coefficients) + line.offset)
+        eta = np.abs(rows.numbers(coefficients)[0])
         if not np.ptp(weights):
             return float(np.quantile(eta, probability))
         weights = np.broadcast_to(weights, eta.shape).ravel()
@@ -156,21 +291,24 @@ class PredictorRows:
         CoresetWarning
             If it had not settled after 20 rounds.
         """
-        radius, low, high = _FIRST_RADIUS, 0.0, math.inf
+        # Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set that we
+        # tried: a wider radius makes the fit worse where nearly all predictors are.  Higher
+        # degrees are bad outside.
+        radius, low, high, least, settled = 4.0, 0.0, math.inf, 1.0, 0.05
         for _ in range(_ROUNDS):
             statistics, bulk = self.statistics(2, radius, show), math.inf
             if statistics.is_proper:
-                theta = self._draws(statistics, rng)
-                bulk = self.quantile(theta, _BULK)
-            _log.info("radius %.3g: %.1f %% of |eta| below %.3g", radius, 100 * _BULK, bulk)
-            too_small = max(_LEAST_RADIUS, (1 + _SETTLED) * low)
-            if abs(bulk / radius - 1) <= _SETTLED or bulk <= radius <= too_small:
+                theta = self._draws(statistics, 50, rng)
+                bulk = self.quantile(theta, 0.975)
+            _log.info("radius %.3g: 97.5 %% of |eta| below %.3g", radius, bulk)
+            too_small = max(least, (1 + settled) * low)
+            if abs(bulk / radius - 1) <= settled or bulk <= radius <= too_small:
                 if degree == 2:
                     return radius
-                return max(_MARGIN * self.quantile(theta, _NEARLY_ALL), _LEAST_RADIUS)
+                return max(1.1 * self.quantile(theta, 0.999), least)
             low, high = (radius, high) if bulk > radius else (low, radius)
             # Without a posterior the radius is too small: the responses lie outside it.
-            radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
+            radius = max(bulk if bulk < math.inf else 2 * radius, least)
             if not low < radius < high:
                 radius = math.sqrt(low * high)
         warn_user(
@@ -182,15 +320,17 @@ class PredictorRows:
     @cached_property
     def _sample(self) -> tuple[RowsInMemory, Vector]:
         """At most 100 000 rows, fewer where they are wide, and how many each of them stands for."""
-        size = min(_SAMPLED_ROWS, max(1_000, _SAMPLED_ENTRIES // len(self.names)))
+        size = min(100_000, rows_at_once(len(self.names) / 8, least=1_000))
         scan = self.loglikelihood.source.scan(size, key=0, distinct=True)
         return self.seen.of(scan.rows), scan.weights
 
-    def _draws(self, statistics: PolynomialStatistics, rng: np.random.Generator) -> np.ndarray:
+    def _draws(
+        self, statistics: PolynomialStatistics, n_draws: int, rng: np.random.Generator
+    ) -> np.ndarray:
         """Draw coefficients from a normal approximation of the posterior, (n_draws, p)."""
         quadratic = statistics.quadratic(self.names)
         try:
-            return NormalPosterior.of(self.held, quadratic).draw(_DRAWS, rng=rng)
+            return NormalPosterior.of(self.held, quadratic).draw(n_draws, rng=rng)
         except UnsupportedModelError:  # a unit-information prior takes the place of theirs
             information = -quadratic.curvature.diagonal() / max(statistics.n_obs, 1)
         # A coefficient that occurs in no row moves no predictor: any precision will do.
@@ -198,116 +338,14 @@ class PredictorRows:
         precision: Curvature = sparse.diags_array(unit) - quadratic.curvature
         is_dense = isinstance(precision, np.ndarray)
         factor = CholeskyFactor(precision if is_dense else sparse.csr_array(precision))
-        return Normal(factor.solve(quadratic.slope), factor).draw(_DRAWS, rng=rng)[0]
+        return Normal(factor.solve(quadratic.slope), factor).draw(n_draws, rng=rng)[0]
 
 
 def _statistics(seen: SeenRows, degree: int, radius: float, some: Rows) -> PolynomialStatistics:
     rows = seen.of(some)
-    [line] = rows.lines
-    coefficients = shifted(row_polynomials(rows, degree, radius), line.offset)
+    [predictor] = rows.predictors
+    coefficients = shifted(row_polynomials(rows, degree, radius), predictor.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
     n_obs = float(rows.base_weights.sum())
-    return polynomial_statistics(line.design, coefficients, radius, n_obs)
-
-
-# -- the verdict -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolynomialCheck:
-    """What draws of a polynomial approximation say about its distance from the full posterior.
-
-    Parameters
-    ----------
-    degree : int
-        Degree of the polynomials.
-    radius : float
-        They approximate the log-likelihood where ``|eta_n| <= radius``.
-    outside : float
-        Share of the predictors eta_n, over all rows and draws, that lie outside the radius.
-    reach : float
-        The 99.9 % quantile of ``|eta_n|``: a radius that would hold nearly all.
-    max_error : float
-        Largest difference between the log-likelihood of a row and its polynomial at the draws, in
-        nats.
-    bounded : bool
-        Whether the polynomial log-likelihood is bounded above: for degree 2, whether its curvature
-        is negative semidefinite.
-    draws : Check
-        Importance ratios of the full posterior over the approximate one, and convergence; of the
-        subject "polynomial".
-
-    Notes
-    -----
-    The verdict follows from the importance ratios.  The share outside the radius, which is the
-    warning sign of the paper (20 % where PASS-LR2 failed), says why ratios are bad, and what to do.
-
-    Examples
-    --------
-    >>> draws = Check(
-    ...     pareto_khat=1.4, ess=2.0, n_draws=1000, kl=40.0, kl_mcse=9.0, symmetrised_kl=90.0,
-    ...     symmetrised_kl_mcse=10.0, rhat=1.001, ess_bulk=800.0, n_divergences=0,
-    ... )
-    >>> check = PolynomialCheck(
-    ...     degree=2, radius=4.0, outside=0.3, reach=9.0, max_error=12.0, bounded=True, draws=draws
-    ... )
-    >>> check.reliable
-    False
-    """
-
-    degree: int
-    radius: float
-    outside: float
-    reach: float
-    max_error: float
-    bounded: bool
-    draws: Check
-
-    @property
-    def reliable(self) -> bool:
-        """Whether the draws serve for the full posterior, re-weighted where they need it."""
-        return self.bounded and self.draws.reliable
-
-    @property
-    def needs_reweighting(self) -> bool:
-        """Whether the draws, as they are, differ noticeably from the full posterior's."""
-        return self.draws.needs_reweighting
-
-    @property
-    def verdict(self) -> str:
-        """What to make of it and what to do, in words."""
-        sentences = [self.draws.verdict]
-        if not self.bounded:
-            sentences.append("The polynomial is unbounded above: its posterior is improper.")
-        if self.draws.converged and not self.draws.reliable:
-            sentences.append(self._reason())
-        return " ".join(sentences)
-
-    def _reason(self) -> str:
-        if self.outside < _OUTSIDE_NOTICEABLE:
-            return (
-                f"Few predictors leave the radius {self.radius:.3g}: polynomials of degree "
-                f"{self.degree} are not close enough to the log-likelihood within it. Use a higher "
-                "degree, or radius='auto'."
-            )
-        return (
-            f"{self.outside:.0%} of the predictors lie outside the radius {self.radius:.3g}, where "
-            "the polynomials approximate nothing. Use radius='auto', or a higher degree with a "
-            f"radius that covers nearly all of them ({self.reach:.2g})."
-        )
-
-    def _facts(self) -> dict[str, str]:
-        return {
-            "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
-            "99.9 % of |eta| below": f"{self.reach:.3g}",
-            "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
-            "bounded above": "yes" if self.bounded else "no",
-            **self.draws.facts,
-        }
-
-    def __repr__(self) -> str:
-        return as_text(_TITLE, self._facts(), self.verdict)
-
-    def _repr_html_(self) -> str:
-        return as_html(_TITLE, self._facts(), self.verdict)
+    return polynomial_statistics(predictor.design, coefficients, radius, n_obs)

@@ -1,4 +1,4 @@
-"""What replaces the likelihood of all rows: a potential, and in closed form a posterior."""
+"""What replaces the likelihood of all rows: a potential or a normal posterior, and the verdict."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -7,6 +7,8 @@ import numpy as np
 import pymc as pm
 from scipy import sparse
 
+from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_definite
 from pymc_coresets.glm.control_variates.hierarchy import (
@@ -16,6 +18,7 @@ from pymc_coresets.glm.control_variates.hierarchy import (
 )
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic
@@ -25,11 +28,6 @@ from pymc_coresets.sampling.normal import Normal
 
 #: Name of the potential that stands for the likelihood.
 POLYNOMIAL = "polynomial_loglik"
-
-_REMEDY = "Use sample(), which takes any prior."
-_SINGULAR = 1e-12  # smallest eigenvalue of a matrix with unit diagonal: rounding is 1e-16 to 1e-15
-_TOLERANCE = 1e-4  # of the size of log-densities, in nats: far along ridges, rounding is as large
-_PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared, and of their points
 
 
 def polynomial_model(found: Predictors, statistics: PolynomialStatistics) -> pm.Model:
@@ -162,7 +160,8 @@ class NormalPosterior:
         near = ConditionalGaussian.of(hierarchy, of_rows)
         normal = near.given_mode
         is_proper = np.isfinite(near.log_marginals(np.empty((1, 0)))[0])
-        if not (is_proper and is_definite(normal.factor.matrix, _SINGULAR)):
+        # Rounding of a matrix with unit diagonal is 1e-16 to 1e-15.
+        if not (is_proper and is_definite(normal.factor.matrix, 1e-12)):
             raise InvalidDataError(
                 "The approximate posterior is improper, or its precision is singular up to "
                 "rounding. Give the coefficients a proper prior, or a narrower one, or leave out "
@@ -199,24 +198,127 @@ def _without_scales(log_prior: LogPrior) -> Hierarchy:
     if names or hierarchy is None:
         raise UnsupportedModelError(
             f"There is no closed form: the prior of {names!r} is not Gaussian, or the coefficients "
-            f"are not linear in them. {_REMEDY}"
+            f"are not linear in them. Use sample(), which takes any prior."
         )
     return hierarchy
 
 
 def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -> None:
     """Refuse a prior that is another one at draws of the posterior than where it was read."""
-    n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // len(normal.location)))
+    n_draws = min(400, rows_at_once(8 * len(normal.location), least=2))
     points, logq = normal.draw(n_draws, rng=np.random.default_rng(0))
     values, quadratic = log_prior.values(points), of_rows.at(log_prior.coefficients(points))
     difference = values + quadratic - logq
     finite = np.isfinite(difference)
     usual = np.median(difference[finite]) if finite.any() else np.nan
     size = 1.0 + np.abs(logq) + np.abs(quadratic) + np.abs(values)
-    same = finite & (np.abs(difference - usual) <= _TOLERANCE * size)
+    # Far along ridges, rounding is as large.
+    same = finite & (np.abs(difference - usual) <= 1e-4 * size)
     if not same.all():
         raise UnsupportedModelError(
             f"There is no closed form: at {np.mean(~same):.0%} of its draws the prior, or another "
             "term of the model such as a pm.Potential, is not the Gaussian one that it is near the "
-            f"model's initial point. {_REMEDY}"
+            f"model's initial point. Use sample(), which takes any prior."
         )
+
+
+# -- the verdict -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialCheck:
+    """What draws of a polynomial approximation say about its distance from the full posterior.
+
+    Parameters
+    ----------
+    degree : int
+        Degree of the polynomials.
+    radius : float
+        They approximate the log-likelihood where ``|eta_n| <= radius``.
+    outside : float
+        Share of the predictors eta_n, over all rows and draws, that lie outside the radius.
+    reach : float
+        The 99.9 % quantile of ``|eta_n|``: a radius that would hold nearly all.
+    max_error : float
+        Largest difference between the log-likelihood of a row and its polynomial at the draws, in
+        nats.
+    bounded : bool
+        Whether the polynomial log-likelihood is bounded above: for degree 2, whether its curvature
+        is negative semidefinite.
+    draws : Check
+        Importance ratios of the full posterior over the approximate one, and convergence; of the
+        subject "polynomial".
+
+    Notes
+    -----
+    The verdict follows from the importance ratios.  The share outside the radius, which is the
+    warning sign of the paper (20 % where PASS-LR2 failed), says why ratios are bad, and what to do.
+
+    Examples
+    --------
+    >>> draws = Check(
+    ...     pareto_khat=1.4, ess=2.0, n_draws=1000, kl=40.0, kl_mcse=9.0, symmetrised_kl=90.0,
+    ...     symmetrised_kl_mcse=10.0, rhat=1.001, ess_bulk=800.0, n_divergences=0,
+    ... )
+    >>> check = PolynomialCheck(
+    ...     degree=2, radius=4.0, outside=0.3, reach=9.0, max_error=12.0, bounded=True, draws=draws
+    ... )
+    >>> check.reliable
+    False
+    """
+
+    degree: int
+    radius: float
+    outside: float
+    reach: float
+    max_error: float
+    bounded: bool
+    draws: Check
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the draws serve for the full posterior, re-weighted where they need it."""
+        return self.bounded and self.draws.reliable
+
+    @property
+    def needs_reweighting(self) -> bool:
+        """Whether the draws, as they are, differ noticeably from the full posterior's."""
+        return self.draws.needs_reweighting
+
+    @property
+    def verdict(self) -> str:
+        """What to make of it and what to do, in words."""
+        sentences = [self.draws.verdict]
+        if not self.bounded:
+            sentences.append("The polynomial is unbounded above: its posterior is improper.")
+        if self.draws.converged and not self.draws.reliable:
+            sentences.append(self._reason())
+        return " ".join(sentences)
+
+    def _reason(self) -> str:
+        if self.outside < 0.03:
+            return (
+                f"Few predictors leave the radius {self.radius:.3g}: polynomials of degree "
+                f"{self.degree} are not close enough to the log-likelihood within it. Use a higher "
+                "degree, or radius='auto'."
+            )
+        return (
+            f"{self.outside:.0%} of the predictors lie outside the radius {self.radius:.3g}, where "
+            "the polynomials approximate nothing. Use radius='auto', or a higher degree with a "
+            f"radius that covers nearly all of them ({self.reach:.2g})."
+        )
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
+            "99.9 % of |eta| below": f"{self.reach:.3g}",
+            "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
+            "bounded above": "yes" if self.bounded else "no",
+            **self.draws.facts,
+        }
+
+    def __repr__(self) -> str:
+        return as_text("Check of a polynomial posterior", self._facts(), self.verdict)
+
+    def _repr_html_(self) -> str:
+        return as_html("Check of a polynomial posterior", self._facts(), self.verdict)

@@ -18,14 +18,13 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.predictor.seen_rows import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.predictors import weighted_gram, weighted_product
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
 MAX_MONOMIALS = 2_000
-_EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding
-_DENSE = 1 / 8  # from this share of entries on, a dense matrix is faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +101,7 @@ class PolynomialStatistics:
         leading = self.leading_degree
         if leading % 2:
             return False
-        same_sign = self.rising[leading] <= _EQUAL * self.falling[leading]
+        same_sign = self.rising[leading] <= ROUNDING * self.falling[leading]
         return bool(leading == 0 or same_sign) or is_concave(self.moments[leading])
 
     def quadratic(self, names: Sequence[str], interface: TensorVariable | None = None) -> Quadratic:
@@ -155,7 +154,7 @@ class PolynomialStatistics:
         """
         moments = []
         for m, moment in enumerate(self.moments):
-            if sparse.issparse(moment) and moment.nnz >= _DENSE * np.prod(moment.shape):
+            if sparse.issparse(moment) and moment.nnz >= np.prod(moment.shape) / 8:
                 moment = moment.toarray()  # noqa: PLW2901
             if not np.isfinite(moment.data if sparse.issparse(moment) else moment).all():
                 raise InvalidDataError(
@@ -189,7 +188,9 @@ class PolynomialStatistics:
         """Return ``sum_m phi_a(theta)^T M_m phi_c(theta)``, of arrays or of graphs."""
         leading = self.leading_degree
         levels = monomial_levels(self.n_coefficients, -(-leading // 2))
-        sides = [0 * theta[..., :1] + 1, *weighted_monomials(theta, levels)]
+        # The vectors for which (x . theta)^a = phi_a(x) . vector_a, for each degree a.
+        pairs = zip(levels, monomials(theta, levels), strict=False)
+        sides = [0 * theta[..., :1] + 1, *(level.multiplicity * values for level, values in pairs)]
         return sum(
             ((sides[m // 2] @ held(self.moments[m])) * sides[m - m // 2]).sum(axis=-1)
             for m in range(leading + 1)
@@ -353,11 +354,3 @@ def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
     for level in levels[1:]:
         values.append(values[-1][..., level.parent] * x[..., level.variable])
     return values
-
-
-def weighted_monomials(theta: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
-    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
-    return [
-        level.multiplicity * values
-        for level, values in zip(levels, monomials(theta, levels), strict=False)
-    ]

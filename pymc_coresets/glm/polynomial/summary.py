@@ -9,8 +9,12 @@ import xarray as xr
 
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.parts import PolynomialCheck, PredictorRows
-from pymc_coresets.glm.polynomial.replacement import NormalPosterior, polynomial_model
+from pymc_coresets.glm.polynomial.parts import PredictorRows
+from pymc_coresets.glm.polynomial.replacement import (
+    NormalPosterior,
+    PolynomialCheck,
+    polynomial_model,
+)
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.options import generator, whole_number
@@ -22,13 +26,6 @@ from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
-
-_CHAINS, _CLOSED_FORM_DRAWS = 4, 500
-_REACH_DRAWS = 64  # at which predictors are computed
-_IMPOSSIBLE = (
-    "the support of the likelihood depends on the predictor, and polynomials do not know that. "
-    "Use another link, or build_coreset."
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -161,7 +158,7 @@ class PolynomialSummary:
 
     def draw(
         self,
-        draws: int = _CLOSED_FORM_DRAWS,
+        draws: int = 500,
         *,
         random_seed: int | np.random.Generator | None = None,
     ) -> xr.DataTree:
@@ -201,12 +198,12 @@ class PolynomialSummary:
         >>> dict(summary.draw(100, random_seed=1)["posterior"].sizes)
         {'chain': 4, 'draw': 100}
         """
-        n_draws = _CHAINS * whole_number("draws", draws, least=1)
+        n_draws = 4 * whole_number("draws", draws, least=1)
         z, _ = self._posterior.normal.draw(n_draws, rng=generator(random_seed))
         observations = self.parts[0].held.observations
         model = observations.model
         idata = observations.space.constrain(z).to_datatree(
-            n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
+            n_chains=4, dims=model.named_vars_to_dims, coords=model.coords
         )
         return with_data(idata, self.stand_in)
 
@@ -233,7 +230,8 @@ class PolynomialSummary:
         return StandIn(
             parts=[part.loglikelihood for part in self.parts],
             loglik=self._loglik,
-            impossible=_IMPOSSIBLE,
+            impossible="the support of the likelihood depends on the predictor, and polynomials do "
+            "not know that. Use another link, or build_coreset.",
             remedy="check() says why.",
             progressbar=self.progressbar,
         )
@@ -293,7 +291,7 @@ class PolynomialSummary:
             idata = self._closed_form_draws(random_seed)
         check = shared.check(self, idata, draws=draws)
         theta = coefficient_draws(self.parts[0].held, idata)
-        some = theta[:: -(-len(theta) // _REACH_DRAWS)]
+        some = theta[:: -(-len(theta) // 64)]
         parts = [part.reach(self.degree, self.radius, some) for part in self.parts]
         sizes = [part.loglikelihood.source.total_weight for part in self.parts]
         return PolynomialCheck(

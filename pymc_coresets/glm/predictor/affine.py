@@ -26,8 +26,6 @@ from pymc_coresets.reading.folding import evaluate
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
 
-_DENSE = 0.5  # share of entries from which on a dense matrix is the smaller one
-
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -129,7 +127,7 @@ def joined(blocks: Sequence[Matrix]) -> Matrix:
     'csr'
     """
     smaller = [
-        m if isinstance(m, np.ndarray) or m.nnz <= _DENSE * np.prod(m.shape) else m.toarray()
+        m if isinstance(m, np.ndarray) or 2 * m.nnz <= np.prod(m.shape) else m.toarray()
         for m in blocks
     ]
     if any(sparse.issparse(m) for m in smaller):
@@ -194,19 +192,19 @@ def designs_of(
     ndarray of shape (n_obs,)
         The offset.
     """
-    affine, n_lines = affine_map(node, graph), n_predictors(node)
+    affine, n_numbers = affine_map(node, graph), n_predictors(node)
     if not graph.by_row(node):
         affine = affine.take(np.zeros(n_obs, dtype=int))
-    if affine.size != n_obs * n_lines:
+    if affine.size != n_obs * n_numbers:
         raise UnsupportedModelError(
             f"The predictor has {affine.size} entries for {n_obs} observations."
         )
     places = np.arange(affine.size).reshape(affine.shape)
-    if n_lines > 1:
+    if n_numbers > 1:
         places = np.moveaxis(places, node.type.shape.index(None), -1)
-    for own in places.reshape(n_lines, n_obs):
-        line = affine.take(own)
-        yield line.blocks, np.zeros(n_obs) if line.offset is None else line.offset
+    for own in places.reshape(n_numbers, n_obs):
+        part = affine.take(own)
+        yield part.blocks, np.zeros(n_obs) if part.offset is None else part.offset
 
 
 def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
@@ -264,7 +262,8 @@ def _elementwise(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Aff
         case ps.Add():
             return _added(inputs)
         case ps.Sub():
-            return _added([first, _scaled(last, -1.0)])
+            minus = last.scaled(np.array(-1.0)) if isinstance(last, Affine) else -1.0 * last
+            return _added([first, minus])
         case ps.Neg():
             return _multiplied(node, [*inputs, np.array(-1.0)], graph)
         case ps.Mul():
@@ -363,10 +362,6 @@ def _added(terms: Sequence[Operand]) -> Affine:
     return reduce(Affine.plus, [t for t in terms if not isinstance(t, Affine)], total)
 
 
-def _scaled(x: Operand, factor: float) -> Operand:
-    return x.scaled(np.array(factor)) if isinstance(x, Affine) else factor * np.asarray(x, float)
-
-
 def _divided(node: Apply, a: Operand, b: Operand, graph: RowGraph) -> Affine:
     if not isinstance(b, Affine):
         return _multiplied(node, [a, 1.0 / np.asarray(b, dtype=float)], graph)
@@ -395,7 +390,12 @@ def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Aff
     affine = sorted((f for f in factors if isinstance(f, Affine)), key=lambda f: f.size)
     out = affine.pop()
     for other in affine:
-        out = _times_coefficient(out, other, _single(node, other, graph), graph)
+        single, shape = _single(node, other, graph), np.broadcast_shapes(out.shape, other.shape)
+        # (M b + c) s = M (s b) + c s
+        blocks = {graph.product(single, v): m for v, m in out.blocks.items()}
+        if out.offset is not None:
+            blocks[single] = out.offset[:, None]
+        out = Affine(shape, blocks)
     data = [np.asarray(f, dtype=float) for f in factors if not isinstance(f, Affine)]
     return reduce(Affine.scaled, data, out)
 
@@ -410,11 +410,3 @@ def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
     if len(columns) != 1 or found.sum() != 1.0:
         raise _not_affine(node, graph)
     return graph.entry(variable, int(columns[0]))
-
-
-def _times_coefficient(x: Affine, other: Affine, single: Variable, graph: RowGraph) -> Affine:
-    """Multiply by a single coefficient: (M b + c) s = M (s b) + c s."""
-    blocks = {graph.product(single, v): m for v, m in x.blocks.items()}
-    if x.offset is not None:
-        blocks[single] = x.offset[:, None]
-    return Affine(np.broadcast_shapes(x.shape, other.shape), blocks)

@@ -1,13 +1,16 @@
-"""The fewest numbers through which the free variables enter the log-likelihood of a row."""
+"""The fewest numbers through which the free variables enter a row's density, and their scales."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
+import pymc as pm
 import pytensor.scalar as ps
-from pytensor.graph import Variable, ancestors
+import pytensor.tensor as pt
+from pytensor.graph import Constant, Variable, ancestors, clone_replace, graph_inputs
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
@@ -15,11 +18,15 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import affine_map
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, is_single, n_predictors
+from pymc_coresets.glm.predictor.row_graph import (
+    MOVES,
+    RowGraph,
+    is_single,
+    n_predictors,
+)
+from pymc_coresets.reading.observations import Observations
 
-_ANY = 10**6  # costs as much as no cut at all
-_ABOUT = 1_000
-_LINK_SCALES = np.array([1.0, np.sqrt(2.0), 1 / np.sqrt(2.0)])
+_ANY = 10**6  #: What costs as much is no part of a cut.
 
 
 class Costs(NamedTuple):
@@ -116,7 +123,9 @@ def smallest_cut(
     >>> [str(v.owner.op) for v in found.predictors], found.shared
     (['Mul'], (sigma,))
     """
-    order = [*graph.parameters, *_above(loglik, graph)]
+    order = [*graph.parameters]
+    for node in io_toposort(graph.parameters, [loglik]):
+        order += [v for v in node.outputs if graph.depends(v)]
     capacity = _capacities(order, graph, observed, costs)
     number = {v: i for i, v in enumerate(order)}
     # Each variable is an edge from 2 i to 2 i + 1, whose capacity is its cost.
@@ -128,7 +137,7 @@ def smallest_cut(
         edges |= {(2 * number[i] + 1, 2 * number[v]): _ANY for i in below}
     flow = _matrix(edges, source + 1)
     through = maximum_flow(flow, source, sink)
-    if through.flow_value >= min(_ABOUT * (costs.most + 1), _ANY):
+    if through.flow_value >= min(1_000 * (costs.most + 1), _ANY):
         raise UnsupportedModelError(
             f"Each row sees more than {costs.most} numbers of the free variables, or some that "
             "are not affine in them."
@@ -162,11 +171,6 @@ def contains(variable: Variable, data: Collection[Variable]) -> bool:
     return any(v in data for v in ancestors([variable]))
 
 
-def _above(loglik: Variable, graph: RowGraph) -> Iterator[Variable]:
-    for node in io_toposort(graph.parameters, [loglik]):
-        yield from (v for v in node.outputs if graph.depends(v))
-
-
 def _matrix(edges: Mapping[tuple[int, int], int], size: int) -> sparse.csr_array:
     pairs = np.array(list(edges), dtype=np.int32)  # SciPy 1.13 takes no others
     values = np.array(list(edges.values()), dtype=np.int32)
@@ -181,7 +185,7 @@ def _capacities(
     for v in order:
         if v in graph.parameters:
             if np.dtype(v.type.dtype).kind == "f" and None not in v.type.shape:
-                found[v] = min(_ANY, costs.free * max(1, prod(v.type.shape)))
+                found[v] = min(_ANY, costs.free * max(1, math.prod(v.type.shape)))
         elif affine[v]:
             found[v] = costs.common if is_single(v) else _ANY
         elif all(affine[i] for i in v.owner.inputs if i in affine):
@@ -223,7 +227,8 @@ def _repeats(v: Variable, graph: RowGraph, costs: Mapping[Variable, int]) -> boo
 
 def _is_of_links(factor: np.ndarray) -> bool:
     """Whether a factor is a sign, or the root of two of the error function."""
-    return bool(np.isclose(np.abs(factor).ravel(), _LINK_SCALES[:, None]).any(axis=0).all())
+    scales = np.array([1.0, np.sqrt(2.0), np.sqrt(0.5)])
+    return bool(np.isclose(np.abs(factor).ravel(), scales[:, None]).any(axis=0).all())
 
 
 def _is_affine(variable: Variable, graph: RowGraph) -> bool:
@@ -232,3 +237,165 @@ def _is_affine(variable: Variable, graph: RowGraph) -> bool:
     except UnsupportedModelError:
         return False
     return True
+
+
+# -- the scales of what is cut ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinate:
+    """A free variable on its unconstrained scale, or on its own.
+
+    Attributes
+    ----------
+    variable : Variable
+        The input that stands for it.
+    forward : TensorVariable
+        What it is on that scale: a graph of `variable`.
+    value : TensorVariable
+        An input on that scale.
+    backward : Variable
+        The variable again: a graph of `value`.
+    name : str
+        Of the scale, such as ``sigma_log__``.
+    """
+
+    variable: Variable
+    forward: TensorVariable
+    value: TensorVariable
+    backward: Variable
+    name: str
+
+    @classmethod
+    def of(
+        cls, variable: Variable, observations: Observations, *, apart: bool = False
+    ) -> "Coordinate":
+        """Take a free variable's own scale where the unconstrained one needs another variable.
+
+        Also where it has no number for each entry, if these are wanted `apart`.
+        """
+        found = cls.unconstrained(variable, observations, apart=apart)
+        if found is not None:
+            return found
+        [name] = [n for n, v in observations.parameters.items() if v is variable]
+        value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
+        return cls(variable, cast(TensorVariable, variable), value, value, name)
+
+    @classmethod
+    def unconstrained(
+        cls, variable: Variable, observations: Observations, *, apart: bool
+    ) -> "Coordinate | None":
+        """Take the unconstrained scale of a free variable; None where it has none of its own."""
+        names = [name for name, v in observations.parameters.items() if v is variable]
+        model: pm.Model = observations.model
+        rv = model[names[0]] if names else None
+        transform = None if rv is None else model.rvs_to_transforms[rv]
+        if rv is None or transform is None or (apart and transform.ndim_supp):
+            return None
+        inputs, stands = rv.owner.inputs, model.rvs_to_values[rv]
+        forward = cast(TensorVariable, transform.forward(variable, *inputs))
+        value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
+        backward = transform.backward(value, *inputs)
+        others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
+        if not others <= {variable, value} or None in value.type.shape:
+            return None
+        return cls(variable, forward, value, backward, str(stands.name))
+
+    @property
+    def size(self) -> int:
+        """Number of its entries."""
+        return math.prod(cast(tuple[int, ...], self.value.type.shape))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A label for each entry."""
+        if not self.value.type.ndim:
+            return (self.name,)
+        return tuple(f"{self.name}[{k}]" for k in range(self.size))
+
+    @property
+    def has_single_bounds(self) -> bool:
+        """Whether the scale is the same for all entries: no limit is an array."""
+        inputs = graph_inputs([self.forward, self.backward])
+        return all(is_single(v) for v in inputs if isinstance(v, Constant))
+
+
+class Link(NamedTuple):
+    """What a predictor is an elementwise function of.
+
+    Attributes
+    ----------
+    below : Variable
+        A coefficient node, such as ``log_sd``, or a positive variable's logarithm.
+    of : callable
+        The function, for values of any shape.
+    """
+
+    below: Variable
+    of: Callable[[TensorVariable], TensorVariable]
+
+
+def links_below(node: Variable, graph: RowGraph, observations: Observations) -> Link | None:
+    """Find what a predictor is a function of, where it is but entries of a coefficient node.
+
+    Quadratics are good approximations on the unconstrained scale: posteriors are closer to normal
+    there, and nothing is impossible near them, such as degrees of freedom below zero.
+
+    Parameters
+    ----------
+    node : Variable
+        A predictor.
+    graph : RowGraph
+    observations : Observations
+
+    Returns
+    -------
+    Link, or None
+        None where it is on that scale, or more than entries of one node.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.glm.predictor.finding import find_predictors
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     sd = pm.math.exp(pm.Normal("log_sd", shape=2))
+    ...     y = pm.Normal("y", 0.0, sd[np.array([0, 1, 1])], observed=np.zeros(3))
+    >>> find_predictors(find_observations(model)).names
+    ('log_sd[0]', 'log_sd[1]')
+    """
+    while not graph.is_coefficient(node):
+        if node.owner is None or not isinstance(node.owner.op, MOVES):
+            return None
+        node = node.owner.inputs[0]
+        if not graph.depends(node):
+            return None
+    below = node
+    while (inner := _argument(below, graph)) is not None:
+        below = inner
+    own = Coordinate.unconstrained(below, observations, apart=True)
+    if own is not None and not own.has_single_bounds:
+        own = None
+    if own is None and below is node:
+        return None
+
+    def of(eta: TensorVariable) -> TensorVariable:
+        inside: Variable = eta
+        if own is not None:
+            swaps: dict[Variable, Variable] = {own.value: eta}
+            [inside] = clone_replace([own.backward], swaps, rebuild_strict=False)
+        [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
+        return cast(TensorVariable, outside)
+
+    return Link(below if own is None else own.forward, of)
+
+
+def _argument(node: Variable, graph: RowGraph) -> Variable | None:
+    """Return what a node is an elementwise function of, if that is one array of its shape."""
+    if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
+        return None
+    inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
+    single = all(i in inner or is_single(i) for i in node.owner.inputs)
+    if len(inner) != 1 or not single or graph.shape(inner[0]) != graph.shape(node):
+        return None
+    return inner[0]

@@ -9,49 +9,38 @@ from typing import Self, cast
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph import Variable
+from pytensor.graph import Variable, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import designs_of, joined
-from pymc_coresets.glm.predictor.coordinates import (
+from pymc_coresets.glm.predictor.cut import (
+    FEWEST,
     Coordinate,
-    FreeCoordinates,
+    Costs,
+    Cut,
     Link,
-    coefficient_names,
+    contains,
     links_below,
+    smallest_cut,
 )
-from pymc_coresets.glm.predictor.cut import FEWEST, Costs, Cut, contains, smallest_cut
-from pymc_coresets.glm.predictor.predictors import Line, Predictors
+from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, verify
 from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity
 from pymc_coresets.glm.predictor.row_graph import (
     RowGraph,
+    coefficient_names,
+    evenly_spread,
     few_rows_of,
     observed_rows,
     row_graph_of,
     spread_rows,
 )
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.quadratic import interface_at
 
 _log = logging.getLogger(__name__)
-
-_PROBED = 200  # rows, whose densities may have no link
-_PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
-
-#: How many numbers each row may depend on: of four at most, all; of more, first with what all see
-#: as it is, whose designs take no memory, then with predictors that are a matrix.
-_OF_FEW = (
-    (FEWEST, MOST_TOGETHER),
-    (Costs(most=16), MOST_TOGETHER),
-    (Costs(several=1_003, most=16), MOST_OWN),
-)
-#: One number for each row, or else for all of them; those with observed values come last.
-_OF_ONE = (
-    Costs(free=1_002, common=1_002, with_response=1_003, repeated=1, most=1),
-    Costs(free=1_000, common=1_000, with_response=1_003, predictor=1_001, most=1),
-)
 
 
 def find_predictors(observations: Observations) -> Predictors:
@@ -82,39 +71,29 @@ def find_predictors(observations: Observations) -> Predictors:
     >>> found = find_predictors(find_observations(model))
     >>> found.names
     ('noise_log__', 'b[0]', 'b[1]')
-    >>> found.lines[0].design
+    >>> found.predictors[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])
     """
     search, errors = _Search.of(observations), list[UnsupportedModelError]()
-    for costs, most_own in _OF_FEW:
+    # Of four numbers at most, each row may depend on all; of more, on few: first with what all see
+    # as it is, whose designs take no memory, then with predictors that are a matrix.
+    for costs, most_own in (
+        (FEWEST, MOST_TOGETHER),
+        (Costs(most=16), MOST_TOGETHER),
+        (Costs(several=1_003, most=16), MOST_OWN),
+    ):
         try:
             cut = search.cut(costs)
             found = replace(search.at_cut(cut, apart=costs is not FEWEST), most_own=most_own)
-            found.verify()
+            verify(found)
         except UnsupportedModelError as error:
             _log.info("%s", error.message)
             errors.append(error)
         else:
             return found
     raise errors[0]
-
-
-def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
-    """Return what rows see of the free variables: few predictors, or all coordinates.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a variable that they depend on is discrete.
-    InvalidDataError
-        If a design matrix or an offset is not finite.
-    """
-    try:
-        return find_predictors(observations)
-    except UnsupportedModelError:
-        return FreeCoordinates.of(observations)
 
 
 def find_linear_predictor(observations: Observations) -> Predictors:
@@ -134,8 +113,8 @@ def find_linear_predictor(observations: Observations) -> Predictors:
     Returns
     -------
     Predictors
-        One line, and no shared numbers.  Its log-likelihood was compared with the model's own, for
-        some rows at three points.
+        One linear predictor, and no shared numbers.  Its log-likelihood was compared with the
+        model's own, for some rows at three points.
 
     Raises
     ------
@@ -163,24 +142,29 @@ def find_linear_predictor(observations: Observations) -> Predictors:
     >>> found = find_linear_predictor(find_observations(model))
     >>> found.names
     ('a', 'b')
-    >>> found.lines[0].design
+    >>> found.predictors[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])
-    >>> found.lines[0].offset.round(3)
+    >>> found.predictors[0].offset.round(3)
     array([0.   , 0.693, 1.386])
     """
     search, chosen = _Search.of(observations), None
-    for costs in _OF_ONE:
+    probes = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
+    # One number for each row, or else for all of them; those with observed values come last.
+    for costs in (
+        Costs(free=1_002, common=1_002, with_response=1_003, repeated=1, most=1),
+        Costs(free=1_000, common=1_000, with_response=1_003, predictor=1_001, most=1),
+    ):
         node = search.highest(costs)
         if node is None:
             continue
         found = search.of_nodes([node])
         if len(found.names) >= observations.n_obs:
             _refuse_all_rows(node, search)
-        rows = spread_rows(observations.n_obs, _PROBED)
-        values = found.density.at_one(_PROBES[:, None], rows, len(rows), compiled=False)
-        if _is_linear(values):
+        rows = spread_rows(observations.n_obs, 200)
+        values = found.density(probes[None, :, None], rows, len(rows), compiled=False)
+        if _is_linear(probes, values):
             continue  # the whole log-likelihood, as in exponential families without covariates
         chosen = chosen or found
         if np.isfinite(values[1:-1]).all():  # on both sides of zero
@@ -188,7 +172,7 @@ def find_linear_predictor(observations: Observations) -> Predictors:
             break
     if chosen is None:
         raise UnsupportedModelError(_why_none(search))
-    chosen.verify()
+    verify(chosen)
     return chosen
 
 
@@ -281,8 +265,8 @@ class _Search:
             names=(*(name for c in shared for name in c.names), *names),
             coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
             n_shared=m,
-            lines=tuple(
-                Line(
+            predictors=tuple(
+                LinearPredictor(
                     np.concatenate([place[v] for v in blocks]),
                     joined(list(blocks.values())),
                     offset,
@@ -301,11 +285,76 @@ class _Search:
         return found
 
 
-def _is_linear(values: np.ndarray) -> bool:
+def _is_linear(at: np.ndarray, values: np.ndarray) -> bool:
     """Whether the log-density of every row is a straight line, so that there is no link."""
     with np.errstate(invalid="ignore"):  # infinite values
-        slopes = np.diff(values, axis=0) / np.diff(_PROBES)[:, None]
+        slopes = np.diff(values, axis=0) / np.diff(at)[:, None]
     return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
+
+
+# -- models without such numbers -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FreeCoordinates:
+    """The free variables that rows depend on, on their unconstrained scale.
+
+    Attributes
+    ----------
+    names : tuple of str
+    coefficients : TensorVariable of shape (p,)
+    columns : ndarray of int64, of shape (p,)
+        Where they stand among all coordinates of the model.
+    """
+
+    names: tuple[str, ...]
+    coefficients: TensorVariable
+    columns: np.ndarray
+
+    is_sparse = False
+    entries_a_row = 1
+
+    @classmethod
+    def of(cls, observations: Observations) -> "FreeCoordinates":
+        """Find them.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one is discrete, or has no unconstrained scale of its own.
+        """
+        used = set(graph_inputs([observations.loglik]))
+        seen = {n: v for n, v in observations.parameters.items() if v in used}
+        found = [Coordinate.of(v, observations) for v in seen.values()]
+        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
+        coefficients = cast(TensorVariable, pt.concatenate(parts))
+        space = observations.space
+        columns = np.concatenate([space.columns[name].ravel() for name in seen])
+        at = space.start + evenly_spread(space.n_dims) * space.continuous
+        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
+        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
+        if is_other or not space.continuous[columns].all():
+            raise UnsupportedModelError(
+                f"Rows depend on variables without continuous coordinates of their own, among "
+                f"{list(seen)!r}: use method='auto'."
+            )
+        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
+
+
+def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
+    """Return what rows see of the free variables: few predictors, or all coordinates.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a variable that they depend on is discrete.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    try:
+        return find_predictors(observations)
+    except UnsupportedModelError:
+        return FreeCoordinates.of(observations)
 
 
 # -- why there is none -----------------------------------------------------------------------------

@@ -2,29 +2,40 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Matrix
-from pymc_coresets.glm.predictor.row_density import MOST_OWN, MOST_TOGETHER, RowDensity, effects
+from pymc_coresets.glm.predictor.row_density import (
+    MOST_OWN,
+    MOST_TOGETHER,
+    RowDensity,
+    distinct_rows,
+    effects,
+)
 from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import interface_at
+from pymc_coresets.reading.quadratic import Curvature, interface_at
 
-_COMPARED = 200  # rows
-_DENSE_UP_TO = 1_000  # coefficients
-_JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` of a model has them
+#: Coefficients up to which a dense matrix of their pairs is kept, which takes 8 MB.
+_DENSE_UP_TO = 1_000
+#: Numbers of a block of rows: with its scaled copy, it stays in the cache of a processor.
+_GRAM_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class LinearPredictor:
     """A predictor of each row, affine in some of the coefficients.
 
     Parameters
@@ -39,9 +50,9 @@ class Line:
     design: Matrix
     offset: np.ndarray
 
-    def of(self, rows: slice | np.ndarray) -> "Line":
+    def of(self, rows: slice | np.ndarray) -> "LinearPredictor":
         """Return that of some rows."""
-        return Line(self.columns, self.design[rows], self.offset[rows])
+        return LinearPredictor(self.columns, self.design[rows], self.offset[rows])
 
     def refuse_not_finite(self, names: Sequence[str], place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if it is not finite in some row, with the names of columns."""
@@ -84,7 +95,7 @@ class Predictors:
         unconstrained scale, such as the logarithm of a standard deviation.
     n_shared : int
         Number m of coefficients that all rows see as they are.
-    lines : tuple of Line
+    predictors : tuple of LinearPredictor
         The predictors.
     nodes : tuple of Variable
         The same, in the graph of ``observations.loglik``.
@@ -97,7 +108,7 @@ class Predictors:
     names: tuple[str, ...]
     coefficients: TensorVariable
     n_shared: int
-    lines: tuple[Line, ...]
+    predictors: tuple[LinearPredictor, ...]
     nodes: tuple[Variable, ...]
     density: RowDensity
     most_own: int = MOST_OWN
@@ -105,7 +116,7 @@ class Predictors:
     @property
     def n_seen(self) -> int:
         """How many numbers rows see, all of them together."""
-        return self.n_shared + len(self.lines)
+        return self.n_shared + len(self.predictors)
 
     @property
     def entries_a_row(self) -> int:
@@ -113,7 +124,7 @@ class Predictors:
 
         One at least.
         """
-        designs = [line.design for line in self.lines]
+        designs = [predictor.design for predictor in self.predictors]
         total = sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
         return max(total // self.observations.n_obs, 1)
 
@@ -121,48 +132,161 @@ class Predictors:
     def is_sparse(self) -> bool:
         """Whether few pairs of coefficients meet in rows, of so many that this matters."""
         large = len(self.names) > _DENSE_UP_TO
-        return large and all(sparse.issparse(line.design) for line in self.lines)
+        return large and all(sparse.issparse(predictor.design) for predictor in self.predictors)
 
     def refuse_not_finite(self, place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""
-        for line in self.lines:
-            line.refuse_not_finite([self.names[k] for k in line.columns], place)
+        for predictor in self.predictors:
+            predictor.refuse_not_finite([self.names[k] for k in predictor.columns], place)
 
-    def verify(self) -> None:
-        """Compare the density with the model's own, for some rows at three points.
 
-        Raises
-        ------
-        UnsupportedModelError
-            If they differ.
+@dataclass(frozen=True, eq=False)
+class RowsInMemory:
+    """Distinct rows of a model, with how many rows each of them stands for.
+
+    Parameters
+    ----------
+    found : Predictors
+    which : ndarray of int
+        Numbers of the rows in ``found``, ascending.
+    base_weights : ndarray of float64
+    where : callable, optional
+        Says where one of them lies, for messages.
+    """
+
+    found: Predictors
+    which: np.ndarray
+    base_weights: np.ndarray
+    where: Callable[[int], str] = "row {}".format
+
+    def __len__(self) -> int:
+        return len(self.base_weights)
+
+    def take(self, some: slice | np.ndarray) -> "RowsInMemory":
+        """Return some of the rows."""
+        return replace(self, which=self.which[some], base_weights=self.base_weights[some])
+
+    @property
+    def place(self) -> slice | np.ndarray:
+        """Where they lie: a slice where they are consecutive, since that copies nothing."""
+        first, last = self.which[[0, -1]] if len(self) else (0, -1)
+        return slice(first, last + 1) if last - first + 1 == len(self) else self.which
+
+    @cached_property
+    def predictors(self) -> tuple[LinearPredictor, ...]:
+        """The predictors of these rows."""
+        return tuple(predictor.of(self.place) for predictor in self.found.predictors)
+
+    def gram(self, weights: np.ndarray) -> Curvature:
+        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
+
+        Sparse where the designs are, and p is large.
         """
-        which = spread_rows(self.observations.n_obs, _COMPARED)
-        arrays: dict[Variable, np.ndarray] = {
-            row.placeholder: row.take(which) for row in self.observations.rows
-        }
-        some = replace(
-            self,
-            lines=tuple(line.of(which) for line in self.lines),
-            density=self.density.of_rows(arrays),
-        )
-        some.compare(arrays, len(which), lambda n: self.observations.place(int(which[n])))
+        p, k = len(self.found.names), range(len(weights))
+        is_sparse = self.found.is_sparse
+        total: Curvature = sparse.csr_array((p, p)) if is_sparse else np.zeros((p, p))
+        for i, j in combinations_with_replacement(k, 2):
+            (one, x), (other, z) = self._columns(i), self._columns(j)
+            own = weights[i, j]
+            some = np.flatnonzero(own)
+            if 2 * len(some) < len(own):  # of those that do not depend on both numbers, nothing
+                if not len(some):
+                    continue
+                own, x, z = own[some], x[some], z[some]
+            part = weighted_gram(x, own) if i == j else weighted_product(x, own, z)
+            if isinstance(total, np.ndarray):
+                part = part if isinstance(part, np.ndarray) else part.toarray()
+                total[np.ix_(one, other)] += part
+                if i != j:
+                    total[np.ix_(other, one)] += part.T
+                continue
+            entries = sparse.coo_array(part)
+            at = one[entries.row], other[entries.col]
+            placed = sparse.csr_array((entries.data, at), shape=(p, p))
+            total = total + (placed if i == j else placed + placed.T)
+        return total
 
-    def compare(
-        self, arrays: Mapping[Variable, np.ndarray], n_rows: int, place: Callable[[int], str]
-    ) -> None:
-        """Compare the density of all these rows with that of the model, see `verify`.
+    def _columns(self, i: int) -> tuple[np.ndarray, Matrix]:
+        """Return the coefficients that number i of each row sees, and the design matrix."""
+        m = self.found.n_shared
+        if i >= m:
+            return self.predictors[i - m].columns, self.predictors[i - m].design
+        ones = np.ones((len(self), 1))
+        return np.array([i]), sparse.csr_array(ones) if self.found.is_sparse else ones
+
+    def seen(self, away: np.ndarray) -> np.ndarray:
+        """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
+        m, shape = self.found.n_shared, (len(away), len(self))
+        shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
+        return np.stack([*shared, *(predictor.at(away) for predictor in self.predictors)])
+
+    def slope(self, weights: np.ndarray) -> np.ndarray:
+        """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
+        total = np.zeros(len(self.found.names))
+        for i, own in enumerate(weights):
+            columns, design = self._columns(i)
+            total[columns] += np.asarray(design.T @ own).ravel()
+        return total
+
+    @property
+    def response(self) -> list[np.ndarray]:
+        """All that their log-density depends on besides what they see; the rows come first."""
+        arrays = [np.moveaxis(r.take(self.place), r.axis, 0) for r in self.found.density.rows]
+        return arrays or [np.zeros(len(self))]
+
+    def numbers(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the numbers that rows see at (S, p) coefficients, with offsets, as (k, S, n)."""
+        numbers = self.seen(coefficients)
+        for i, predictor in enumerate(self.predictors, self.found.n_shared):
+            numbers[i] += predictor.offset
+        return numbers
+
+    def density(self, seen: np.ndarray, *, compiled: bool = True) -> np.ndarray:
+        """Evaluate the log-density at numbers that rows see (k, K, n) or (k, K, 1), as (K, n)."""
+        return self.found.density(seen, self.place, len(self), compiled=compiled)
+
+    def kinds_at(self, eta: np.ndarray) -> tuple[np.ndarray, slice | np.ndarray, np.ndarray]:
+        """Evaluate the log-density at values of one predictor, once for rows that are equal.
+
+        Nothing is compiled for up to 4 096 kinds of rows; if there are more, each row is one.
+
+        Parameters
+        ----------
+        eta : ndarray of shape (n_eta,)
+
+        Returns
+        -------
+        values : ndarray of shape (n_kinds, n_eta)
+        numbers : ndarray of int64, of shape (n_rows,), or slice
+            The kind of each row.
+        first : ndarray of int64, of shape (n_kinds,)
+            A row of each kind.
+        """
+        at, kinds = eta[None, :, None], distinct_rows(self.response)
+        if kinds is None:
+            values = self.density(at).T
+            return values, slice(None), np.arange(len(values))
+        numbers, first = kinds
+        return self.take(first).density(at, compiled=False).T, numbers, first
+
+    def compare(self, arrays: Mapping[Variable, np.ndarray]) -> None:
+        """Compare the density of these rows with that of the model, at three points.
 
         Parameters
         ----------
         arrays : mapping of Variable to ndarray
             The rows, by the placeholders in the graph of the model.
-        n_rows : int
-        place : callable
-            Says where one of the rows lies.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they differ, or a row depends on too many numbers.
+        InvalidDataError
+            If the model's is nowhere finite.
         """
-        at, expected = self._at_points(arrays, n_rows)
-        shared, etas = at[:, : self.n_shared], [line.at(at) + line.offset for line in self.lines]
-        values = self.density(shared, etas, slice(None), n_rows, compiled=False)
+        at, expected = self._at_points(arrays)
+        seen = self.numbers(at)
+        values = self.density(seen, compiled=False)
         if not np.isfinite(expected).any():
             raise InvalidDataError(
                 "The log-likelihood is not finite at the model's initial point and near it. Give a "
@@ -173,44 +297,52 @@ class Predictors:
         if wrong.any():
             s, n = np.argwhere(wrong)[0]
             raise UnsupportedModelError(
-                f"The log-likelihood of {place(int(n))} is {values[s, n]} by the linear "
+                f"The log-likelihood of {self.where(int(n))} is {values[s, n]} by the linear "
                 f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
                 "Please report the model, and use a method for general models."
             )
-        if self.n_seen > MOST_TOGETHER:
-            self._refuse_many_entries(n_rows, shared, etas)
+        if self.found.n_seen > MOST_TOGETHER:
+            own = np.zeros((self.found.n_seen, len(self)), dtype=bool)
+            for middle in seen.swapaxes(0, 1):  # at the first of which products may be zero
+                density = partial(self.density, compiled=False)
+                own |= effects(density, middle, np.zeros(middle.shape)) > 0
+            most = int(own.sum(axis=0).max())
+            if most > self.found.most_own:
+                raise UnsupportedModelError(
+                    f"A row depends on {most} numbers of the free variables."
+                )
 
-    def _at_points(
-        self, arrays: Mapping[Variable, np.ndarray], n_rows: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _at_points(self, arrays: Mapping[Variable, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate coefficients (n_points, p) and the model's log-density (n_points, n_rows)."""
-        obs = self.observations
-        spread = 2.0 * evenly_spread(obs.space.n_dims) - 1.0
-        draws = obs.space.constrain(obs.space.start + np.array(_JITTERS)[:, None] * spread)
-        outputs = [self.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
+        obs = self.found.observations
+        # On the unconstrained scale, as `verify` of a model has them.
+        jitters = np.array([[0.0], [0.1], [0.5]]) * (2.0 * evenly_spread(obs.space.n_dims) - 1.0)
+        draws = obs.space.constrain(obs.space.start + jitters)
+        outputs = [self.found.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
         function = numpy_function([*obs.parameters.values(), obs.n_rows, *arrays], outputs)
         points = [
             [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
             for s in range(draws.n_draws)
         ]
         with np.errstate(all="ignore"):
-            results = [function(*p, np.asarray(n_rows), *arrays.values()) for p in points]
+            results = [function(*p, np.asarray(len(self)), *arrays.values()) for p in points]
         return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
 
-    def _refuse_many_entries(self, n: int, shared: np.ndarray, etas: Sequence[np.ndarray]) -> None:
-        m = self.n_shared
 
-        def density(seen: np.ndarray) -> np.ndarray:
-            return self.density(seen[:m, :, 0].T, [*seen[m:]], slice(None), n, compiled=False)
+def verify(found: Predictors) -> None:
+    """Compare the density with the model's own, for some rows at three points.
 
-        own = np.zeros((self.n_seen, n), dtype=bool)
-        for s, point in enumerate(shared):  # at the first of which products may be zero
-            of_all = np.broadcast_to(point[:, None], (m, n))
-            middle = np.concatenate([of_all, *(eta[s][None] for eta in etas)])
-            own |= effects(density, middle, np.zeros_like(middle)) > 0
-        most = int(own.sum(axis=0).max())
-        if most > self.most_own:
-            raise UnsupportedModelError(f"A row depends on {most} numbers of the free variables.")
+    Raises
+    ------
+    UnsupportedModelError
+        If they differ.
+    """
+    observations = found.observations
+    which = spread_rows(observations.n_obs, 200)
+    rows = RowsInMemory(
+        found, which, np.ones(len(which)), lambda n: observations.place(int(which[n]))
+    )
+    rows.compare({row.placeholder: row.take(which) for row in observations.rows})
 
 
 def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:
@@ -230,3 +362,71 @@ def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:
            [2.]])
     """
     return interface_at(found.coefficients, found.observations, draws)
+
+
+# -- sums of products ------------------------------------------------------------------------------
+
+
+def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
+    """Sum ``weights[n] x_n x_n'`` over rows, as (p, p); sparse where the rows are.
+
+    Nothing as large as the rows is copied.
+
+    Parameters
+    ----------
+    x : ndarray or csr_array, of shape (n, p)
+    weights : ndarray of shape (n,)
+        Of any signs.
+
+    Notes
+    -----
+    The symmetric product of BLAS takes half the time of a general one, but knows no weights: the
+    rows are scaled by the roots of these, for each sign separately.  For canonical links all are
+    the same, and there is nothing to scale.
+
+    Examples
+    --------
+    >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, -3.0]))
+    array([[1., 2.],
+           [2., 1.]])
+    """
+    if not isinstance(x, np.ndarray):
+        return weighted_product(x, weights, x)
+    n, p = x.shape
+    total = np.zeros((p, p), order="F")
+    step = max(64, _GRAM_ENTRIES // max(p, 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # whoever needs finite sums refuses them
+        for start in range(0, n, step):
+            block = slice(start, start + step)
+            _add_gram(total, np.asarray(x[block], dtype=float), weights[block])
+    return np.triu(total) + np.triu(total, 1).T
+
+
+def _add_gram(total: np.ndarray, x: np.ndarray, weights: np.ndarray) -> None:
+    """Add the upper triangle, in place."""
+    low, high = weights.min(), weights.max()
+    if high - low <= ROUNDING * max(-low, high):
+        dsyrk(float(low + high) / 2, x.T, beta=1.0, c=total, overwrite_c=1)
+        return
+    for sign in (-1.0, 1.0):
+        chosen = weights * sign > 0
+        if chosen.any():
+            which = slice(None) if chosen.all() else chosen
+            scaled = x[which] * np.sqrt(np.abs(weights[which]))[:, None]
+            dsyrk(sign, scaled.T, beta=1.0, c=total, overwrite_c=1)
+
+
+def weighted_product(x: Matrix, weights: np.ndarray, z: Matrix) -> Matrix:
+    """Sum ``weights[n] x_n z_n'`` over rows, as (p, q); sparse where both are.
+
+    Examples
+    --------
+    >>> weighted_product(np.ones((2, 1)), np.array([1.0, 2.0]), np.array([[1.0], [3.0]]))
+    array([[7.]])
+    """
+    if isinstance(x, np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (x * weights[:, None]).T @ z
+    scaled = x.copy()
+    scaled.data = scaled.data * np.repeat(weights, np.diff(x.indptr))
+    return sparse.csr_array(scaled.T) @ z

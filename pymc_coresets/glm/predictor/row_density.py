@@ -13,6 +13,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import is_single, n_predictors
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
@@ -21,17 +22,11 @@ from pymc_coresets.rows.memory import numbered_rows
 
 type Array = NDArray[np.float64]
 
-#: Up to so many kinds of rows, something is computed once for each of them.
-MOST_DISTINCT = 4_096
 #: Up to so many numbers, each row is taken to depend on all of them.
 MOST_TOGETHER = 4
 #: Most numbers that a row may depend on.
 MOST_OWN = 5
 
-_BEGINNING = 1_000  # rows, whose values are often all that there are
-_STEPS = (1.0, -1.0, 0.03, -0.03)
-_LEAST_STEP = 1e-3  # of a number's size
-_ROUNDING = 64 * np.finfo(float).eps
 _ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
 
 
@@ -64,7 +59,7 @@ class RowDensity:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))
     >>> observations = find_observations(model)
     >>> density = RowDensity.above([observations.parameters["mu"]], {}, observations)
-    >>> density.at_one(np.zeros((1, 1)), slice(0, 2), 2, compiled=False).round(3)
+    >>> density(np.zeros((1, 1, 1)), slice(0, 2), 2, compiled=False).round(3)
     array([[-0.919, -1.419]])
     """
 
@@ -129,25 +124,23 @@ class RowDensity:
 
     def __call__(
         self,
-        shared: np.ndarray,
-        etas: Sequence[np.ndarray],
+        seen: np.ndarray,
         rows: np.ndarray | slice,
         n_rows: int,
         *,
         compiled: bool = True,
     ) -> np.ndarray:
-        """Evaluate at shared numbers (K, m) and predictors (K, n_rows); as (K, n_rows)."""
-        values, start = list[np.ndarray](), 0
-        for v in self.shared:
-            size = int(np.prod(v.type.shape, dtype=int))
-            part = shared[:, start : start + size].reshape(-1, *v.type.shape)
-            values.append(np.ascontiguousarray(part, dtype=v.type.dtype))
+        """Evaluate at the numbers that rows see (k, K, n_rows), or (k, K, 1); as (K, n_rows)."""
+        given, start, n_points = list[np.ndarray](), 0, seen.shape[1]
+        for v in (*self.shared, *self.etas):
+            size = 1 if None in v.type.shape else int(np.prod(v.type.shape, dtype=int))
+            if None in v.type.shape:
+                own = np.broadcast_to(seen[start], (n_points, n_rows))
+            else:  # of all rows
+                own = seen[start : start + size, :, 0].T.reshape(-1, *v.type.shape)
+            given.append(np.ascontiguousarray(own, dtype=v.type.dtype))
             start += size
-        grids = list[np.ndarray]()
-        for v, eta in zip(self.etas, etas, strict=True):
-            own = eta[:, 0].reshape(-1, *v.type.shape) if is_single(v) else eta
-            grids.append(np.ascontiguousarray(own, dtype=v.type.dtype))
-        given = *values, *grids, np.asarray(n_rows)
+        given.append(np.asarray(n_rows))
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
         with np.errstate(all="ignore"):  # outside a link's domain
             if compiled:
@@ -155,14 +148,7 @@ class RowDensity:
             else:
                 with _ONE_AT_A_TIME:
                     [found] = self.made("plain", self._plain)(*given, *arrays)
-        return np.broadcast_to(found, (len(shared), n_rows))
-
-    def at_one(
-        self, eta: np.ndarray, rows: np.ndarray | slice, n_rows: int, *, compiled: bool = True
-    ) -> np.ndarray:
-        """Evaluate where there is one predictor and nothing shared, at (K, n_rows) or (K, 1)."""
-        grid, shared = np.broadcast_to(eta, (len(eta), n_rows)), np.empty((len(eta), 0))
-        return self(shared, [grid], rows, n_rows, compiled=compiled)
+        return np.broadcast_to(found, (n_points, n_rows))
 
     def made[T](self, key: Any, make: Callable[[], T]) -> T:  # noqa: ANN401
         """Return what is made of the density, once for these rows and for others."""
@@ -206,24 +192,26 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
 
 
 def distinct_rows(
-    arrays: Sequence[NDArray[Any]], most: int = MOST_DISTINCT
+    arrays: Sequence[NDArray[Any]], most: int = 4_096, *, beginning: int = 1_000
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Number the distinct rows of some columns, and say where the first of each is.
 
-    Returns None where there are more than `most`, or seem to be by the first thousand.
+    Returns None where there are more than `most`, or seem to be by the first.
 
     Parameters
     ----------
     arrays : sequence of ndarray, each of shape (n_rows, ...)
         At least one.
     most : int, default 4096
+    beginning : int, default 1000
+        Rows that are often all different where hardly any two are equal.
 
     Examples
     --------
     >>> distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
     (array([0, 1, 0]), array([0, 1]))
     """
-    n_rows, few = len(arrays[0]), min(len(arrays[0]), _BEGINNING)
+    n_rows, few = len(arrays[0]), min(len(arrays[0]), beginning)
     if n_rows > most and len(numbered_rows([a[:few] for a in arrays], few)[1]) == few:
         return None  # rows of which hardly any two are equal
     numbers, first = numbered_rows(arrays, n_rows)
@@ -255,10 +243,10 @@ def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> 
     >>> effects(lambda seen: seen[0] - 2 * seen[2], middle, np.ones((3, 1))).ravel()
     array([1., 0., 2.])
     """
-    found, steps = np.zeros(middle.shape), np.array(_STEPS)[:, None]
-    widths = np.maximum(widths, _LEAST_STEP * (1 + np.abs(middle)))
+    found, steps = np.zeros(middle.shape), np.array([[1.0], [-1.0], [0.03], [-0.03]])
+    widths = np.maximum(widths, 1e-3 * (1 + np.abs(middle)))
     base = density(middle[:, None])
-    least = _ROUNDING * (1 + np.abs(base))
+    least = ROUNDING * (1 + np.abs(base))
     with np.errstate(invalid="ignore"):
         for j, width in enumerate(widths):
             seen = np.repeat(middle[:, None], len(steps), axis=1)

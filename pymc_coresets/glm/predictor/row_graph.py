@@ -1,16 +1,19 @@
-"""What the parts of a graph for selected rows depend on, and the values of its data."""
+"""What the parts of a graph for selected rows depend on, the values of its data, and names."""
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import cast
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph import Constant, Variable, ancestors, clone_replace, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.compat.pymc_api import replace_rvs_by_values
+from pymc_coresets.compat.pytensor_api import SharedVariable, TypeCastingOp, equal_computations
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
@@ -28,8 +31,6 @@ MOVES = (
     ops.Subtensor,
     ops.TypeCastingOp,
 )
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-_TRIED = 60  # rows on which predictors are tried, not all of them
 
 
 class RowGraph:
@@ -157,8 +158,8 @@ def row_graph_of(observations: Observations) -> RowGraph:
 
 
 def few_rows_of(graph: RowGraph, observations: Observations) -> RowGraph:
-    """Return the same for a few of the rows."""
-    some = spread_rows(observations.n_obs, _TRIED)
+    """Return the same for 60 of the rows, on which predictors are tried."""
+    some = spread_rows(observations.n_obs, 60)
     few: dict[Variable, np.ndarray] = {observations.n_rows: np.asarray(len(some))}
     few |= {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
     return graph.of_rows(few)
@@ -214,6 +215,70 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return one is other or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
+# -- names -----------------------------------------------------------------------------------------
+
+
+def coefficient_names(
+    nodes: Mapping[Variable, tuple[int, ...]], parameters: Mapping[str, Variable], model: pm.Model
+) -> Iterator[str]:
+    """Label every entry of the coefficient nodes, in C order.
+
+    Parameters
+    ----------
+    nodes : mapping of Variable to tuple of int
+        The nodes and their shapes.
+    parameters : mapping of str to Variable
+        The inputs that stand for the free variables in the nodes.
+    model : pm.Model
+        Has the dims and coords, and the deterministics that nodes are named after.
+
+    Yields
+    ------
+    str
+        The name of the variable, followed by coordinates (or positions, without coords) in brackets
+        unless it is a single number.  An expression that is not a variable of the model is called
+        ``f(mu, sigma)``, after the free variables that it is computed from.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"covariate": ["age", "sex"]}) as model:
+    ...     beta = pm.Normal("beta", dims="covariate")
+    >>> inputs = {"beta": pt.tensor("beta", shape=(2,))}
+    >>> list(coefficient_names({inputs["beta"]: (2,)}, inputs, model))
+    ['beta[age]', 'beta[sex]']
+    """
+    for node, shape in nodes.items():
+        name = _name(node, parameters, model)
+        single = math.prod(shape) == 1 and name not in model.named_vars
+        dims = model.named_vars_to_dims.get(name) or (None,) * len(shape)
+        axes = [] if single else [_labels(d, n, model) for d, n in zip(dims, shape, strict=True)]
+        yield from (f"{name}[{', '.join(entry)}]" if entry else name for entry in product(*axes))
+
+
+def _labels(dim: str | None, length: int, model: pm.Model) -> Sequence[str]:
+    values: Iterable[object] | None = model.coords.get(dim)
+    return [str(v) for v in (range(length) if values is None else values)]
+
+
+def _name(node: Variable, parameters: Mapping[str, Variable], model: pm.Model) -> str:
+    inputs = set(graph_inputs([node]))
+    names = [name for name, v in parameters.items() if v in inputs]
+    if node.owner is None:
+        return names[0]
+    free = {rv: parameters[rv.name] for rv in model.free_RVs if rv.name in names}
+    for deterministic in model.deterministics:
+        [graph] = replace_rvs_by_values([deterministic], rvs_to_values=free)
+        if equal_computations([node], [_without_copies(graph)]):
+            return str(deterministic.name)
+    return f"f({', '.join(sorted(names))})"  # copies of a model have another order
+
+
+def _without_copies(graph: Variable) -> Variable:
+    while graph.owner is not None and isinstance(graph.owner.op, TypeCastingOp):
+        graph = graph.owner.inputs[0]
+    return graph
+
+
 # -- evenly spread ---------------------------------------------------------------------------------
 
 
@@ -228,7 +293,7 @@ def evenly_spread(n: int) -> np.ndarray:
     >>> evenly_spread(4).round(3)
     array([0.618, 0.236, 0.854, 0.472])
     """
-    spread: np.ndarray = np.arange(1, n + 1) * _GOLDEN % 1.0
+    spread: np.ndarray = np.arange(1, n + 1) * ((np.sqrt(5.0) - 1.0) / 2.0) % 1.0
     return spread
 
 

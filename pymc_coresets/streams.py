@@ -57,10 +57,6 @@ from pymc_coresets.storage import (
 from pymc_coresets.updates.coverage import Coverage
 from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
 
-_FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
-_LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
-_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
-_WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
 _DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
 _GONE = (
     "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
@@ -174,13 +170,14 @@ class CoresetStream:
     ) -> None:
         model = full_model(model)
         rng = generator(random_seed)
-        for name, value, least in (("size", size, 1), ("draws", draws, _FEWEST_DRAWS)):
+        for name, value, least in (("size", size, 1), ("draws", draws, 100)):
             if value is not None:
                 whole_number(name, value, least=least)
         positive_number("tolerance", tolerance)
-        if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+        least_growth = 2 * WIDENING  # so that the number of rows doubles in a later epoch
+        if positive_number("epoch_growth", epoch_growth) < least_growth:
             raise InvalidOptionError(
-                f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
+                f"epoch_growth={epoch_growth} must be at least {least_growth:g}."
             )
         source = _rows_given(pilot, None)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source)
@@ -189,12 +186,13 @@ class CoresetStream:
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
+        n_draws = max(200, min(max(4 * n_chosen, 2 * rows_of_a_quadratic(n_dims)), 2_000))
         self._seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
         self._begin(
             loglik,
             size=n_chosen,
             tolerance=float(tolerance),
-            n_draws=_default_draws(n_dims, n_chosen) if draws is None else int(draws),
+            n_draws=n_draws if draws is None else int(draws),
             growth=float(epoch_growth),
             key=random_key(rng),
         )
@@ -349,7 +347,7 @@ class CoresetStream:
         state, growth = self._state, self._growth
         solution = growth.choose(state)
         objective = solution.objective + state.inherited_objective
-        if not objective <= max(_NOTICEABLE, growth.tolerance):
+        if not objective <= max(1.0, growth.tolerance):
             warn_user(
                 f"The coreset is {objective:.3g} nats from the rows of the stream at its "
                 f"draws: allow a larger size than {growth.size}, or more draws than "
@@ -517,10 +515,6 @@ class CoresetStream:
         return as_text("CoresetStream", facts)
 
 
-def _default_draws(n_dims: int, size: int) -> int:
-    return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
-
-
 def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: ANN401
     """Return a source of the rows that a user gave, with their base weights."""
     if weights is None:
@@ -530,4 +524,5 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
             "weights=... belong to a mapping from names to arrays. Name the column of the others: "
             "open_rows(..., weight=...)."
         )
-    return open_rows({**chunk, _WEIGHTS: np.asarray(weights)}, weight=_WEIGHTS)
+    column = "weights=..."  # a name that is no variable's
+    return open_rows({**chunk, column: np.asarray(weights)}, weight=column)

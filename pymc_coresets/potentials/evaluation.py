@@ -12,6 +12,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_grap
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.units import UnitModes
@@ -28,9 +29,6 @@ from pymc_coresets.rows.memory import (
 )
 from pymc_coresets.rows.passes import CandidateRule, PassSums, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
-
-_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
-_MOST_ENTRIES = 2**21  # of a block of units, however many rows one of them has
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -57,7 +55,8 @@ class Evaluator:
 
     def block_rows(self, n_draws: int) -> int:
         """Return how many rows to evaluate together."""
-        return max(64, int(_BLOCK_ENTRIES // (n_draws * self.n_nodes * self.n_members)))
+        cached = 2**17  # numbers: a block and its temporaries stay in a core's own cache
+        return max(64, int(cached // (n_draws * self.n_nodes * self.n_members)))
 
     def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
         """Return a function of rows to their potentials (n_draws, n_rows), in nats.
@@ -69,7 +68,7 @@ class Evaluator:
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
-            if rows.members is None or n_numbers <= _MOST_ENTRIES or len(rows) * n_draws == 1:
+            if rows.members is None or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
                 [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if len(rows) > 1:  # units of many rows
@@ -339,7 +338,7 @@ class LogLikelihood:
             As `matrix`.
         """
         draws = Draws.of(draws, self.shapes)
-        sums, step = np.zeros(draws.n_draws), max(2**22 // max(len(rows), 1), 1)
+        sums, step = np.zeros(draws.n_draws), rows_at_once(len(rows))
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
             with np.errstate(invalid="ignore"):  # of what is infinite
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)

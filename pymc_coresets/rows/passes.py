@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.rows.keyed import Scan, Smallest, numbers_of
 from pymc_coresets.rows.values import Rows
-
-_ROUNDING = 16 * np.finfo(float).eps
 
 
 class CandidateRule(Protocol):
@@ -169,7 +168,7 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
-    return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+    return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
 
 
 class Pass[T](Protocol):

@@ -253,12 +253,12 @@ class CoresetStream:
         start, number = self._state.n_rows, self._state.n_chunks + 1
         try:
             rows = self._examined(_rows_given(chunk, weights))
-            grown = self._growth.add(self._state, replace(rows, start=start))
+            grown = self._growth.add(self._state, rows.moved(start))
         except (InvalidDataError, UnsupportedModelError) as error:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
-        loglik = self._growth.template.reading(rows)
+        loglik = self._growth.template.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
         if known.prints == last.prints and last.begins(loglik):
             warn_user(
@@ -269,7 +269,10 @@ class CoresetStream:
         self._state = replace(grown, n_chunks=number, last_chunk=known)
 
     def _examined(self, source: RowSource) -> StreamedRows:
-        """Return the rows of a chunk, once the model is known to be able to use them."""
+        """Return the rows of a chunk, once the model is known to be able to use them.
+
+        Those that fit into memory are kept, and not read again.
+        """
         observations = self._growth.template.observations
         types = {row.name: row.values.dtype for row in observations.rows}
         missing = [name for name in types if name not in source.columns]
@@ -279,7 +282,7 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot."
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
-        return self._codes.usable(StreamedRows(source, types))
+        return self._codes.usable(StreamedRows(source, types), source.n_rows)
 
     @property
     def n_rows(self) -> int:

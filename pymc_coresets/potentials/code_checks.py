@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 from pymc_coresets.rows.fingerprints import FirstReading
-from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
@@ -187,8 +187,9 @@ class CodeCheck:
         for lookup in self._plain:
             _check_ranges(lookup, rows, first)
         if self._computed:
-            bad = rows.reduce(_CodesPass(self._kernel, [each.length for each in self._computed]))
-            if bad is not None:
+            begin = partial(_bad_codes, self._kernel, [each.length for each in self._computed])
+            work = BlockPass(2**16, begin, _first)  # rows: some MB of codes
+            if (bad := rows.reduce(work)) is not None:
                 raise outside(rows, self._computed[bad.lookup], bad.code, bad.position)
         return rows
 
@@ -216,29 +217,23 @@ class _BadCode(NamedTuple):
     code: int
 
 
-@dataclass(frozen=True, eq=False)
-class _CodesPass:
-    """Find the first row that looks up what is not there."""
+def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], _BadCode | None]:
+    """Return a function of rows to the first of them that looks up what is not there."""
+    evaluate = kernel.program.given()
 
-    kernel: Kernel
-    lengths: Sequence[int]
-    size: int = 2**16  # rows: some MB of codes
+    def check(rows: Rows) -> _BadCode | None:
+        values = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
+        for i, (codes, length) in enumerate(zip(values, lengths, strict=True)):
+            bad = np.argwhere((codes < 0) | (codes >= length))
+            if len(bad):
+                return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
+        return None
 
-    def begin(self) -> Callable[[Rows], _BadCode | None]:
-        evaluate = self.kernel.program.given()
+    return check
 
-        def check(rows: Rows) -> _BadCode | None:
-            values = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
-            for i, (codes, length) in enumerate(zip(values, self.lengths, strict=True)):
-                bad = np.argwhere((codes < 0) | (codes >= length))
-                if len(bad):
-                    return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
-            return None
 
-        return check
-
-    def joined(self, parts: Iterable[_BadCode | None]) -> _BadCode | None:
-        return next(filter(None, list(parts)), None)
+def _first(parts: Iterable[_BadCode | None]) -> _BadCode | None:
+    return next(filter(None, list(parts)), None)
 
 
 def outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:

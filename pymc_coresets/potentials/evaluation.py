@@ -27,7 +27,7 @@ from pymc_coresets.rows.memory import (
     in_threads,
     may_collapse,
 )
-from pymc_coresets.rows.passes import CandidateRule, PassSums, RowBlocks, Wanted
+from pymc_coresets.rows.passes import BlockPass, CandidateRule, PassSums, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
 
 #: Whether to merge equal rows.
@@ -81,35 +81,12 @@ class Evaluator:
 
         return values
 
-
-@dataclass(frozen=True, eq=False)
-class _Pass[T]:
-    """What is computed from the potentials of all rows, block by block."""
-
-    evaluator: Evaluator
-    given: Sequence[np.ndarray]
-    size: int
-    of_block: Callable[[np.ndarray, Rows], T]
-    join: Callable[[Iterable[T]], T]
-
-    def begin(self) -> Callable[[Rows], T]:
-        values = self.evaluator.at(self.given)
-        return lambda rows: self.of_block(values(rows), rows)
-
-    def joined(self, parts: Iterable[T]) -> T:
-        return self.join(parts)
-
-
-def _nowhere_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
-    bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
-    return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
-
-
-def _all_bad(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    n_bad, first = 0, -1
-    for n, position in parts:
-        n_bad, first = n_bad + n, position if first < 0 else first
-    return n_bad, first
+    def of_blocks[T](
+        self, given: Sequence[np.ndarray], of_block: Callable[[np.ndarray, Rows], T]
+    ) -> Callable[[Rows], T]:
+        """Return a function of rows to what another one makes of their potentials, and of them."""
+        values = self.at(given)
+        return lambda rows: of_block(values(rows), rows)
 
 
 class LogLikelihood:
@@ -361,19 +338,9 @@ class LogLikelihood:
 
     def sums_for(self, draws: DrawsLike, wanted: CandidateRule) -> PassSums:
         """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""
-        of_block, join = (
-            partial(PassSums.of, wanted=wanted),
-            partial(PassSums.joined, wanted=wanted),
-        )
-        found: PassSums = self.of_all(draws, of_block, join)
+        parts = (partial(make, wanted=wanted) for make in (PassSums.of, PassSums.joined))
+        found: PassSums = self.of_all(draws, *parts)
         return found
-
-    def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
-        """Return how many rows have no finite potential at any draw, and the first one's position.
-
-        In one pass; -1 where there is none.
-        """
-        return self.of_all(draws, _nowhere_finite, _all_bad)
 
     def of_all[T](
         self,
@@ -394,8 +361,8 @@ class LogLikelihood:
         """
         draws = Draws.of(draws, self.shapes)
         size = self.evaluator.block_rows(draws.n_draws)
-        work = _Pass(self.evaluator, self.given(draws), size, of_block, join)
-        return self.source.reduce(work)
+        begin = partial(self.evaluator.of_blocks, self.given(draws), of_block)
+        return self.source.reduce(BlockPass(size, begin, join))
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, as the evaluator takes them."""

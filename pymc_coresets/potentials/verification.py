@@ -1,7 +1,7 @@
 """Check what is derived from a model against PyMC, before anything relies on it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from typing import Any, cast
@@ -25,6 +25,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.values import Rows
 
 
 def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
@@ -337,7 +338,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     (docs: troubleshooting#the-data-and-the-model)
     """
     near = points_near(space, np.random.default_rng(0))
-    n_rows, first = loglik.nowhere_finite(near)
+    n_rows, first = loglik.of_all(near, _never_finite, _all_never_finite)
     if 0 < n_rows < loglik.n_rows:
         others = f" and of {n_rows - 1:,} more" if n_rows > 1 else ""
         raise InvalidDataError(
@@ -345,6 +346,17 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
             "model's initial point and near it. Give a better one (initval=...), scale the "
             "covariates, or correct observations that are impossible under the model."
         )
+
+
+def _never_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
+    """Return how many rows have no finite potential at any draw, and the first one's position."""
+    bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
+    return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
+
+
+def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    found = [part for part in parts if part[0]]
+    return sum(n for n, _ in found), found[0][1] if found else -1
 
 
 def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:

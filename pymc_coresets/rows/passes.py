@@ -191,6 +191,22 @@ class Pass[T](Protocol):
         """Add up results of consecutive blocks, or of groups of them, in their order."""
 
 
+@dataclass(frozen=True, eq=False)
+class BlockPass[T]:
+    """A pass whose parts are functions, see `Pass`.
+
+    Examples
+    --------
+    >>> work = BlockPass(2, lambda: len, sum)
+    >>> work.joined(map(work.begin(), Rows(np.arange(3), np.ones(3)).blocks(work.size)))
+    3
+    """
+
+    size: int
+    begin: Callable[[], Callable[[Rows], T]]
+    joined: Callable[[Iterable[T]], T]
+
+
 class RowBlocks(Protocol):
     """Where the rows of some data lie, and how they are read: all that evaluation needs to know.
 

@@ -72,6 +72,15 @@ class StreamedRows(RowBlocks):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(vars(StreamedRows(**state)))
 
+    def moved(self, start: int) -> "StreamedRows | InMemoryRows":
+        """Return the same at other positions; in memory, where the first reading kept all rows."""
+        moved, kept = replace(self, start=start), self.initial_sample
+        if kept is None or len(kept.rows) < self.n_rows:
+            return replace(moved, initial_sample=None)
+        positions = start + np.arange(self.n_rows)
+        weights = kept.rows.base_weights
+        return InMemoryRows(kept.rows.arrays, weights, positions, place=moved.place)
+
     @property
     def n_rows(self) -> int:
         """Number of rows N."""

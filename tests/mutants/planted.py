@@ -295,7 +295,7 @@ PLANTED = [
     ),
     *plant(
         "streams.py",
-        ("replace(rows, start=start)", "rows"),
+        ("rows.moved(start)", "rows.moved(0)"),
     ),
     *plant(
         "potentials/kept_rows.py",

@@ -282,7 +282,8 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot."
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
-        return self._codes.usable(StreamedRows(source, types), source.n_rows)
+        rows = StreamedRows(source, types)
+        return self._codes.usable(rows, rows.n_rows if rows.n_rows <= rows.most_kept else 0)
 
     @property
     def n_rows(self) -> int:

@@ -233,10 +233,7 @@ def _names(kind: type[Any]) -> set[str]:
 
 
 def of_model(
-    known: Proposal[Draws],
-    names: Sequence[str],
-    loglik: LogLikelihood,
-    quadratic: Quadratic | None,
+    known: Proposal[Draws], names: Sequence[str], loglik: LogLikelihood, quadratic: Quadratic | None
 ) -> Proposal[Draws] | None:
     """Return draws of one model for another one, or for its own after a file.
 

@@ -143,39 +143,29 @@ class LogLikelihood:
     @cached_property
     def in_memory(self) -> InMemoryRows:
         """The rows that the model itself holds: a template of them where a source was given."""
-        observations = self.observations
-        arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
-        n_obs, positions = observations.n_obs, observations.positions
+        observations, n_obs = self.observations, self.observations.n_obs
+        rows, units, positions = observations.rows, observations.units, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
-        if observations.units is not None:
-            return self._units(arrays, positions)
-        if not (may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse):
-            return InMemoryRows(arrays, positions=positions, place=observations.place)
-        kept, counts = collapse_rows(arrays, n_obs)
-        return InMemoryRows(
-            [array[kept] for array in arrays], counts, positions[kept], place=observations.place
-        )
-
-    def _units(self, arrays: list[np.ndarray], positions: np.ndarray) -> InMemoryRows:
-        """All units with their rows."""
-        units = self.observations.units
-        assert units is not None
-        of_members = (np.moveaxis(row.values, row.axis, 0) for row in units.members)
-        nodes = tuple(row.values for row in units.nodes)
-        members = Members(units.sizes, units.positions, tuple(of_members), nodes)
-        place, kept, counts = self.observations.place, None, None
-        if self.collapse:
-            kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
-            if len(kept) > 0.99 * len(positions):  # merging the others does not pay
-                kept = counts = None
-        every = Rows(positions, np.ones(len(positions)), tuple(arrays), members)
+        arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
+        members = kept = counts = None
+        if units is not None:
+            of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
+            nodes = tuple(row.values for row in units.nodes)
+            members = Members(units.sizes, units.positions, of_members, nodes)
+            if self.collapse:
+                # Where nodes are follows from all other data.
+                names = [row.name for row in rows]
+                own = [a for n, a in zip(names, arrays, strict=True) if n not in (CENTRE, FACTOR)]
+                kept, counts = collapse_units(members, own, n_obs)
+                if len(kept) > 0.99 * n_obs:  # merging the others does not pay
+                    kept = counts = None
+        elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
+            kept, counts = collapse_rows(arrays, n_obs)
+        every = Rows(positions, np.ones(n_obs), arrays, members)
         some = every if kept is None else every.take(kept)
-        return InMemoryRows(some.arrays, counts, some.positions, members=some.members, place=place)
-
-    def _own_data(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the data of units, without where their nodes are, which follows from all data."""
-        names = [row.name for row in self.observations.rows]
-        return [a for a, name in zip(arrays, names, strict=True) if name not in (CENTRE, FACTOR)]
+        return InMemoryRows(
+            some.arrays, counts, some.positions, members=some.members, place=observations.place
+        )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
         """Return the same with equal rows merged, or not, sharing what is compiled already.
@@ -322,12 +312,7 @@ class LogLikelihood:
         return sums
 
     def sums(
-        self,
-        draws: DrawsLike,
-        *,
-        n_candidates: int = 0,
-        scale: float = 0.0,
-        key: int = 0,
+        self, draws: DrawsLike, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
         """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
 
@@ -401,14 +386,37 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        of_rows = [obs.n_rows, *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
-        return Kernel(list(batched.values()), of_rows, [graph], axes)
+        return self._kernel(list(batched.values()), obs.n_rows, [graph])
 
     @cached_property
     def gradients(self) -> Kernel:
-        """What is compiled of the gradient of weighted rows, see `gradient_kernel`."""
-        return gradient_kernel(self.observations)
+        """The log-likelihood of weighted rows and its gradient at a vector, without data.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If there is no gradient.
+        """
+        obs = self.observations
+        x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
+        [loglik] = of_vector([obs.loglik], obs, x)
+        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
+        [logp] = clone_replace([(weights * loglik).sum()], n_rows)
+        try:
+            gradient = cast(Variable, pt.grad(logp, x))
+        except NotImplementedError as error:
+            raise UnsupportedModelError(
+                f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}."
+                " Give this operation a gradient, or write the likelihood by others."
+            ) from error
+        return self._kernel([x], weights, [logp, gradient])
+
+    def _kernel(
+        self, given: Sequence[Variable], first: Variable, outputs: Sequence[Variable]
+    ) -> Kernel:
+        """Return functions of the row arrays that the potentials depend on, and of one more."""
+        inputs = [first, *(row.placeholder for row in self._rows.values())]
+        return Kernel(given, inputs, outputs, {i: row.axis for i, row in self._rows.items()})
 
     @cached_property
     def unit_modes(self) -> UnitModes:
@@ -430,10 +438,8 @@ class LogLikelihood:
         z = x if factor.values else placed(density, inputs[CENTRE], inputs[FACTOR], x)[0]
         at_z = cast(TensorVariable, vectorize_graph(density.density, {density.variables: z}))
         batched = self._batched() | {x: _with_draws(x)}
-        of_rows = [batched[x], *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
         given = [batched[v] for v in self._parameters.values()]
-        return Kernel(given, of_rows, vectorize_graph([z, at_z], batched), axes)
+        return self._kernel(given, batched[x], vectorize_graph([z, at_z], batched))
 
     def _batched(self) -> dict[Variable, TensorVariable]:
         """The parameters at all draws."""
@@ -459,22 +465,3 @@ class LogLikelihood:
 def _with_draws(variable: Variable) -> TensorVariable:
     """Return an input with one axis more, the first one."""
     return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))
-
-
-def gradient_kernel(observations: Observations) -> Kernel:
-    """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
-    x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
-    used = set(graph_inputs([observations.loglik]))
-    arrays = {i: row for i, row in enumerate(observations.inputs) if row.placeholder in used}
-    [loglik] = of_vector([observations.loglik], observations, x)
-    n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
-    [logp] = clone_replace([(weights * loglik).sum()], n_rows)
-    try:
-        gradient = cast(Variable, pt.grad(logp, x))
-    except NotImplementedError as error:
-        raise UnsupportedModelError(
-            f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}. "
-            "Give this operation a gradient, or write the likelihood by others."
-        ) from error
-    inputs = [weights, *(row.placeholder for row in arrays.values())]
-    return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})

@@ -138,42 +138,33 @@ def likelihood_of_stored(
     InvalidDataError
         If the model or the rows are not those that it was built from.
     """
-    kept = stored["data"]
-    if wanted.executor is not None and kept is None:
-        raise no_rows_for(wanted.executor)
+    kept, indices = stored["data"], stored["indices"]
     if kept is None:
-        return _of_all(model, stored, wanted)
-    if wanted.rows is not None:
-        loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
-        chosen = rows_of_dataset(loglik.observations, kept)
-        if loglik.n_rows != stored["n_distinct"] or not _same(chosen, loglik, stored["indices"]):
+        if wanted.executor is not None:
+            raise no_rows_for(wanted.executor)
+        loglik = LogLikelihood(wanted.found_in(model), collapse="auto")
+        if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
-                f"The coreset was built from {stored['n_distinct']} other rows: open those with "
-                "open_rows, or build it again."
+                f"The coreset was built for {stored['n_observations']} observations, but the model "
+                f"has {loglik.observations.n_obs}: give the model that it was built from."
             )
+        loglik.collapsed(collapse=False).source.at(indices)
         return loglik
-    template = template_of_rows(model, columns_of_dataset(kept), wanted)
-    rows_of_dataset(template.observations, kept)  # which refuses another model
-    absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
-    return template.reading(absent)
-
-
-def _of_all(model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead) -> LogLikelihood:
-    loglik = LogLikelihood(wanted.found_in(model), collapse="auto")
-    if loglik.observations.n_obs != stored["n_observations"]:
+    if wanted.rows is None:
+        template = template_of_rows(model, columns_of_dataset(kept), wanted)
+        rows_of_dataset(template.observations, kept)  # which refuses another model
+        absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
+        return template.reading(absent)
+    loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
+    chosen, is_same = rows_of_dataset(loglik.observations, kept), False
+    if loglik.n_rows == stored["n_distinct"] > max(indices, default=-1):
+        is_same = all(map(np.array_equal, loglik.source.at(indices).arrays, chosen.arrays))
+    if not is_same:
         raise InvalidDataError(
-            f"The coreset was built for {stored['n_observations']} observations, but the model "
-            f"has {loglik.observations.n_obs}: give the model that it was built from."
+            f"The coreset was built from {stored['n_distinct']} other rows: open those with "
+            "open_rows, or build it again."
         )
-    loglik.collapsed(collapse=False).source.at(stored["indices"])
     return loglik
-
-
-def _same(chosen: Rows, loglik: LogLikelihood, indices: np.ndarray) -> bool:
-    if len(indices) and indices[-1] >= loglik.n_rows:
-        return False
-    found = loglik.source.at(indices)
-    return all(map(np.array_equal, found.arrays, chosen.arrays))
 
 
 def _free_variables(observations: Observations) -> str:

@@ -137,15 +137,19 @@ class StreamedRows(RowBlocks):
         Keeps rows for distinct samples of at most `size` rows with that key: fewer where they would
         take more than 128 MB, and none where some cannot be used.
         """
-        columns = self.source.columns
-        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
-        row_bytes = 16 + sum(each)  # position and base weight
-        size = min(size, self.n_rows, 2**27 // row_bytes)
+        size = min(size, self.n_rows, self.most_kept)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         some = (found for _, found in parts)
         return scan, FirstRows.joined(some, size + 1) if size else None
+
+    @property
+    def most_kept(self) -> int:
+        """How many rows the first reading keeps at most: 128 MB."""
+        columns = self.source.columns
+        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
+        return int(2**27 // (16 + sum(each)))  # position and base weight
 
     # -- sampling ------------------------------------------------------------------------------
 

@@ -241,10 +241,7 @@ def moved_from(
     if not measured:
         return Distance(1.0, 0.0, n_dims)
     posterior = replace(
-        measured[0][1],
-        rows=solution.rows,
-        weights=solution.weights,
-        quadratic=solution.quadratic,
+        measured[0][1], rows=solution.rows, weights=solution.weights, quadratic=solution.quadratic
     )
     try:
         points = _points(posterior, solution.proposal, rng)

@@ -173,9 +173,7 @@ def extend[C: WeightedRows](
 
 
 def _decided(
-    solution: Solution,
-    chosen: Method,
-    random_seed: int | np.random.Generator | None,
+    solution: Solution, chosen: Method, random_seed: int | np.random.Generator | None
 ) -> dict[str, Any]:
     """Return the fields of a coreset that new rows and weights decide, however they came about."""
     seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None

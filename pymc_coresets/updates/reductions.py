@@ -7,12 +7,7 @@ from typing import Any, Self, cast
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.advice import (
-    Outcome,
-    wanted_tolerance,
-    warn_of_limits,
-    with_informativeness,
-)
+from pymc_coresets.advice import Outcome, wanted_tolerance, warn_of_limits, with_informativeness
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -21,11 +16,7 @@ from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import (
-    Densities,
-    kept_dataset,
-    rows_of_dataset,
-)
+from pymc_coresets.potentials.kept_rows import Densities, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.verification import points_near

@@ -234,11 +234,7 @@ class Cursor[T]:
     ('b', 'a', 'c', None)
     """
 
-    def __init__(
-        self,
-        start: Callable[[], Iterator[T]],
-        n_items: int | None = None,
-    ) -> None:
+    def __init__(self, start: Callable[[], Iterator[T]], n_items: int | None = None) -> None:
         self._start, self._n_items = start, n_items
         self._lock = Lock()
         self._kept: dict[int, T] = {}

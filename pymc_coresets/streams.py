@@ -38,7 +38,6 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.likelihood.template import Template
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import AbsentRows, PassSums
@@ -197,7 +196,7 @@ class CoresetStream:
             key=random_key(rng),
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
-        refuse_impossible_rows(loglik, Unconstrained(model))
+        refuse_impossible_rows(loglik, loglik.observations.space)
         self._state = self._growth.first(loglik)
 
     def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401

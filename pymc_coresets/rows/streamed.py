@@ -413,12 +413,6 @@ class ExtendedRows(RowBlocks):
         known = self.places.get(position)
         return f"{self.new.place(position)} of the new rows" if known is None else known
 
-    @property
-    def in_memory(self) -> InMemoryRows:
-        """All of them, read at once: for few rows."""
-        every = Rows.joined(list(self.blocks(self.n_rows)))
-        return InMemoryRows.of(every)
-
     def holding(self, rows: Rows, columns: Mapping[str, np.dtype[Any]]) -> "ExtendedRows":
         """Return the same with other arrays of the old rows, and others in turn of the new."""
         return replace(self, old=rows, new=replace(self.new, columns=columns))

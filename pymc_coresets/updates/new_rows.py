@@ -144,17 +144,15 @@ def extend[C: WeightedRows](
     known = _known_rows(coreset, part)
     _warn_of_known_rows(known, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
+    loglik = new.reading(source)
     with Reporter(show=show) as report:
-        solution, counts = reduced(
-            new, source, limit, chosen, rng, quadratic=earlier, report=report
-        )
+        solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
     n_new = round(new.total_weight)
     old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
     known = [*known, KnownRows.among(new, part.n_rows)]
     told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
-    loglik = new.reading(source)
     longer = replace(
         coreset,
         **_decided(solution, chosen, random_seed),
@@ -296,8 +294,7 @@ def merge[C: WeightedRows](
         enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
         size = len(union) if beside else enough
     solution, figures = reduced(
-        template,
-        InMemoryRows.of(union),
+        template.reading(InMemoryRows.of(union)),
         size,
         chosen,
         rng,

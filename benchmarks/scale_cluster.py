@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.scale_data import N_COLUMNS, Table, draws_near_truth, opened
 from benchmarks.scale_data import model_of as template_of
 from pymc_coresets.potentials.of_model import template_of_rows
-from pymc_coresets.rows.streamed import StreamedRows, engine_of
+from pymc_coresets.rows.executors import engine_of
+from pymc_coresets.rows.streamed import StreamedRows
 
 FEW_DRAWS = 10  # of a pass that makes all workers compile
 PATIENCE = "300s"  # for workers to start, on a busy machine

@@ -30,22 +30,26 @@ from pymc_coresets.potentials.kept_rows import (
     likelihood_of_stored,
 )
 from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.proposals import of_model, restored_proposal, stored_proposal
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Columns
-from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
+from pymc_coresets.weighted_rows import (
+    WeightedRows,
+    chosen_rows,
+    of_model,
+    required_likelihood,
+    restored_proposal,
+    stored_proposal,
+)
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
-_MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend
-_PROPOSAL = "proposal"
+_MODES, _SDS, _PROPOSAL = "modes", "modes_sds", "proposal"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _COUNTS = ("n_observations", "n_distinct")
 _PRINTS = tuple(field.name for field in fields(Fingerprints))
 _WORDS = ("method", "weighting", "status")
-_MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
 #: What is raised where groups are not those of a coreset.
 NO_CORESET = (KeyError, ValueError, TypeError)
@@ -151,7 +155,7 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
     try:
         with xr.open_datatree(io.BytesIO(body), engine="h5netcdf") as tree:
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
-    except _MALFORMED as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
 
 

@@ -38,7 +38,6 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.likelihood.template import Template
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import AbsentRows, PassSums
@@ -57,10 +56,6 @@ from pymc_coresets.storage import (
 from pymc_coresets.updates.coverage import Coverage
 from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
 
-_FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
-_LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
-_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
-_WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
 _DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
 _GONE = (
     "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
@@ -174,13 +169,14 @@ class CoresetStream:
     ) -> None:
         model = full_model(model)
         rng = generator(random_seed)
-        for name, value, least in (("size", size, 1), ("draws", draws, _FEWEST_DRAWS)):
+        for name, value, least in (("size", size, 1), ("draws", draws, 100)):
             if value is not None:
                 whole_number(name, value, least=least)
         positive_number("tolerance", tolerance)
-        if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+        least_growth = 2 * WIDENING  # so that the number of rows doubles in a later epoch
+        if positive_number("epoch_growth", epoch_growth) < least_growth:
             raise InvalidOptionError(
-                f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
+                f"epoch_growth={epoch_growth} must be at least {least_growth:g}."
             )
         source = _rows_given(pilot, None)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source)
@@ -189,17 +185,18 @@ class CoresetStream:
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
+        n_draws = max(200, min(max(4 * n_chosen, 2 * rows_of_a_quadratic(n_dims)), 2_000))
         self._seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
         self._begin(
             loglik,
             size=n_chosen,
             tolerance=float(tolerance),
-            n_draws=_default_draws(n_dims, n_chosen) if draws is None else int(draws),
+            n_draws=n_draws if draws is None else int(draws),
             growth=float(epoch_growth),
             key=random_key(rng),
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
-        refuse_impossible_rows(loglik, Unconstrained(model))
+        refuse_impossible_rows(loglik, loglik.observations.space)
         self._state = self._growth.first(loglik)
 
     def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
@@ -255,12 +252,12 @@ class CoresetStream:
         start, number = self._state.n_rows, self._state.n_chunks + 1
         try:
             rows = self._examined(_rows_given(chunk, weights))
-            grown = self._growth.add(self._state, replace(rows, start=start))
+            grown = self._growth.add(self._state, rows.moved(start))
         except (InvalidDataError, UnsupportedModelError) as error:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
-        loglik = self._growth.template.reading(rows)
+        loglik = self._growth.template.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
         if known.prints == last.prints and last.begins(loglik):
             warn_user(
@@ -271,7 +268,10 @@ class CoresetStream:
         self._state = replace(grown, n_chunks=number, last_chunk=known)
 
     def _examined(self, source: RowSource) -> StreamedRows:
-        """Return the rows of a chunk, once the model is known to be able to use them."""
+        """Return the rows of a chunk, once the model is known to be able to use them.
+
+        Those that fit into memory are kept, and not read again.
+        """
         observations = self._growth.template.observations
         types = {row.name: row.values.dtype for row in observations.rows}
         missing = [name for name in types if name not in source.columns]
@@ -281,7 +281,8 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot."
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
-        return self._codes.usable(StreamedRows(source, types))
+        rows = StreamedRows(source, types)
+        return self._codes.usable(rows, rows.n_rows if rows.n_rows <= rows.most_kept else 0)
 
     @property
     def n_rows(self) -> int:
@@ -349,7 +350,7 @@ class CoresetStream:
         state, growth = self._state, self._growth
         solution = growth.choose(state)
         objective = solution.objective + state.inherited_objective
-        if not objective <= max(_NOTICEABLE, growth.tolerance):
+        if not objective <= max(1.0, growth.tolerance):
             warn_user(
                 f"The coreset is {objective:.3g} nats from the rows of the stream at its "
                 f"draws: allow a larger size than {growth.size}, or more draws than "
@@ -517,10 +518,6 @@ class CoresetStream:
         return as_text("CoresetStream", facts)
 
 
-def _default_draws(n_dims: int, size: int) -> int:
-    return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
-
-
 def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: ANN401
     """Return a source of the rows that a user gave, with their base weights."""
     if weights is None:
@@ -530,4 +527,5 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
             "weights=... belong to a mapping from names to arrays. Name the column of the others: "
             "open_rows(..., weight=...)."
         )
-    return open_rows({**chunk, _WEIGHTS: np.asarray(weights)}, weight=_WEIGHTS)
+    column = "weights=..."  # a name that is no variable's
+    return open_rows({**chunk, column: np.asarray(weights)}, weight=column)

@@ -1,20 +1,47 @@
-"""The fields of a coreset, which all that is done with one goes by."""
+"""The fields of a coreset, which all that is done with one goes by; its draws in other models."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
+from scipy import sparse
 
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import Fingerprints, rows_of_dataset
 from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.rows.extended import ExtendedRows
+from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails
+from pymc_coresets.sampling.steps.metropolis import around_draws
+from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
+
+_VERSION = 2  # of the form in files
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        AxisTables,
+        CholeskyFactor,
+        Hierarchy,
+        Mixture,
+        Normal,
+        ConditionalGaussian,
+        Quadratic,
+        Table,
+        Tails,
+    )
+}
+_OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
+_OF_SPARSE = ("data", "indices", "indptr")
+_FORM, _RATIOS = "form", "log_ratios"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -97,3 +124,154 @@ def require_all_rows(coreset: WeightedRows) -> None:
             "this, store it, and read it with Coreset.from_netcdf(path, model, rows=...), where "
             "rows has the old ones and, after them, the new ones."
         )
+
+
+# -- draws in files --------------------------------------------------------------------------------
+
+
+def stored_proposal(known: Proposal[Draws], loglik: LogLikelihood | None) -> xr.Dataset:
+    """Return draws with their ratios and their distribution as the group of a file.
+
+    Parameters
+    ----------
+    known : Proposal
+    loglik : LogLikelihood, optional
+        Of its model; without it, it was read from a file before.
+    """
+    values, arrays = known.draws.values, {_RATIOS: known.log_ratios}
+    names = list(values) if loglik is None else list(loglik.observations.space.columns)
+    arrays |= {f"draws.{i}": values[name] for i, name in enumerate(names)}
+    form = {
+        "version": _VERSION,
+        "names": names,
+        "around": _packed(known.around, "around", arrays),
+        "has_modes": known.modes is not None,
+    }
+    data = {name: ([f"{name}.{i}" for i in range(a.ndim)], a) for name, a in arrays.items()}
+    return xr.Dataset(data | {_FORM: ([], json.dumps(form))})
+
+
+def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws]:
+    """Return what `stored_proposal` has stored, as yet without its model: see `of_model`.
+
+    Parameters
+    ----------
+    stored : xarray.Dataset
+    modes : Modes, optional
+        Those of the coreset.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If something is missing or malformed, or was written by a later version.
+    """
+    arrays = {str(name): array.to_numpy() for name, array in stored.data_vars.items()}
+    form = json.loads(str(arrays.pop(_FORM)))
+    if form["version"] != _VERSION:
+        raise ValueError(f"its draws have the form {form['version']}, of a later version")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("its draws, or what they are from, are not finite")
+    values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}
+    if {len(own) for own in values.values()} != {len(arrays[_RATIOS])}:
+        raise ValueError("it has not one ratio for each of its draws")
+    return Proposal(
+        draws=Draws(values),
+        log_ratios=arrays[_RATIOS],
+        around=_unpacked(form["around"], arrays),
+        modes=modes if form["has_modes"] else None,
+    )
+
+
+def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> Any:  # noqa: ANN401
+    """Describe a distribution for JSON; what is long goes to the arrays."""
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if isinstance(thing, np.ndarray):
+        arrays[name] = thing
+        return {"array": name}
+    if sparse.issparse(thing):
+        parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in _OF_SPARSE}
+        return {"sparse": parts, "shape": list(thing.shape)}
+    if isinstance(thing, Mapping):
+        numbered = {k: _packed(each, f"{name}.{k}", arrays) for k, each in thing.items()}
+        return {"numbered": list(numbered.items())}
+    if isinstance(thing, Sequence):
+        return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
+    if isinstance(thing, CholeskyFactor):  # whose root is as it was
+        own = {"root": thing.root} if thing.is_dense else {"matrix": thing.matrix}
+    else:
+        kind = _KINDS[type(thing).__name__]
+        own = {n: getattr(thing, n) for n in sorted(_names(kind) - set(_OF_A_MODEL))}
+    parts = {n: _packed(part, f"{name}.{n}", arrays) for n, part in own.items()}
+    return {"kind": type(thing).__name__, "fields": parts}
+
+
+def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401
+    if isinstance(form, list):
+        return tuple(_unpacked(each, arrays) for each in form)
+    if not isinstance(form, dict):
+        return form
+    if "array" in form:
+        return arrays[form["array"]]
+    if "numbered" in form:
+        return {int(k): _unpacked(each, arrays) for k, each in form["numbered"]}
+    if "sparse" in form:
+        entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
+        return sparse.csr_array(entries, shape=tuple(form["shape"]))
+    parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    if "root" in parts:
+        return CholeskyFactor.of_root(parts["root"])
+    kind = _KINDS[form["kind"]]
+    return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
+
+
+def _names(kind: type[Any]) -> set[str]:
+    return {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+
+
+# -- draws in models -------------------------------------------------------------------------------
+
+
+def of_model(
+    known: Proposal[Draws], names: Sequence[str], loglik: LogLikelihood, quadratic: Quadratic | None
+) -> Proposal[Draws] | None:
+    """Return draws of one model for another one, or for its own after a file.
+
+    Parameters
+    ----------
+    known : Proposal
+    names : sequence of str
+        The variables of the model that they are of, in the order of its coordinates.
+    loglik : LogLikelihood
+        Of the other model.
+    quadratic : Quadratic, optional
+        That of the coreset, with the coefficients of the other model.
+
+    Returns
+    -------
+    Proposal, or None
+        None where the model has other variables.  Where they come in another order, or the
+        coefficients do, with a normal distribution around the draws; None if they are few.
+    """
+    space, around = loglik.observations.space, known.around
+    if space.columns.keys() != set(names):
+        return None
+    is_same = list(space.columns) == list(names)
+    if is_same and isinstance(around, ConditionalGaussian):
+        is_same = quadratic is not None and quadratic.names == around.quadratic.names
+        around = _with_functions(around, loglik, cast(Quadratic, quadratic)) if is_same else around
+    if is_same:
+        return replace(known, around=around)
+    near = around_draws(space.free(known.draws))
+    return None if near is None else replace(known, around=near)
+
+
+def _with_functions(
+    around: ConditionalGaussian, loglik: LogLikelihood, quadratic: Quadratic
+) -> ConditionalGaussian:
+    log_prior = loglik.log_prior_beside(quadratic.graph)
+    hierarchy = replace(
+        around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
+    )
+    of_all = replace(around.quadratic, interface=quadratic.graph)
+    return replace(around, hierarchy=hierarchy, quadratic=of_all)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
-from pymc_coresets.rows.fingerprints import FirstReading
-from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
@@ -185,29 +184,30 @@ class CodeCheck:
         rows = replace(rows, first=first, initial_sample=initial)
         # A table may itself hold codes: those that lead there come first.
         for lookup in self._plain:
-            _check_ranges(lookup, rows, first)
+            low, high = first.ranges[lookup.columns[0]]
+            if low < 0 or high >= lookup.length:
+                _refuse_codes(rows, self._kernel_of([lookup]), [lookup])
         if self._computed:
-            bad = rows.reduce(_CodesPass(self._kernel, [each.length for each in self._computed]))
-            if bad is not None:
-                raise outside(rows, self._computed[bad.lookup], bad.code, bad.position)
+            _refuse_codes(rows, self._kernel, self._computed)
         return rows
 
     @cached_property
     def _kernel(self) -> Kernel:
+        return self._kernel_of(self._computed)
+
+    def _kernel_of(self, some: Sequence[Lookup]) -> Kernel:
         obs = self._observations
         of_rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
         axes = {i: row.axis for i, row in enumerate(obs.rows)}
-        return Kernel([], of_rows, [lookup.codes for lookup in self._computed], axes)
+        return Kernel([], of_rows, [lookup.codes for lookup in some], axes)
 
 
-def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> None:
-    [name] = lookup.columns
-    for chunk in source.source.chunks:
-        low, high = first.chunks[chunk.start].ranges[name]
-        if low < 0 or high >= lookup.length:
-            codes = source.source.read(chunk, [name])[name]
-            bad = np.argwhere((codes < 0) | (codes >= lookup.length))[0]
-            raise outside(source, lookup, int(codes[tuple(bad)]), chunk.start + int(bad[0]))
+def _refuse_codes(rows: StreamedRows, kernel: Kernel, some: Sequence[Lookup]) -> None:
+    """Read all rows, and name the first that looks up what is not there."""
+    begin = partial(_bad_codes, kernel, [lookup.length for lookup in some])
+    bad = rows.reduce(BlockPass(2**16, begin, _first))  # rows: some MB of codes
+    if bad is not None:
+        raise outside(rows, some[bad.lookup], bad.code, bad.position)
 
 
 class _BadCode(NamedTuple):
@@ -216,29 +216,23 @@ class _BadCode(NamedTuple):
     code: int
 
 
-@dataclass(frozen=True, eq=False)
-class _CodesPass:
-    """Find the first row that looks up what is not there."""
+def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], _BadCode | None]:
+    """Return a function of rows to the first of them that looks up what is not there."""
+    evaluate = kernel.program.given()
 
-    kernel: Kernel
-    lengths: Sequence[int]
-    size: int = 2**16  # rows: some MB of codes
+    def check(rows: Rows) -> _BadCode | None:
+        values = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
+        for i, (codes, length) in enumerate(zip(values, lengths, strict=True)):
+            bad = np.argwhere((codes < 0) | (codes >= length))
+            if len(bad):
+                return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
+        return None
 
-    def begin(self) -> Callable[[Rows], _BadCode | None]:
-        evaluate = self.kernel.program.given()
+    return check
 
-        def check(rows: Rows) -> _BadCode | None:
-            values = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
-            for i, (codes, length) in enumerate(zip(values, self.lengths, strict=True)):
-                bad = np.argwhere((codes < 0) | (codes >= length))
-                if len(bad):
-                    return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
-            return None
 
-        return check
-
-    def joined(self, parts: Iterable[_BadCode | None]) -> _BadCode | None:
-        return next(filter(None, list(parts)), None)
+def _first(parts: Iterable[_BadCode | None]) -> _BadCode | None:
+    return next(filter(None, list(parts)), None)
 
 
 def outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:

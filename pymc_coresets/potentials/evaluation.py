@@ -12,6 +12,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_grap
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.units import UnitModes
@@ -26,11 +27,8 @@ from pymc_coresets.rows.memory import (
     in_threads,
     may_collapse,
 )
-from pymc_coresets.rows.passes import CandidateRule, PassSums, RowBlocks, Wanted
+from pymc_coresets.rows.passes import BlockPass, CandidateRule, PassSums, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
-
-_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
-_MOST_ENTRIES = 2**21  # of a block of units, however many rows one of them has
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -57,7 +55,8 @@ class Evaluator:
 
     def block_rows(self, n_draws: int) -> int:
         """Return how many rows to evaluate together."""
-        return max(64, int(_BLOCK_ENTRIES // (n_draws * self.n_nodes * self.n_members)))
+        cached = 2**17  # numbers: a block and its temporaries stay in a core's own cache
+        return max(64, int(cached // (n_draws * self.n_nodes * self.n_members)))
 
     def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
         """Return a function of rows to their potentials (n_draws, n_rows), in nats.
@@ -69,7 +68,7 @@ class Evaluator:
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
-            if rows.members is None or n_numbers <= _MOST_ENTRIES or len(rows) * n_draws == 1:
+            if rows.members is None or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
                 [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if len(rows) > 1:  # units of many rows
@@ -82,35 +81,12 @@ class Evaluator:
 
         return values
 
-
-@dataclass(frozen=True, eq=False)
-class _Pass[T]:
-    """What is computed from the potentials of all rows, block by block."""
-
-    evaluator: Evaluator
-    given: Sequence[np.ndarray]
-    size: int
-    of_block: Callable[[np.ndarray, Rows], T]
-    join: Callable[[Iterable[T]], T]
-
-    def begin(self) -> Callable[[Rows], T]:
-        values = self.evaluator.at(self.given)
-        return lambda rows: self.of_block(values(rows), rows)
-
-    def joined(self, parts: Iterable[T]) -> T:
-        return self.join(parts)
-
-
-def _nowhere_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
-    bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
-    return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
-
-
-def _all_bad(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    n_bad, first = 0, -1
-    for n, position in parts:
-        n_bad, first = n_bad + n, position if first < 0 else first
-    return n_bad, first
+    def of_blocks[T](
+        self, given: Sequence[np.ndarray], of_block: Callable[[np.ndarray, Rows], T]
+    ) -> Callable[[Rows], T]:
+        """Return a function of rows to what another one makes of their potentials, and of them."""
+        values = self.at(given)
+        return lambda rows: of_block(values(rows), rows)
 
 
 class LogLikelihood:
@@ -167,39 +143,29 @@ class LogLikelihood:
     @cached_property
     def in_memory(self) -> InMemoryRows:
         """The rows that the model itself holds: a template of them where a source was given."""
-        observations = self.observations
-        arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
-        n_obs, positions = observations.n_obs, observations.positions
+        observations, n_obs = self.observations, self.observations.n_obs
+        rows, units, positions = observations.rows, observations.units, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
-        if observations.units is not None:
-            return self._units(arrays, positions)
-        if not (may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse):
-            return InMemoryRows(arrays, positions=positions, place=observations.place)
-        kept, counts = collapse_rows(arrays, n_obs)
-        return InMemoryRows(
-            [array[kept] for array in arrays], counts, positions[kept], place=observations.place
-        )
-
-    def _units(self, arrays: list[np.ndarray], positions: np.ndarray) -> InMemoryRows:
-        """All units with their rows."""
-        units = self.observations.units
-        assert units is not None
-        of_members = (np.moveaxis(row.values, row.axis, 0) for row in units.members)
-        nodes = tuple(row.values for row in units.nodes)
-        members = Members(units.sizes, units.positions, tuple(of_members), nodes)
-        place, kept, counts = self.observations.place, None, None
-        if self.collapse:
-            kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
-            if len(kept) > 0.99 * len(positions):  # merging the others does not pay
-                kept = counts = None
-        every = Rows(positions, np.ones(len(positions)), tuple(arrays), members)
+        arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
+        members = kept = counts = None
+        if units is not None:
+            of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
+            nodes = tuple(row.values for row in units.nodes)
+            members = Members(units.sizes, units.positions, of_members, nodes)
+            if self.collapse:
+                # Where nodes are follows from all other data.
+                names = [row.name for row in rows]
+                own = [a for n, a in zip(names, arrays, strict=True) if n not in (CENTRE, FACTOR)]
+                kept, counts = collapse_units(members, own, n_obs)
+                if len(kept) > 0.99 * n_obs:  # merging the others does not pay
+                    kept = counts = None
+        elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
+            kept, counts = collapse_rows(arrays, n_obs)
+        every = Rows(positions, np.ones(n_obs), arrays, members)
         some = every if kept is None else every.take(kept)
-        return InMemoryRows(some.arrays, counts, some.positions, members=some.members, place=place)
-
-    def _own_data(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the data of units, without where their nodes are, which follows from all data."""
-        names = [row.name for row in self.observations.rows]
-        return [a for a, name in zip(arrays, names, strict=True) if name not in (CENTRE, FACTOR)]
+        return InMemoryRows(
+            some.arrays, counts, some.positions, members=some.members, place=observations.place
+        )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
         """Return the same with equal rows merged, or not, sharing what is compiled already.
@@ -339,19 +305,14 @@ class LogLikelihood:
             As `matrix`.
         """
         draws = Draws.of(draws, self.shapes)
-        sums, step = np.zeros(draws.n_draws), max(2**22 // max(len(rows), 1), 1)
+        sums, step = np.zeros(draws.n_draws), rows_at_once(len(rows))
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
             with np.errstate(invalid="ignore"):  # of what is infinite
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)
         return sums
 
     def sums(
-        self,
-        draws: DrawsLike,
-        *,
-        n_candidates: int = 0,
-        scale: float = 0.0,
-        key: int = 0,
+        self, draws: DrawsLike, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
         """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
 
@@ -362,19 +323,9 @@ class LogLikelihood:
 
     def sums_for(self, draws: DrawsLike, wanted: CandidateRule) -> PassSums:
         """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""
-        of_block, join = (
-            partial(PassSums.of, wanted=wanted),
-            partial(PassSums.joined, wanted=wanted),
-        )
-        found: PassSums = self.of_all(draws, of_block, join)
+        parts = (partial(make, wanted=wanted) for make in (PassSums.of, PassSums.joined))
+        found: PassSums = self.of_all(draws, *parts)
         return found
-
-    def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
-        """Return how many rows have no finite potential at any draw, and the first one's position.
-
-        In one pass; -1 where there is none.
-        """
-        return self.of_all(draws, _nowhere_finite, _all_bad)
 
     def of_all[T](
         self,
@@ -395,8 +346,8 @@ class LogLikelihood:
         """
         draws = Draws.of(draws, self.shapes)
         size = self.evaluator.block_rows(draws.n_draws)
-        work = _Pass(self.evaluator, self.given(draws), size, of_block, join)
-        return self.source.reduce(work)
+        begin = partial(self.evaluator.of_blocks, self.given(draws), of_block)
+        return self.source.reduce(BlockPass(size, begin, join))
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, as the evaluator takes them."""
@@ -435,14 +386,37 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        of_rows = [obs.n_rows, *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
-        return Kernel(list(batched.values()), of_rows, [graph], axes)
+        return self._kernel(list(batched.values()), obs.n_rows, [graph])
 
     @cached_property
     def gradients(self) -> Kernel:
-        """What is compiled of the gradient of weighted rows, see `gradient_kernel`."""
-        return gradient_kernel(self.observations)
+        """The log-likelihood of weighted rows and its gradient at a vector, without data.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If there is no gradient.
+        """
+        obs = self.observations
+        x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
+        [loglik] = of_vector([obs.loglik], obs, x)
+        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
+        [logp] = clone_replace([(weights * loglik).sum()], n_rows)
+        try:
+            gradient = cast(Variable, pt.grad(logp, x))
+        except NotImplementedError as error:
+            raise UnsupportedModelError(
+                f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}."
+                " Give this operation a gradient, or write the likelihood by others."
+            ) from error
+        return self._kernel([x], weights, [logp, gradient])
+
+    def _kernel(
+        self, given: Sequence[Variable], first: Variable, outputs: Sequence[Variable]
+    ) -> Kernel:
+        """Return functions of the row arrays that the potentials depend on, and of one more."""
+        inputs = [first, *(row.placeholder for row in self._rows.values())]
+        return Kernel(given, inputs, outputs, {i: row.axis for i, row in self._rows.items()})
 
     @cached_property
     def unit_modes(self) -> UnitModes:
@@ -464,10 +438,8 @@ class LogLikelihood:
         z = x if factor.values else placed(density, inputs[CENTRE], inputs[FACTOR], x)[0]
         at_z = cast(TensorVariable, vectorize_graph(density.density, {density.variables: z}))
         batched = self._batched() | {x: _with_draws(x)}
-        of_rows = [batched[x], *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
         given = [batched[v] for v in self._parameters.values()]
-        return Kernel(given, of_rows, vectorize_graph([z, at_z], batched), axes)
+        return self._kernel(given, batched[x], vectorize_graph([z, at_z], batched))
 
     def _batched(self) -> dict[Variable, TensorVariable]:
         """The parameters at all draws."""
@@ -493,22 +465,3 @@ class LogLikelihood:
 def _with_draws(variable: Variable) -> TensorVariable:
     """Return an input with one axis more, the first one."""
     return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))
-
-
-def gradient_kernel(observations: Observations) -> Kernel:
-    """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
-    x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
-    used = set(graph_inputs([observations.loglik]))
-    arrays = {i: row for i, row in enumerate(observations.inputs) if row.placeholder in used}
-    [loglik] = of_vector([observations.loglik], observations, x)
-    n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
-    [logp] = clone_replace([(weights * loglik).sum()], n_rows)
-    try:
-        gradient = cast(Variable, pt.grad(logp, x))
-    except NotImplementedError as error:
-        raise UnsupportedModelError(
-            f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}. "
-            "Give this operation a gradient, or write the likelihood by others."
-        ) from error
-    inputs = [weights, *(row.placeholder for row in arrays.values())]
-    return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})

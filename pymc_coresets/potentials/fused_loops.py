@@ -22,14 +22,7 @@ import cloudpickle
 import numpy as np
 import pytensor
 from pytensor import Mode
-from pytensor.graph import (
-    Apply,
-    Constant,
-    FunctionGraph,
-    Op,
-    RewriteDatabaseQuery,
-    Variable,
-)
+from pytensor.graph import Apply, Constant, FunctionGraph, Op, RewriteDatabaseQuery, Variable
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
@@ -42,11 +35,7 @@ from pymc_coresets.potentials.plain_loops import (
     as_plain_loops_along_rows,
     solve_small_systems,
 )
-from pymc_coresets.reading.folding import (
-    MOST_OPERANDS,
-    as_ufuncs,
-    inline_graphs,
-)
+from pymc_coresets.reading.folding import MOST_OPERANDS, as_ufuncs, inline_graphs
 from pymc_coresets.reading.units.ragged import Collect
 from pymc_coresets.rows.values import Rows
 
@@ -56,11 +45,6 @@ type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs,
 
 _kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in this process
 
-_N_KEPT = 16  # kernels of a process
-
-_VIEWS = (ops.DimShuffle, ops.Subtensor, ops.AdvancedSubtensor)  # their arrays have any order
-_FUSION = ("fusion", "fuse_indexed_into_elemwise")
-_UFUNCS = ((dfs_rewriter(as_ufuncs), 48.0),)
 _LOOPS = (
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.vectorise), 48.4),
@@ -97,14 +81,13 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
     True
     """
-    rewrites, excluded = (_LOOPS, ()) if compiled else (_UFUNCS, _FUSION)
+    fusion = () if compiled else ("fusion", "fuse_indexed_into_elemwise")
     query = RewriteDatabaseQuery(
-        include=["fast_run", "numba"],
-        exclude=[*_LoopLinker.incompatible_rewrites, *excluded],
+        include=["fast_run", "numba"], exclude=[*_LoopLinker.incompatible_rewrites, *fusion]
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after all that stabilises
-        *rewrites,
+        *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
     )
     return mode
 
@@ -145,7 +128,9 @@ class Program:
             function = _function_of(node, of_rows=is_later)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
-            if is_later and isinstance(node.op, _VIEWS) and not _in_products(node, fgraph):
+            # The arrays of views have any order.
+            is_view = isinstance(node.op, ops.DimShuffle | ops.Subtensor | ops.AdvancedSubtensor)
+            if is_later and is_view and not _in_products(node, fgraph):
                 function = _with_result_in_order(function)
             return (
                 _with_copies(function, shared) if shared else function,
@@ -426,6 +411,6 @@ def _kernel_of(graph: bytes) -> Kernel:
             kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
             kernel.__dict__["_rewritten"] = FunctionGraph(inputs, outputs, clone=False)
         _known[graph] = kernel  # the last
-        while len(_known) > _N_KEPT:
+        while len(_known) > 16:  # kernels of a process
             del _known[next(iter(_known))]
     return kernel

@@ -15,21 +15,13 @@ from pytensor.graph import graph_inputs
 
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import (
-    RowsToRead,
-    likelihood_of_rows,
-    template_of_rows,
-)
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rows.executors import no_rows_for
 from pymc_coresets.rows.fingerprints import fingerprint
 from pymc_coresets.rows.passes import AbsentRows
-from pymc_coresets.rows.streamed import no_rows_for
 from pymc_coresets.rows.values import Rows
 
-_BASE = "base_weight"
-_N_ROWS, _N_POINTS = 20, 4  # whose log-likelihoods tell models apart, and at how many points
-_N_OTHERS = 2_000  # rows that show how common equal ones are
-_UNLIKELY = 1e-6  # chance that rows are said to have come before which did not
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
 
 
@@ -75,7 +67,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     }
     kept = {
         "weight": ("row", weights),
-        _BASE: ("row", rows.base_weights),
+        "base_weight": ("row", rows.base_weights),
         "position": ("row", rows.positions),
         "where": ("row", np.array(places, dtype=object)),
     }
@@ -90,8 +82,7 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     InvalidDataError
         If the model has other free variables, or other data containers along the rows.
     """
-    names = [row.name for row in observations.rows]
-    stored = [str(n).removeprefix(_PREFIX) for n in kept.data_vars if str(n).startswith(_PREFIX)]
+    names, stored = [row.name for row in observations.rows], arrays_of_dataset(kept)
     if kept.attrs["free_variables"] != _free_variables(observations) or {*names} != {*stored}:
         raise InvalidDataError(
             "The model has other free variables, or other data containers along the rows "
@@ -100,14 +91,14 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
         )
     arrays = []
     for row in observations.rows:
-        array = kept[f"{_PREFIX}{row.name}"].to_numpy()
+        array = stored[row.name]
         if array.shape[1:] != row.values.shape[1:]:
             raise InvalidDataError(
                 f"A row of {row.name!r} has shape {row.values.shape[1:]} in the model, but "
                 f"{array.shape[1:]} in the coreset: give the model that it was built from."
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
-    return Rows(kept["position"].to_numpy(), kept[_BASE].to_numpy(), tuple(arrays))
+    return Rows(kept["position"].to_numpy(), kept["base_weight"].to_numpy(), tuple(arrays))
 
 
 def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
@@ -147,43 +138,33 @@ def likelihood_of_stored(
     InvalidDataError
         If the model or the rows are not those that it was built from.
     """
-    kept = stored["data"]
-    if wanted.executor is not None and kept is None:
-        raise no_rows_for(wanted.executor)
+    kept, indices = stored["data"], stored["indices"]
     if kept is None:
-        return _of_all(model, stored, wanted)
-    if wanted.rows is not None:
-        loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
-        chosen = rows_of_dataset(loglik.observations, kept)
-        if loglik.n_rows != stored["n_distinct"] or not _same(chosen, loglik, stored["indices"]):
+        if wanted.executor is not None:
+            raise no_rows_for(wanted.executor)
+        loglik = LogLikelihood(wanted.found_in(model), collapse="auto")
+        if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
-                f"The coreset was built from {stored['n_distinct']} other rows: open those with "
-                "open_rows, or build it again."
+                f"The coreset was built for {stored['n_observations']} observations, but the model "
+                f"has {loglik.observations.n_obs}: give the model that it was built from."
             )
+        loglik.collapsed(collapse=False).source.at(indices)
         return loglik
-    template = template_of_rows(model, columns_of_dataset(kept), wanted)
-    rows_of_dataset(template.observations, kept)  # which refuses another model
-    absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
-    return template.reading(absent)
-
-
-def _of_all(model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead) -> LogLikelihood:
-    found = wanted.found_in(model)
-    loglik = LogLikelihood(found, collapse="auto")
-    if loglik.observations.n_obs != stored["n_observations"]:
+    if wanted.rows is None:
+        template = template_of_rows(model, columns_of_dataset(kept), wanted)
+        rows_of_dataset(template.observations, kept)  # which refuses another model
+        absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
+        return template.reading(absent)
+    loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
+    chosen, is_same = rows_of_dataset(loglik.observations, kept), False
+    if loglik.n_rows == stored["n_distinct"] > max(indices, default=-1):
+        is_same = all(map(np.array_equal, loglik.source.at(indices).arrays, chosen.arrays))
+    if not is_same:
         raise InvalidDataError(
-            f"The coreset was built for {stored['n_observations']} observations, but the model "
-            f"has {loglik.observations.n_obs}: give the model that it was built from."
+            f"The coreset was built from {stored['n_distinct']} other rows: open those with "
+            "open_rows, or build it again."
         )
-    loglik.collapsed(collapse=False).source.at(stored["indices"])
     return loglik
-
-
-def _same(chosen: Rows, loglik: LogLikelihood, indices: np.ndarray) -> bool:
-    if len(indices) and indices[-1] >= loglik.n_rows:
-        return False
-    found = loglik.source.at(indices)
-    return all(map(np.array_equal, found.arrays, chosen.arrays))
 
 
 def _free_variables(observations: Observations) -> str:
@@ -217,9 +198,9 @@ class Densities(NamedTuple):
     def of(cls, loglik: LogLikelihood, rows: Rows) -> Self:
         """Evaluate a model at normal numbers on the unconstrained scale: they may be impossible."""
         space, rng = loglik.observations.space, np.random.default_rng(0)
-        points = np.zeros((_N_POINTS, space.n_dims))
+        points = np.zeros((4, space.n_dims))
         for _, columns in sorted(space.columns.items()):
-            points[:, columns.ravel()] = 0.5 * rng.standard_normal((_N_POINTS, columns.size))
+            points[:, columns.ravel()] = 0.5 * rng.standard_normal((len(points), columns.size))
         with np.errstate(all="ignore"):
             values = loglik.matrix(space.constrain(points), rows, finite=False)
             return cls(rows=values, prior=loglik.log_prior.values(points))
@@ -307,7 +288,7 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
     (True, False)
     """
     observations = loglik.observations
-    densities = Densities.of(loglik, rows.take(slice(0, _N_ROWS))).text
+    densities = Densities.of(loglik, rows.take(slice(0, 20))).text
     if not of_data:
         return Fingerprints(selected="", every="", densities=densities)
     kept, used = observations.positions, set(graph_inputs([observations.loglik]))
@@ -416,13 +397,13 @@ class KnownRows(NamedTuple):
         n_rows, where = self.stop - self.start, np.array(self.where)
         if n_rows > new.n_rows or _prints(new, new.source.at(where)) != self.prints:
             return False
-        others = np.setdiff1d(_spread(n_rows, _N_OTHERS), where)
+        others = np.setdiff1d(_spread(n_rows, 2_000), where)  # which show how common equal ones are
         kinds = Counter(_prints(new, new.source.at(others)))
         chances = [(1 + kinds[each]) / (2 + kinds.total()) for each in self.prints]
-        return math.prod(chances) < _UNLIKELY
+        return math.prod(chances) < 1e-6
 
 
-def _spread(n_rows: int, n_wanted: int = _N_ROWS) -> np.ndarray:
+def _spread(n_rows: int, n_wanted: int = 20) -> np.ndarray:
     return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
 
 

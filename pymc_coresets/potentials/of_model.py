@@ -21,16 +21,15 @@ from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
+from pymc_coresets.rows.executors import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows, engine_of, no_rows_for
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
 #: Which free variables are integrated out.
 type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
-
-_MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
 
 
 @dataclass(frozen=True)
@@ -409,7 +408,7 @@ def _verify_others(
         expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
         near = points_near(obs.space, rng)
         values = expected(near)
-    except _MALFORMED as error:
+    except (ValueError, TypeError, IndexError, UnsupportedModelError) as error:
         raise UnsupportedModelError(
             f"With {len(others)} rows instead of the template's {n_template}, the model cannot be "
             f"evaluated: {error} Let no shape be the number of rows."

@@ -23,13 +23,6 @@ from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_c
 _VERSION = f"{__name__} 2"  # of the functions here, for PyTensor's cache, which imports them
 
 
-_TRANSPOSE = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
-
-_SMALL_SYSTEM = 6  # unknowns, up to which elementwise operations are faster
-# Multiplications for each entry of a product's longest axis: with fewer, a loop is as fast as BLAS.
-_FEW_PRODUCTS = 64
-
-
 class PlainSum(ops.Sum):
     """A sum over one axis of an array with two or three."""
 
@@ -63,11 +56,7 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     if type(op) in (ops.Sum, ops.Max) and _is_over_one_axis(op, first, out):
         plain: Any = PlainSum if type(op) is ops.Sum else PlainMax
         fresh = plain(axis=op.axis)
-    elif (
-        type(op) is ops.Alloc
-        and all(first.type.broadcastable)
-        and 1 <= out.type.ndim <= len(_FILLS)
-    ):
+    elif type(op) is ops.Alloc and all(first.type.broadcastable) and out.type.ndim in (1, 2):
         fresh = _PlainAlloc()
     if fresh is None:
         return None
@@ -96,11 +85,7 @@ def _is_over_one_axis(op: ops.Sum | ops.Max, x: Variable, out: Variable) -> bool
 
 @register_funcify_and_cache_key(PlainSum)  # type: ignore[untyped-decorator]
 @register_funcify_and_cache_key(PlainMax)  # type: ignore[untyped-decorator]
-def _reduce(
-    op: PlainSum | PlainMax,
-    node: Apply,
-    **_: Any,  # noqa: ANN401
-) -> tuple[Callable[..., Any], str]:
+def _reduce(op: PlainSum | PlainMax, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     axis = op.axis[0] if op.axis else 0
     is_max, n_axes = isinstance(op, PlainMax), node.inputs[0].type.ndim
     start = -np.inf if is_max else 0.0
@@ -148,13 +133,10 @@ def _fill_2(value: Any, n: np.ndarray, m: np.ndarray) -> np.ndarray:  # noqa: AN
     return np.full((n.item(), m.item()), np.asarray(value).item())
 
 
-_FILLS = (_fill_1, _fill_2)
-
-
 @register_funcify_and_cache_key(_PlainAlloc)  # type: ignore[untyped-decorator]
 def _fill(op: _PlainAlloc, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_axes = len(node.inputs) - 1
-    return _FILLS[n_axes - 1], f"{_VERSION} fill {n_axes}"
+    return (_fill_1 if n_axes == 1 else _fill_2), f"{_VERSION} fill {n_axes}"
 
 
 @node_rewriter([ops.Blockwise])  # type: ignore[untyped-decorator]
@@ -168,7 +150,7 @@ def solve_small_systems(fgraph: FunctionGraph, node: Apply) -> list[Variable] | 
         return None
     a, b = cast(list[TensorVariable], node.inputs)
     size = a.type.shape[-1]
-    if size is None or size > _SMALL_SYSTEM:
+    if size is None or size > 6:  # unknowns, up to which elementwise operations are faster
         return None
     columns = (slice(None),) * (solver.b_ndim - 1)
     every = (...,) if solver.b_ndim == 1 else (..., None)
@@ -221,16 +203,14 @@ def _loop_over_product(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
     inner = a.type.shape[-1] or b.type.shape[-2]
     lengths = [a.type.shape[-2], inner, b.type.shape[-1]]
     known = sorted(n for n in lengths if n is not None)
-    if 1 not in known and (len(known) < 2 or known[0] * known[1] > _FEW_PRODUCTS):
+    # Up to 64 multiplications for each entry of the longest axis, a loop is as fast as BLAS.
+    if 1 not in known and (len(known) < 2 or known[0] * known[1] > 64):
         return None
-    if lengths[2] == 1 and isinstance(node.op, ops.Dot) and _is_transpose(a):
+    transpose = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
+    if lengths[2] == 1 and isinstance(node.op, ops.Dot) and getattr(a.owner, "op", 0) == transpose:
         return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
     if lengths[2] == 1:
         return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]
     if lengths[0] == 1:
         return [(pt.matrix_transpose(a) * b).sum(axis=-2, keepdims=True)]
     return [(a[..., None] * b[..., None, :, :]).sum(axis=-2)]
-
-
-def _is_transpose(x: TensorVariable) -> bool:
-    return x.owner is not None and x.owner.op == _TRANSPOSE

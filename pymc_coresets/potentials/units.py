@@ -24,15 +24,6 @@ from pymc_coresets.rows.values import Rows
 FEW_DIMENSIONS = 24
 
 _FEWEST_LEVELS = 250  # whose variables are no burden as parameters
-_UNITS_PER_CHOSEN = 5  # levels for each that a coreset of them needs: with fewer, it saves little
-_UNITS_PER_DIMENSION = 4  # beside a quadratic for all of them
-
-_STEPS = 60  # of Newton's method: a few are enough where the density is concave
-_SETTLED = 1e-6  # of a width: a step that ends the search
-_SMALLEST = 2.0**-20  # part of a step that is tried
-_FLAT = 1e-8  # of a unit's curvature, beside the largest along another axis
-_MEMBERS = 2**14  # rows of a block, whose arrays stay in a core's own cache
-_LONGEST = 5.0  # of a step along an axis, on the unconstrained scale
 
 
 class UnitSettings(TypedDict):
@@ -101,10 +92,9 @@ def chosen_units(
     if first_degree(sum(sizes[name] for name in names) // n_levels) is None:
         return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
-    needed = n_shared * (n_shared + 3) // 2 + 1
-    if n_shared > FEW_DIMENSIONS:
-        needed = _UNITS_PER_DIMENSION * n_shared
-    enough = max(_FEWEST_LEVELS, _UNITS_PER_CHOSEN * needed)
+    is_few = n_shared <= FEW_DIMENSIONS  # otherwise there is a quadratic beside them
+    needed = n_shared * (n_shared + 3) // 2 + 1 if is_few else 4 * n_shared
+    enough = max(_FEWEST_LEVELS, 5 * needed)  # of fewer, a coreset saves little
     must = not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
 
@@ -209,7 +199,7 @@ class UnitModes:
             return replace(some, arrays=_with(some.arrays, {middle: z, width: factor}))
 
         n_members = max(rows.n_members / max(len(rows), 1), 1.0)
-        size = max(int(_MEMBERS / n_members), 1)
+        size = max(int(2**14 / n_members), 1)  # whose arrays stay in a core's own cache
         return Rows.joined(list(in_threads(settled, rows.blocks(size))))
 
     def places(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -249,13 +239,14 @@ def _climbed(shape: Callable[[np.ndarray], _Shape], z: np.ndarray) -> tuple[np.n
     going = np.isfinite(found.density)
     part = np.ones(len(z))
     values, vectors = _curvature(found.hessian)
-    for _ in range(_STEPS):
+    for _ in range(60):  # a few are enough where the density is concave
         step = _solved(values, vectors, found.slope)
         widths = np.sqrt(np.square(np.einsum("nij,ni->nj", vectors, step)) * values).max(axis=1)
-        going &= (widths > _SETTLED) & (part > _SMALLEST)
+        going &= (widths > 1e-6) & (part > 2.0**-20)
         if not going.any():
             break
-        step *= np.minimum(1.0, _LONGEST / np.maximum(np.abs(step).max(axis=1), 1e-300))[:, None]
+        longest = np.maximum(np.abs(step).max(axis=1), 5.0)  # along an axis, when unconstrained
+        step *= (5.0 / longest)[:, None]
         tried = np.where(going[:, None], z + part[:, None] * step, z)
         new = shape(tried)
         better = going & (new.density >= found.density - 1e-9 * np.abs(found.density))
@@ -279,8 +270,7 @@ def _curvature(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     symmetric = np.where(np.isfinite(symmetric), symmetric, 0.0)
     values, vectors = np.linalg.eigh(symmetric)
     largest = np.abs(values).max(axis=1, keepdims=True)
-    sizes = np.maximum(np.abs(values), np.maximum(_FLAT * largest, 1e-10))
-    return sizes, vectors
+    return np.maximum(np.abs(values), np.maximum(1e-8 * largest, 1e-10)), vectors
 
 
 def _solved(values: np.ndarray, vectors: np.ndarray, slope: np.ndarray) -> np.ndarray:

@@ -36,9 +36,6 @@ _ROUND = 1.5 * 2**52  # adding it rounds a double to an integer, which its low b
 # Bits of a double.
 _EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
 _SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
-_LOWEST = -708.0  # whose exp is above the smallest normal number
-_STIRLING = 0.41893853320467274178  # (log(2 pi) - 1) / 2
-_SMALLEST_NORMAL = float(np.finfo(float).tiny)  # smaller ones are scaled by 2**54
 
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
@@ -119,7 +116,7 @@ def _log_parts(x: float) -> tuple[float, float, float, float]:
 @_straight_line
 def vector_log(x: float) -> float:
     """Compute log(x) = k log(2) + log(m)."""
-    small = x < _SMALLEST_NORMAL
+    small = x < 2.0**-1022  # below the normal numbers
     k, f, r, half_square = _log_parts(x * 2.0**54 if small else x)
     k = k - 54.0 if small else k
     y = k * _LN2_HIGH - ((half_square - (r + k * _LN2_LOW)) - f)
@@ -154,9 +151,10 @@ def vector_softplus(x: float) -> float:
 
     With s = e / (2 + e), log(1 + e) = 2 artanh(s) = e - (e**2/2 - s (e**2/2 + s**2 q(s**2))).
     """
-    r, k = _reduced(max(-abs(x), _LOWEST))
+    lowest = -708.0  # whose exp is above the smallest normal number
+    r, k = _reduced(max(-abs(x), lowest))
     e = _exp_of_small(r) * double_of((k + _EXPONENT_BIAS) << 52)
-    e = e if abs(x) <= -_LOWEST else 0.0
+    e = e if abs(x) <= -lowest else 0.0
     s = e / (2.0 + e)
     z = s * s
     z2 = z * z
@@ -206,7 +204,8 @@ def vector_gammaln(x: float) -> float:
             + w * (-1.0 / 1680.0 + w * (1.0 / 1188.0 + w * (-691.0 / 360360.0 + w / 156.0)))
         )
     )
-    stirling = (z - 0.5) * (vector_log(z) - 1.0) + _STIRLING + inverse * series
+    constant = 0.41893853320467274178  # (log(2 pi) - 1) / 2
+    stirling = (z - 0.5) * (vector_log(z) - 1.0) + constant + inverse * series
     y = stirling - vector_log(product if low else 1.0)
     y = x if x == np.inf else y
     return y if x >= 0.0 else np.nan

@@ -1,7 +1,7 @@
 """Check what is derived from a model against PyMC, before anything relies on it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from typing import Any, cast
@@ -17,6 +17,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
@@ -24,12 +25,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
 from pymc_coresets.reading.unconstrained import Unconstrained
-
-_NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
-_N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
-_MOST_ROWS = 1_000  # compared, of many: a mistake is one of all rows or of all of a kind
-_ROUNDINGS = 64  # of the largest term, at most, in a log-likelihood and in another form of it
-_CANCELLED = -30.0  # nats: a probability of 1e-13, which 1 - (1 - p) has no digits of
+from pymc_coresets.rows.values import Rows
 
 
 def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
@@ -66,10 +62,11 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
         near = space.constrain(_tries(space, rng))
         at_near = reference(near)
         if not np.isfinite(at_near).any(axis=1).all():
-            raise _nowhere_finite(loglik.observations, space)
+            raise _nowhere_finite(loglik.observations, space, near.n_draws)
     _compare_sum(loglik.observations, near, at_near)
     n_obs = loglik.observations.n_obs
-    rows = np.sort(rng.choice(n_obs, min(n_obs, _MOST_ROWS), replace=False))
+    # Some, of many: a mistake is one of all rows or of all of a kind.
+    rows = np.sort(rng.choice(n_obs, min(n_obs, 1_000), replace=False))
     _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
     # Tails of distribution functions may differ in all digits but the first.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
@@ -91,9 +88,9 @@ def points_around(space: Unconstrained, rng: np.random.Generator) -> tuple[np.nd
     first, near, far = signs * rng.uniform(0.2, 1.0, size=shape)
     start = space.start
     fixed = np.where(space.continuous, 0.0, start)
-    return (
-        start + np.array([0.0 * first, 0.2 * _NEAR * first, _NEAR * near, -_NEAR * near]),
-        fixed + _FAR * np.array([far, -far]),
+    return (  # PyMC jitters starting points by up to 1
+        start + np.array([0.0 * first, 0.1 * first, 0.5 * near, -0.5 * near]),
+        fixed + 4.0 * np.array([far, -far]),
     )
 
 
@@ -112,8 +109,8 @@ def points_near(space: Unconstrained, rng: np.random.Generator) -> Draws:
 
 
 def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
-    """Points around the initial one, whose distance to it has another magnitude in each try."""
-    shape = (_N_TRIES, space.n_dims)
+    """More points around the initial one, whose distance to it has a magnitude of its own each."""
+    shape = (30, space.n_dims)
     sizes = np.exp(rng.uniform(np.log(0.02), np.log(2.0), size=shape))
     signs = np.where(space.continuous, rng.choice([-1.0, 1.0], size=shape), 0.0)
     tries: np.ndarray = space.start + signs * sizes
@@ -210,7 +207,8 @@ def _compare(
     expected, finite = reference[np.ix_(rows, used)], finite[np.ix_(rows, used)]
     values = loglik.matrix(draws.take(used), loglik.in_memory.take(rows), finite=False)
     near = np.isclose(values, expected, rtol=rtol, atol=atol)
-    vanished = np.isneginf(values) & (expected < _CANCELLED)
+    # A probability of 1e-13, which 1 - (1 - p) has no digits of.
+    vanished = np.isneginf(values) & (expected < -30.0)
     wrong = finite & ~near & ~vanished
     with np.errstate(invalid="ignore"):  # infinite values
         apart = np.abs(values - expected)
@@ -262,7 +260,7 @@ def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
     errors = [_error_of(node, gradient) for node, gradient in zip(sums, gradients, strict=True)]
     of_rows = sum(pt.reshape(error, (obs.n_obs, -1)).sum(axis=1) for error in errors)
     found: np.ndarray = reference_of(replace(obs, reference=of_rows))(draws)
-    return _ROUNDINGS * np.finfo(float).eps * found
+    return ROUNDING * found
 
 
 def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
@@ -340,7 +338,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     (docs: troubleshooting#the-data-and-the-model)
     """
     near = points_near(space, np.random.default_rng(0))
-    n_rows, first = loglik.nowhere_finite(near)
+    n_rows, first = loglik.of_all(near, _never_finite, _all_never_finite)
     if 0 < n_rows < loglik.n_rows:
         others = f" and of {n_rows - 1:,} more" if n_rows > 1 else ""
         raise InvalidDataError(
@@ -348,6 +346,17 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
             "model's initial point and near it. Give a better one (initval=...), scale the "
             "covariates, or correct observations that are impossible under the model."
         )
+
+
+def _never_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
+    """Return how many rows have no finite potential at any draw, and the first one's position."""
+    bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
+    return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
+
+
+def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    found = [part for part in parts if part[0]]
+    return sum(n for n, _ in found), found[0][1] if found else -1
 
 
 def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
@@ -392,13 +401,13 @@ def _given_non_finite(source: Variable) -> bool:
     )
 
 
-def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModelError:
+def _nowhere_finite(obs: Observations, space: Unconstrained, n_tries: int) -> UnsupportedModelError:
     """Say which of PyMC's parameter checks fails at the initial point, if it is one that does."""
     [check] = _failing_checks(obs, space.constrain(space.start[None]))
     reason = f" ({check})" if check else ""
     return UnsupportedModelError(
         f"The log-likelihood of {[t.name for t in obs.terms]} is finite neither at the model's "
-        f"initial point{reason} nor at {_N_TRIES} points around it. Give a point where it is "
+        f"initial point{reason} nor at {n_tries} points around it. Give a point where it is "
         "(initval=...), or parametrise the model so that its parameters are valid everywhere."
     )
 

@@ -18,12 +18,8 @@ import cloudpickle
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.memory import n_cores, one_blas_thread
 
-_PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
 _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
-_N_TRIES = 3  # where an operating system or a network failed
-_MOST_AHEAD = 1024  # tasks that an executor is given; it does not say how many it can work on
-_BYTES_AHEAD = 2**29  # that these hold together
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class Pool:
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
         work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
-        n_bytes = _BYTES_AHEAD
+        n_bytes = most_bytes = 2**29  # of tasks that an executor is given ahead, together
 
         def submit(task: Task) -> Any:  # noqa: ANN401
             nonlocal n_bytes
@@ -99,8 +95,8 @@ class Pool:
             with _named_errors(task):
                 return future.result()
 
-        def n_ahead() -> int:
-            return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
+        def n_ahead() -> int:  # an executor does not say how many tasks it can work on
+            return min(max(2 * n_cores(), most_bytes // n_bytes), 1024)
 
         yield from in_order(tasks, submit, finished, n_ahead)
 
@@ -303,6 +299,46 @@ def _sentence(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") + "."
 
 
+def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
+    """Return the engine of what users pass as ``executor=``.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is no executor and no client of a Dask cluster.
+
+    Examples
+    --------
+    >>> type(engine_of(None)).__name__
+    'Threads'
+    >>> engine_of(4)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
+    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
+    """
+    if executor is None:
+        return Threads()
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        from pymc_coresets.compat.dask_api import is_client  # noqa: PLC0415
+
+        if is_client(executor):
+            return Cluster(executor)
+    if isinstance(executor, type) or not isinstance(executor, Executor):
+        raise InvalidOptionError(
+            f"executor={executor!r} must be a concurrent.futures.Executor, such as a "
+            "ProcessPoolExecutor, or a dask.distributed.Client."
+        )
+    return Pool(executor)
+
+
+def no_rows_for(executor: object) -> InvalidOptionError:
+    """Return the error where there is an executor, but no ``rows=``."""
+    return InvalidOptionError(
+        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
+        "data of the model itself are evaluated by threads of this process; leave executor out."
+    )
+
+
 # -- in other processes ----------------------------------------------------------------------------
 
 
@@ -354,7 +390,7 @@ def perform(
         if isinstance(cause, FileNotFoundError | PermissionError):
             said = f"{error.message} All workers need to see it under this path."
             return Failure(type(error)(said, topic=error.topic))
-        return Failure(error, tries=_N_TRIES if isinstance(cause, OSError) else 1)
+        return Failure(error, tries=3 if isinstance(cause, OSError) else 1)
     except MemoryError:
         return Failure(
             CoresetError(
@@ -368,7 +404,7 @@ def perform(
 def versions() -> dict[str, str]:
     """Return the versions that must be the same in all processes."""
     found = {"python": ".".join(python_version_tuple()[:2])}
-    for package in _PACKAGES:
+    for package in ("pymc-coresets", "pymc", "pytensor", "numba", "numpy"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-_LANES = 1021  # prime: rows at usual distances from each other fall into different lanes
-_WORD = 8  # bytes
-_SHOWN = 5  # problems in a message
 _REMEDY = (
     "Before open_rows, remove such rows or fill in their values; add labels that are missing to "
     "labels=."
@@ -185,8 +182,8 @@ class FirstReading:
         labels=. (docs: troubleshooting#rows-and-files)
         """
         if self.problems:
-            listed = "\n".join(map(str, self.problems[:_SHOWN]))
-            more = len(self.problems) - _SHOWN
+            listed = "\n".join(map(str, self.problems[:5]))
+            more = len(self.problems) - 5
             rest = f"\nand {more} more such entries" if more > 0 else ""
             raise InvalidDataError(f"{listed}{rest}. {_REMEDY}")
         if not 0 < self.total_weight < math.inf:
@@ -261,8 +258,9 @@ def fingerprint(array: NDArray[Any]) -> bytes:
     False
     """
     octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    n_summed = octets.size // (_LANES * _WORD) * _LANES * _WORD
-    sums = octets[:n_summed].view(np.uint64).reshape(-1, _LANES).sum(axis=0)
+    n_lanes = 1021  # a prime: rows at usual distances from each other fall into different lanes
+    n_summed = octets.size // (8 * n_lanes) * 8 * n_lanes
+    sums = octets[:n_summed].view(np.uint64).reshape(-1, n_lanes).sum(axis=0)
     digest = hashlib.blake2b(f"{array.shape}{array.dtype.str}".encode(), digest_size=8)
     digest.update(sums.tobytes())
     digest.update(octets[n_summed:].tobytes())

@@ -12,11 +12,6 @@ from pymc_coresets.rows.values import Rows
 MANY_ROWS = 2_000_000  #: Of more, a sample tells the curvature of a posterior well enough.
 ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
 
-_LEAST_START, _LEAST_FOR_CURVATURE = 1_000, 100_000
-_ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
-_PER_BLOCK = 4  # 64-bit numbers that Philox makes from one value of its counter
-_GAP, _AT_ONCE = 2**13, 2**20  # numbers: to begin anew takes as long as a gap, and memory at once
-
 
 def random_key(rng: np.random.Generator) -> int:
     """Draw a key for `numbers_of`.
@@ -37,7 +32,7 @@ def rows_to_start(n_dims: int) -> int:
     >>> rows_to_start(3), rows_to_start(100)
     (1000, 5000)
     """
-    return max(_LEAST_START, _ROWS_PER_DIMENSION * n_dims)
+    return max(1_000, 50 * n_dims)  # from a tenth of that, the rounds diverged in a hierarchy
 
 
 def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
@@ -52,7 +47,7 @@ def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
     (1000, 100000)
     """
     if n_rows > MANY_ROWS:
-        return max(_LEAST_FOR_CURVATURE, ROWS_FOR_CURVATURE * n_dims)
+        return max(100_000, ROWS_FOR_CURVATURE * n_dims)
     return rows_to_start(n_dims)
 
 
@@ -87,18 +82,18 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     """
     if not len(positions):
         return np.empty(0)
-    apart = (np.diff(positions) > _GAP) | (np.diff(positions // _AT_ONCE) > 0)
+    # To begin anew takes as long as 2^13 numbers; and 2^20 of them, of a few megabytes, at once.
+    apart = (np.diff(positions) > 2**13) | (np.diff(positions // 2**20) > 0)
     pieces = np.split(positions, np.flatnonzero(apart) + 1)
     return np.concatenate([_numbers_between(piece, key) for piece in pieces])
 
 
 def _numbers_between(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
-    first, last = int(positions[0]), int(positions[-1])
+    counter = int(positions[0]) // 4  # Philox makes four 64-bit numbers from each value of it
     bits = np.random.Philox(key=key)
-    bits.advance(first // _PER_BLOCK)
-    start = first - first % _PER_BLOCK
-    numbers = np.random.Generator(bits).random(last + 1 - start)
-    return numbers[positions - start]
+    bits.advance(counter)
+    numbers = np.random.Generator(bits).random(int(positions[-1]) + 1 - 4 * counter)
+    return numbers[positions - 4 * counter]
 
 
 def waiting_times(

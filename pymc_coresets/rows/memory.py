@@ -24,11 +24,8 @@ from pymc_coresets.rows.values import Members, Rows
 #: chunks, so that reading the one that two tasks share costs little.
 TASK_ROWS = 2**20
 
-_PROBED = 20_000  # rows
-_DISTINCT = 0.99  # of the probed rows: merging cannot pay
 # An odd constant near 2**64 over the golden ratio: multiplication by it spreads the low bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(32)
 
 _lock = Lock()
 _users = 0
@@ -313,7 +310,7 @@ def collapse_units(
     units = np.repeat(np.arange(n_units), members.sizes)
     order = np.lexsort((hashes, units))  # rows of equal units are in the same order then
     of_rows = np.zeros(n_units, dtype=np.uint64)
-    np.add.at(of_rows, units, (hashes ^ (hashes >> _SHIFT)) * _MULTIPLIER)
+    np.add.at(of_rows, units, (hashes ^ (hashes >> np.uint64(32))) * _MULTIPLIER)
     own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
     numbers, first = _kinds(own, n_units)
     same = first[numbers]
@@ -347,10 +344,10 @@ def may_collapse(arrays: Columns, n_rows: int) -> bool:
     >>> may_collapse([np.arange(100)], 100), may_collapse([np.arange(100) // 2], 100)
     (False, True)
     """
-    n_probed = min(n_rows, _PROBED)
+    n_probed = min(n_rows, 20_000)
     rows = np.sort(np.random.default_rng(n_rows).choice(n_rows, n_probed, replace=False))
     which, _ = collapse_rows([array[rows] for array in arrays], n_probed)
-    return len(which) < _DISTINCT * n_probed
+    return len(which) < 0.99 * n_probed
 
 
 def _columns(arrays: Columns, n_rows: int) -> list[NDArray[np.uint64]]:
@@ -366,7 +363,7 @@ def _hashes(columns: Sequence[NDArray[np.uint64]], n_rows: int) -> NDArray[np.ui
     for column in columns:
         hashes ^= column
         hashes *= _MULTIPLIER
-        hashes ^= hashes >> _SHIFT
+        hashes ^= hashes >> np.uint64(32)
     return hashes
 
 

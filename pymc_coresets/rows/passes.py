@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.rows.keyed import Scan, Smallest, numbers_of
 from pymc_coresets.rows.values import Rows
-
-_ROUNDING = 16 * np.finfo(float).eps
 
 
 class CandidateRule(Protocol):
@@ -169,7 +168,7 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
-    return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+    return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
 
 
 class Pass[T](Protocol):
@@ -190,6 +189,22 @@ class Pass[T](Protocol):
 
     def joined(self, parts: Iterable[T]) -> T:
         """Add up results of consecutive blocks, or of groups of them, in their order."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockPass[T]:
+    """A pass whose parts are functions, see `Pass`.
+
+    Examples
+    --------
+    >>> work = BlockPass(2, lambda: len, sum)
+    >>> work.joined(map(work.begin(), Rows(np.arange(3), np.ones(3)).blocks(work.size)))
+    3
+    """
+
+    size: int
+    begin: Callable[[], Callable[[Rows], T]]
+    joined: Callable[[Iterable[T]], T]
 
 
 class RowBlocks(Protocol):

@@ -1,8 +1,8 @@
-"""Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
+"""Rows that are read chunk by chunk, whenever they are needed; also after those of a coreset."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,22 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
-from pymc_coresets.rows.memory import reduced_by_threads
+from pymc_coresets.rows.memory import InMemoryRows, reduced_by_threads
 from pymc_coresets.rows.passes import Pass, RowBlocks
-from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
-
-_MOST_TASKS = 2048  # of which the driver keeps what they return, until all are there
-_MOST_BYTES = 2**27  # of rows that the first reading keeps
-_ACCEPTED = (
-    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +71,15 @@ class StreamedRows(RowBlocks):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(vars(StreamedRows(**state)))
+
+    def moved(self, start: int) -> "StreamedRows | InMemoryRows":
+        """Return the same at other positions; in memory, where the first reading kept all rows."""
+        moved, kept = replace(self, start=start), self.initial_sample
+        if kept is None or len(kept.rows) < self.n_rows:
+            return replace(moved, initial_sample=None)
+        positions = start + np.arange(self.n_rows)
+        weights = kept.rows.base_weights
+        return InMemoryRows(kept.rows.arrays, weights, positions, place=moved.place)
 
     @property
     def n_rows(self) -> int:
@@ -135,15 +137,19 @@ class StreamedRows(RowBlocks):
         Keeps rows for distinct samples of at most `size` rows with that key: fewer where they would
         take more than 128 MB, and none where some cannot be used.
         """
-        columns = self.source.columns
-        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
-        row_bytes = 16 + sum(each)  # position and base weight
-        size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
+        size = min(size, self.n_rows, self.most_kept)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         some = (found for _, found in parts)
         return scan, FirstRows.joined(some, size + 1) if size else None
+
+    @property
+    def most_kept(self) -> int:
+        """How many rows the first reading keeps at most: 128 MB."""
+        columns = self.source.columns
+        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
+        return int(2**27 // (16 + sum(each)))  # position and base weight
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -187,7 +193,8 @@ class StreamedRows(RowBlocks):
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        least = max(self.source.task_rows, self.n_rows // _MOST_TASKS)
+        # The driver keeps what the tasks return until all are there: no more than 2 048.
+        least = max(self.source.task_rows, self.n_rows // 2048)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
             enough = not runs or chunk.start - runs[-1][0].start >= least
@@ -331,39 +338,85 @@ class StreamedRows(RowBlocks):
             yield coming.result()
 
 
-def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
-    """Return the engine of what users pass as ``executor=``.
+@dataclass(frozen=True, eq=False)
+class ExtendedRows(RowBlocks):
+    """The rows of a coreset, which stand for data that are gone, and all new rows.
 
-    Raises
-    ------
-    InvalidOptionError
-        If it is no executor and no client of a Dask cluster.
+    They are a source of rows, see `RowBlocks`.
+
+    Parameters
+    ----------
+    old : Rows
+        At their positions; their weights are their base weights.
+    new : StreamedRows
+        At positions beyond those of the old ones.
+    places : mapping of int to str
+        Where the old ones were found.
 
     Examples
     --------
-    >>> type(engine_of(None)).__name__
-    'Threads'
-    >>> engine_of(4)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
-    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
+    >>> from pymc_coresets import open_rows
+    >>> old = Rows(np.array([4]), np.array([90.0]), (np.array([1.0]),))
+    >>> opened = open_rows({"x": np.array([2.0, 3.0])})
+    >>> new = StreamedRows(opened, {"x": np.dtype(float)}, start=90)
+    >>> rows = ExtendedRows(old, new, {4: "row 4"})
+    >>> [block.arrays[0].tolist() for block in rows.blocks(2)], rows.total_weight
+    ([[1.0, 2.0], [3.0]], 92.0)
+    >>> rows.at(np.array([4, 91])).arrays, rows.place(91)
+    ((array([1., 3.]),), 'row 1 of the new rows')
     """
-    if executor is None:
-        return Threads()
-    if library_of(executor) == "distributed":
-        from pymc_coresets.compat.dask_api import is_client  # noqa: PLC0415
-        from pymc_coresets.rows.executors import Cluster  # noqa: PLC0415
 
-        if is_client(executor):
-            return Cluster(executor)
-    if isinstance(executor, type) or not isinstance(executor, Executor):
-        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
-    return Pool(executor)
+    old: Rows
+    new: StreamedRows
+    places: Mapping[int, str]
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.old) + self.new.n_rows
 
-def no_rows_for(executor: object) -> InvalidOptionError:
-    """Return the error where there is an executor, but no ``rows=``."""
-    return InvalidOptionError(
-        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
-        "data of the model itself are evaluated by threads of this process; leave executor out."
-    )
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+        return self._held.total_weight + self.new.total_weight
+
+    def blocks(self, size: int) -> Iterator[Rows]:
+        """Read all rows, in blocks of `size`; only the last one may be smaller."""
+        return in_blocks(chain([self.old], self.new.blocks(size)), size)
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Add up what is computed from the old rows, and then from the new ones."""
+        return work.joined([self._held.reduce(work), self.new.reduce(work)])
+
+    def earliest(self, size: int, key: int) -> Scan:
+        """Return all old rows by their weights, which are few, and a sample of the new ones."""
+        few = self.new.earliest(max(size - len(self.old), 1), key)
+        weights = np.concatenate([self.old.base_weights, few.weights])
+        return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
+
+    def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
+        border = self._held.total_weight
+        old, new = np.split(points, [np.searchsorted(points, border)])
+        parts = [self._held.hit(old)] if len(old) else []
+        parts += [self.new.hit(new - border)] if len(new) else []
+        counts = np.concatenate([counts for _, counts in parts])
+        return Rows.joined([rows for rows, _ in parts]), counts
+
+    def at(self, positions: NDArray[np.int64]) -> Rows:
+        """Return the rows that have the given positions."""
+        old = positions < self.new.start
+        return Rows.joined([self._held.at(np.sort(positions[old])), self.new.at(positions[~old])])
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+        known = self.places.get(position)
+        return f"{self.new.place(position)} of the new rows" if known is None else known
+
+    def holding(self, rows: Rows, columns: Mapping[str, np.dtype[Any]]) -> "ExtendedRows":
+        """Return the same with other arrays of the old rows, and others in turn of the new."""
+        return replace(self, old=rows, new=replace(self.new, columns=columns))
+
+    @property
+    def _held(self) -> InMemoryRows:
+        return InMemoryRows.of(self.old)

@@ -87,7 +87,7 @@ class GradientPass:
     Parameters
     ----------
     kernel : Kernel
-        See `gradient_kernel`.
+        See `LogLikelihood.gradients`.
     points : ndarray of shape (n_points, n_dims)
     size : int
         Number of rows of a block.

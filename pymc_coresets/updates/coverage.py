@@ -20,16 +20,12 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.extended import ExtendedRows
+from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
-
-_UNLIKELY = 1e-5  # chance that a stream without drift is said to drift
-_RANK = 1e-6  # relative length of a direction in which the draws do not vary
-_DRAWS_PER_DIRECTION = 4  # of the quadratic, which has two coefficients for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +84,8 @@ class Coverage:
         return cls(
             distance=float(np.linalg.norm(slopes / precisions)),
             width=float(np.exp(0.5 * np.log(precisions).mean())),
-            limit=float(np.sqrt(chi2.isf(_UNLIKELY, n_directions))),
+            # By chance, one in 10^5 streams without drift is said to drift.
+            limit=float(np.sqrt(chi2.isf(1e-5, n_directions))),
             pareto_khat=smoothed.pareto_khat,
             ess=smoothed.ess,
             n_draws=len(log_ratios),
@@ -139,7 +136,8 @@ def _whitened(draws: Draws) -> Vector:
     values = values - values.mean(axis=0)
     varying = values[:, np.ptp(values, axis=0) > 0]
     left, lengths, _ = np.linalg.svd(varying / varying.std(axis=0), full_matrices=False)
-    kept = np.flatnonzero(lengths > _RANK * lengths[0])[: draws.n_draws // _DRAWS_PER_DIRECTION]
+    # Four draws for each direction, since the quadratic has two coefficients for each.
+    kept = np.flatnonzero(lengths > 1e-6 * lengths[0])[: draws.n_draws // 4]
     whitened: Vector = left[:, kept] * np.sqrt(draws.n_draws)
     return whitened
 
@@ -149,7 +147,6 @@ def _whitened(draws: Draws) -> Vector:
 # Standard deviations beyond which errors that were measured say little: of many coordinates, the
 # root of the mean square, and of a single one.
 _FAR, _FAR_OF_ONE = 1.5, 2.5
-_DRAWS = 400  # whose mean square distance is known to some percent
 
 _log = logging.getLogger(__name__)
 
@@ -244,10 +241,7 @@ def moved_from(
     if not measured:
         return Distance(1.0, 0.0, n_dims)
     posterior = replace(
-        measured[0][1],
-        rows=solution.rows,
-        weights=solution.weights,
-        quadratic=solution.quadratic,
+        measured[0][1], rows=solution.rows, weights=solution.weights, quadratic=solution.quadratic
     )
     try:
         points = _points(posterior, solution.proposal, rng)
@@ -286,20 +280,20 @@ def _points(
     posterior: WeightedPosterior, known: Proposal[Draws] | None, rng: np.random.Generator
 ) -> np.ndarray:
     """Return draws (n_draws, n_dims): those that were weighed, if their weights are reliable."""
+    n_draws = 400  # whose mean square distance is known to some percent
     space = posterior.space
     if known is not None and known.draws.values.keys() == space.columns.keys():
         smoothed = pareto_smooth(known.log_ratios[None])
         if smoothed.pareto_khat < KHAT_RELIABLE:
-            kept = systematic_resample(smoothed.weights[0], _DRAWS, rng=rng)
+            kept = systematic_resample(smoothed.weights[0], n_draws, rng=rng)
             return space.free(known.draws.take(kept))
     sampler = CoresetSampler(posterior.loglikelihood, quadratic=posterior.quadratic)
-    return sampler.drawn(posterior.rows, posterior.weights, _DRAWS, rng=rng).points
+    return sampler.drawn(posterior.rows, posterior.weights, n_draws, rng=rng).points
 
 
 # -- errors of several steps -----------------------------------------------------------------------
 
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
-_WITHIN = 2 * TOLERANCE  # symmetrised
 #: Attribute of a history: what the coresets that went into this one lacked, in nats.
 OBJECTIVE_OF_PARTS = "objective_of_parts"
 
@@ -408,7 +402,7 @@ def caveat_of(coreset: WeightedRows) -> str:
     if not isinstance(required_likelihood(coreset).source, ExtendedRows):
         return ""
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    if found.earlier <= _WITHIN:
+    if found.earlier <= 2 * TOLERANCE:  # symmetrised
         return ""
     unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
     return (

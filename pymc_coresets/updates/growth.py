@@ -24,11 +24,6 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.updates.coverage import Coverage
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
-_ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
-_PROBED_ROWS = 1_000  # for the scale of the tangent vectors
-
-_OUTGROWN = "there are many more rows than at the beginning of the epoch before"
-_DRIFT = "the posterior left the draws of the epoch before"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,7 +190,7 @@ class Growth:
         """
         rows = _weighted(pilot.all_rows)
         draws = self._drawn(rows, rows.base_weights, before=0)
-        probe = InMemoryRows.of(rows).scan(_PROBED_ROWS, key=self.key)
+        probe = InMemoryRows.of(rows).scan(1_000, key=self.key)
         lengths = self.template.matrix(draws, probe.rows).std(axis=1)
         nothing = np.zeros(self.n_draws)
         unseen = StreamState(
@@ -229,7 +224,9 @@ class Growth:
             while len(rows):
                 state = replace(state, n_rows=int(rows.positions[0]))
                 if self._room(state) < rows.base_weights[0]:
-                    state = self._begun(state, _OUTGROWN)
+                    state = self._begun(
+                        state, "there are many more rows than at the beginning of the epoch before"
+                    )
                 masses = np.cumsum(rows.base_weights)
                 fitting = np.searchsorted(masses, self._room(state), side="right")
                 n_taken = max(int(fitting), 1)
@@ -263,7 +260,7 @@ class Growth:
         found = grown.coverage
         if not found.drifted:
             return grown
-        begun = self._begun(state, _DRIFT, rows)
+        begun = self._begun(state, "the posterior left the draws of the epoch before", rows)
         warn_user(
             f"Chunk {state.n_chunks + 1} moves the posterior {found.distance:.3g} standard "
             "deviations of the stream's draws away from them: its rows are not like those before. "
@@ -294,7 +291,7 @@ class Growth:
 
     def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
         """Begin an epoch with the coreset so far, at draws that know of some more rows, too."""
-        solution = self.choose(state, factor=_ROWS_OF_SUMMARY)
+        solution = self.choose(state, factor=2)  # its error is to be smaller than a coreset's
         summary, weights = solution.rows, solution.weights
         known = summary if rows is None else Rows.joined([summary, rows])
         masses = weights if rows is None else np.concatenate([weights, rows.base_weights])

@@ -35,12 +35,11 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution
@@ -50,15 +49,6 @@ from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, reduc
 from pymc_coresets.weighted_rows import WeightedRows
 
 _KNOWN = "known_rows"  # some of those that each construction read
-_METHODS = (RiemannianPursuit, ControlVariates)
-
-_APART = "The coresets disagree: what either lacks at the posterior of both is not known."
-_LEVELS, _LEAVES = "merge_levels", "merged_coresets"
-_GONE = (
-    "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
-    "but this needs all of them. Store it, and read it with Coreset.from_netcdf(path, model, "
-    "rows=...), where rows has those of the first coreset and, after them, those of the second."
-)
 
 
 def extend[C: WeightedRows](
@@ -138,7 +128,9 @@ def extend[C: WeightedRows](
     >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.combined < 0.01
     (6000, (3000, 3000), True)
     """
-    chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
+    chosen = asked_reduction(
+        method, (RiemannianPursuit, ControlVariates), with_quadratic=coreset.quadratic is not None
+    )
     rng = generator(random_seed)
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = None if size is None else whole_number("size", size, least=1)
@@ -152,17 +144,15 @@ def extend[C: WeightedRows](
     known = _known_rows(coreset, part)
     _warn_of_known_rows(known, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
+    loglik = new.reading(source)
     with Reporter(show=show) as report:
-        solution, counts = reduced(
-            new, source, limit, chosen, rng, quadratic=earlier, report=report
-        )
+        solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
     n_new = round(new.total_weight)
     old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
     known = [*known, KnownRows.among(new, part.n_rows)]
     told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
-    loglik = new.reading(source)
     longer = replace(
         coreset,
         **_decided(solution, chosen, random_seed),
@@ -181,9 +171,7 @@ def extend[C: WeightedRows](
 
 
 def _decided(
-    solution: Solution,
-    chosen: Method,
-    random_seed: int | np.random.Generator | None,
+    solution: Solution, chosen: Method, random_seed: int | np.random.Generator | None
 ) -> dict[str, Any]:
     """Return the fields of a coreset that new rows and weights decide, however they came about."""
     seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
@@ -289,7 +277,9 @@ def merge[C: WeightedRows](
     if size is not None:
         size = whole_number("size", size, least=1)
     beside = first.quadratic is not None or second.quadratic is not None
-    chosen = asked_reduction(method, (*_METHODS, Sensitivity), with_quadratic=beside)
+    chosen = asked_reduction(
+        method, (RiemannianPursuit, ControlVariates, Sensitivity), with_quadratic=beside
+    )
     one, other = CoresetPart.of(first), CoresetPart.of(second)
     template, n_rows = one.template, one.n_rows + other.n_rows
     if other.template.observations.model is not template.observations.model:
@@ -304,8 +294,7 @@ def merge[C: WeightedRows](
         enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
         size = len(union) if beside else enough
     solution, figures = reduced(
-        template,
-        InMemoryRows.of(union),
+        template.reading(InMemoryRows.of(union)),
         size,
         chosen,
         rng,
@@ -318,10 +307,19 @@ def merge[C: WeightedRows](
     ]
     decided = _decided(solution, chosen, random_seed)
     if moved_from(measured, solution, rng=rng).is_far:
-        decided |= {"status": _APART, "objective": math.nan}
+        apart = "The coresets disagree: what either lacks at the posterior of both is not known."
+        decided |= {"status": apart, "objective": math.nan}
     # What was measured is relative to the union.
     decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
     n_observations = first.n_observations + second.n_observations
+    gone = AbsentRows(
+        n_rows,
+        float(n_observations),
+        "This coreset was merged from others, without the rows that they stand for: it can be "
+        "sampled, but this needs all of them. Store it, and read it with "
+        "Coreset.from_netcdf(path, model, rows=...), where rows has those of the first coreset "
+        "and, after them, those of the second.",
+    )
     return replace(
         first,
         **decided,
@@ -329,7 +327,7 @@ def merge[C: WeightedRows](
         n_distinct=n_rows,
         method="merge",
         history=history_dataset(solution.history, _merged(coresets) | figures),
-        loglikelihood=template.reading(AbsentRows(n_rows, float(n_observations), _GONE)),
+        loglikelihood=template.reading(gone),
         data=together.isel(row=union.where(solution.rows.positions)).assign(
             weight=("row", solution.weights)
         ),
@@ -382,8 +380,8 @@ def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
     attrs = [each.history.attrs for each in coresets]
     lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]
     return {
-        _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
-        _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
+        "merged_coresets": sum(int(each.get("merged_coresets", 1)) for each in attrs),
+        "merge_levels": 1 + max(int(each.get("merge_levels", 0)) for each in attrs),
         OBJECTIVE_OF_PARTS: sum(each.objective for each in coresets) + sum(lacking),
     }
 

@@ -21,17 +21,14 @@ from pymc_coresets.potentials.of_model import (
     verify_form,
 )
 from pymc_coresets.potentials.verification import points_near, verify
-from pymc_coresets.proposals import of_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.coverage import Ancestry
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.weighted_rows import WeightedRows, of_model, required_likelihood
 
-_STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
 _REMEDY = "with_model() changes priors only: build another coreset."
 
 
@@ -105,7 +102,8 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         loglikelihood=new,
         data=kept,
         objective=math.nan,
-        status=_STATUS,
+        status="Rows and weights were chosen under other priors: sample() it, and check() the "
+        "draws.",
         history=coreset.history.assign_attrs(found.unmeasured.attrs),
         proposal=_weighed_anew(coreset.proposal, old, new, quadratic),
         # What was measured at the old posterior says nothing of this one.

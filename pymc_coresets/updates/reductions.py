@@ -8,12 +8,7 @@ from typing import Any, Self, cast
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.advice import (
-    Outcome,
-    wanted_tolerance,
-    warn_of_limits,
-    with_informativeness,
-)
+from pymc_coresets.advice import Outcome, wanted_tolerance, warn_of_limits, with_informativeness
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -22,11 +17,7 @@ from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import (
-    Densities,
-    kept_dataset,
-    rows_of_dataset,
-)
+from pymc_coresets.potentials.kept_rows import Densities, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.verification import points_near
@@ -37,7 +28,6 @@ from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.request import asked_method
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -183,8 +173,7 @@ def asked_reduction(
 
 
 def reduced(
-    template: LogLikelihood,
-    source: RowBlocks,
+    loglik: LogLikelihood,
     size: int,
     method: RiemannianPursuit | Sensitivity | ControlVariates,
     rng: np.random.Generator,
@@ -197,15 +186,13 @@ def reduced(
 
     Parameters
     ----------
-    template : LogLikelihood
-        Of a model with a template of the rows.
-    source : RowBlocks
-        The rows; control variates and sensitivities read all of them into memory.
+    loglik : LogLikelihood
+        Of the rows; control variates and sensitivities read all of them into memory.
     size : int
     method : RiemannianPursuit, Sensitivity or ControlVariates
     rng : numpy.random.Generator
     quadratic : Quadratic, optional
-        What stands for the rows besides, by the parameters of the template: for `ControlVariates`.
+        What stands for the rows besides, by the parameters of `loglik`: for `ControlVariates`.
     all_serve : bool, default True
         Whether all rows are taken where they are few.
     report : Reporter, optional
@@ -216,15 +203,18 @@ def reduced(
     solution : Solution
     counts : dict
     """
-    if all_serve and source.n_rows <= size:
-        every = Rows.joined(list(source.blocks(source.n_rows)))
+    if all_serve and loglik.n_rows <= size:
+        every = loglik.all_rows
         union = Solution.sampled(every, every.base_weights)
         return replace(union, status=Status.UNION, objective=0.0, quadratic=quadratic), {}
-    size, report = min(size, source.n_rows), Reporter(show=False) if report is None else report
+    size, report = min(size, loglik.n_rows), Reporter(show=False) if report is None else report
     if quadratic is not None:
-        quadratic = in_own_coefficients(quadratic, template, rng.spawn(1)[0])
+        own, observations = interface_of(loglik.observations), loglik.observations
+        like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
+        points = points_near(observations.space, rng.spawn(1)[0])
+        quadratic = written_in(like, quadratic, observations, points)  # unless they are others
     if isinstance(method, RiemannianPursuit):
-        sampler = CoresetSampler(template.reading(source))
+        sampler = CoresetSampler(loglik)
         solution = method.run(
             Reduction(
                 posterior=sampler,
@@ -236,15 +226,15 @@ def reduced(
         )
         counts = dict(sampler.counts)
     else:
-        solution = _of_all(template, source, size, method, rng, quadratic, report)
+        solution = _of_all(loglik, size, method, rng, quadratic, report)
         counts = report.counts | report.figures
-    solution = with_informativeness(solution, template.reading(source))
+    solution = with_informativeness(solution, loglik)
     used = cast(Method, method)
     warn_of_limits(
         Outcome(
             solution=solution,
-            observations=template.observations,
-            n_obs=round(source.total_weight),
+            observations=loglik.observations,
+            n_obs=round(loglik.total_weight),
             size=size,
             tolerance=wanted_tolerance(used, asked=False),
             counts=counts,
@@ -255,8 +245,7 @@ def reduced(
 
 
 def _of_all(
-    template: LogLikelihood,
-    source: RowBlocks,
+    loglik: LogLikelihood,
     size: int,
     method: Sensitivity | ControlVariates,
     rng: np.random.Generator,
@@ -264,34 +253,18 @@ def _of_all(
     report: Reporter,
 ) -> Solution:
     """Choose among rows in memory, which the methods of linear predictors number from 0."""
-    every = Rows.joined(list(source.blocks(source.n_rows)))
+    every, source = loglik.all_rows, loglik.source
     numbered = InMemoryRows(
         every.arrays, every.base_weights, place=lambda n: source.place(int(every.positions[n]))
     )
-    loglik = template.reading(numbered)
-    key = random_key(rng.spawn(1)[0])
+    here = loglik.reading(numbered)
     job = Reduction(
-        posterior=CoresetSampler(loglik, quadratic=quadratic),
-        loglikelihood=loglik,
+        posterior=CoresetSampler(here, quadratic=quadratic),
+        loglikelihood=here,
         size=size,
         rng=rng,
-        sample_key=key,
+        sample_key=random_key(rng.spawn(1)[0]),
         report=report,
     )
     found = method.run(job)
     return replace(found, rows=every.take(found.rows.positions))
-
-
-def in_own_coefficients(
-    quadratic: Quadratic, loglik: LogLikelihood, rng: np.random.Generator
-) -> Quadratic:
-    """Return a quadratic in the coefficients that the rows of a model are found to depend on.
-
-    Raises
-    ------
-    InvalidDataError
-        If these are others than its own.
-    """
-    own, observations = interface_of(loglik.observations), loglik.observations
-    like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
-    return written_in(like, quadratic, observations, points_near(observations.space, rng))

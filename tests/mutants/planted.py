@@ -87,7 +87,7 @@ PLANTED = [
     *plant(
         "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
-        ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
+        ("np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
         ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),
         ("0.5 * scores / self.scale", "1.0 * scores / self.scale"),
         ("+ 0.5 / self.n_rows)", "+ 0.0)"),
@@ -100,8 +100,8 @@ PLANTED = [
     ),
     *plant(
         "rows/keyed.py",
-        ("first // _PER_BLOCK", "first"),
-        ("first - first % _PER_BLOCK", "first"),
+        ("int(positions[0]) // 4", "int(positions[0])"),
+        ("numbers[positions - 4 * counter]", "numbers[positions - positions[0]]"),
         ("-np.log1p(-numbers_of(positions, key)) / base_weights", "numbers_of(positions, key)"),
         ("weights *= total / weights.sum()", "pass"),
         ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
@@ -301,11 +301,11 @@ PLANTED = [
     ),
     *plant(
         "streams.py",
-        ("replace(rows, start=start)", "rows"),
+        ("rows.moved(start)", "rows.moved(0)"),
     ),
     *plant(
         "potentials/kept_rows.py",
-        ("math.prod(chances) < _UNLIKELY", "True"),
+        ("math.prod(chances) < 1e-6", "True"),
         ("return rows, prior\n", "return rows, True\n"),
     ),
     *plant(
@@ -319,7 +319,7 @@ PLANTED = [
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
-        "proposals.py",
+        "weighted_rows.py",
         ("is_same = list(space.columns) == list(names)", "is_same = True"),
         ("modes=modes if form", "modes=None if form"),
     ),
@@ -329,7 +329,7 @@ PLANTED = [
         ("2 * float(here - there)", "2 * float(there - here)"),
     ),
     *plant(
-        "rows/extended.py",
+        "rows/streamed.py",
         ("self.new.hit(new - border)", "self.new.hit(new)"),
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
@@ -460,7 +460,7 @@ PLANTED = [
         ("np.arange(n_rows)[::-1]", "np.arange(n_rows)"),
         ("if all(np.array_equal(c, c[first][numbers]) for c in columns)", "if True"),
         ("(c + 0.0)", "c"),
-        ("len(which) < _DISTINCT * n_probed", "True"),
+        ("len(which) < 0.99 * n_probed", "True"),
     ),
     *plant(
         "solving/problem.py",

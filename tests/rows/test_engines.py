@@ -44,10 +44,10 @@ from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.predictor.finding import find_linear_predictor, find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.executors import Cluster, Task, Threads
+from pymc_coresets.rows.executors import Cluster, Task, Threads, engine_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows, engine_of
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.density import GradientPass
 from pymc_coresets.storage import read_netcdf, write_netcdf
 

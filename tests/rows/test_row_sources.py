@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import InvalidDataError, RowSource, open_rows
-from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of, piece_at
+from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of
 
 N = 57
 CARRIERS = ["UA", "AA", "B6"]  # not in alphabetical order
@@ -422,7 +422,7 @@ def test_chunks_hold_every_row_once(sizes, most):
         rows = [
             (int(piece.where[1:]), row)
             for chunk in chunks
-            for piece, row in (piece_at(chunk, r) for r in range(chunk.n_rows))
+            for piece, row in (chunk.piece_at(r) for r in range(chunk.n_rows))
         ]
         assert rows == [(i, row) for i, size in enumerate(sizes) for row in range(size)]
         assert [c.start for c in chunks] == list(np.cumsum([0, *(c.n_rows for c in chunks)])[:-1])

@@ -13,11 +13,11 @@ from scipy.special import expit
 from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
-from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 from pymc_coresets.storage import write_netcdf
+from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
 

@@ -362,7 +362,7 @@ def test_weights_of_rows_elsewhere_count(first):
 def test_samples_of_old_and_new_rows_have_the_right_mean(appended):
     """Of multinomial sums: their variance is (W sum u x^2 - (sum u x)^2) / size."""
     source, size, keys = appended.loglikelihood.source, 40, range(400)
-    every = source.in_memory.all
+    every = appended.loglikelihood.all_rows
     x, u = every.arrays[0], every.base_weights
     sums = []
     for key in keys:

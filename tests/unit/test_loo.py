@@ -1,6 +1,7 @@
 """The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,13 +20,13 @@ from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_ro
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.potentials import evaluation
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive import leave_one_out
 from pymc_coresets.predictive.leave_one_out import difference_estimate, elpd_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.passes import BlockPass
 
 N, PRIOR_SD, NOISE = 500, 2.0, 1.3
 X = np.random.default_rng(1).normal(size=(N, 3))
@@ -223,7 +224,8 @@ def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
         assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
     given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
     of_block, of_blocks = leave_one_out._of_block, leave_one_out._of_blocks
-    work = evaluation._Pass(loglik.evaluator, given, 100, of_block, of_blocks)
+    begin = partial(loglik.evaluator.of_blocks, given, of_block)
+    work = BlockPass(100, begin, of_blocks)
     sent = cloudpickle.loads(cloudpickle.dumps(work))
     some = loglik.source.at(np.arange(5))
     assert_array_equal(sent.begin()(some), work.begin()(some))

@@ -234,7 +234,9 @@ def certified(modes, draws):
 def test_draws_that_miss_a_mode_are_doubtful():
     missed = certified(known(1.0, -1.0, mass=[0.7, 0.3]), [0.9, 1.4, 0.5])
     assert not missed.reliable
-    assert missed.verdict.startswith("Doubtful: the full posterior has 2 modes. None of these draws visited ")
+    assert missed.verdict.startswith(
+        "Doubtful: the full posterior has 2 modes. None of these draws visited "
+    )
     assert "at mu = -1 (0.3 of the mass found)" in missed.verdict
     assert "modes                2 from 24 starts, 1 visited" in repr(missed)
 

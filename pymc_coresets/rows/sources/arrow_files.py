@@ -25,10 +25,6 @@ from pymc_coresets.rows.sources.readers import (
     reading_errors,
 )
 
-_BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
-_N_FOOTERS = 64  # files whose footers are kept: of wide ones, these take a megabyte each
-_N_CURSORS = 8  # streams that are read at a time: as many as threads, on a laptop
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -82,8 +78,9 @@ class Files:
     ) -> None:
         self._fields, self._schema, self._chosen = fields, schema, chosen
         self._filesystem = filesystem
-        self._footers: Recent[str, Any] = Recent(_N_FOOTERS)
-        self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
+        self._footers: Recent[str, Any] = Recent(64)  # of wide files, a megabyte each
+        # Streams that are read at a time: as many as threads, on a laptop.
+        self._cursors: Recent[Any, Cursor[Any]] = Recent(8)
 
     def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
         """Yield tables that hold some columns of a chunk."""
@@ -103,7 +100,7 @@ class Files:
         cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
-            batches = self._batches([piece.held], names, cuts[1], _BUFFER)
+            batches = self._batches([piece.held], names, cuts[1], 2**18)
             return _tables_of_sizes(batches, [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)

@@ -14,7 +14,6 @@ from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 TEXT = np.dtype(object)
-_ARROW_TEXT = {"string", "large_string", "string_view", "binary", "large_binary"}
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,8 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     """
     from pyarrow import types  # noqa: PLC0415
 
-    if types.is_dictionary(type_) or str(type_) in _ARROW_TEXT:
+    texts = {"string", "large_string", "string_view", "binary", "large_binary"}
+    if types.is_dictionary(type_) or str(type_) in texts:
         return Field(TEXT)
     if types.is_decimal(type_):
         return Field(np.dtype(np.float64))

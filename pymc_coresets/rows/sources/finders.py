@@ -31,9 +31,6 @@ from pymc_coresets.rows.sources.readers import (
     reading_errors,
 )
 
-_N_AHEAD = 8  # blocks that wait for their thread: as many as there are cursors
-
-
 # -- tables, wherever their columns lie ------------------------------------------------------------
 
 
@@ -237,11 +234,7 @@ class Cursor[T]:
     ('b', 'a', 'c', None)
     """
 
-    def __init__(
-        self,
-        start: Callable[[], Iterator[T]],
-        n_items: int | None = None,
-    ) -> None:
+    def __init__(self, start: Callable[[], Iterator[T]], n_items: int | None = None) -> None:
         self._start, self._n_items = start, n_items
         self._lock = Lock()
         self._kept: dict[int, T] = {}
@@ -263,7 +256,7 @@ class Cursor[T]:
         for item in islice(stream, number + 1 - self._next):
             self._kept[self._next] = item
             self._next += 1
-            if len(self._kept) > _N_AHEAD:
+            if len(self._kept) > 8:  # which wait for their thread: as many as there are cursors
                 del self._kept[min(self._kept)]
         if number < self._next != self._n_items:  # or it is let go, which closes its file
             self._stream = stream

@@ -1,17 +1,20 @@
-"""`open_rows`: finds out what kind of source it is given."""
+"""`open_rows`: what kind of source it is given, and which arrays are made of its columns."""
 
 import inspect
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import (
+    Field,
     is_arrow,
     is_lazy,
     library_of,
@@ -26,15 +29,7 @@ from pymc_coresets.rows.sources.finders import (
     open_stream,
 )
 from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
-from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
-from pymc_coresets.rows.sources.row_source import RowSource
-
-_GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
-_SKIPPED = (".", "_")  # how the names of files begin that are no data
-_FORMATS = {  # of pyarrow.dataset
-    ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
-    ".csv": "csv", ".json": "json", ".orc": "orc",
-}  # fmt: skip
+from pymc_coresets.rows.sources.row_source import Recipe, RowSource
 
 
 def open_rows(
@@ -148,7 +143,8 @@ def required_source(rows: Any) -> RowSource:  # noqa: ANN401
 
 
 def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
-    if isinstance(source, str | Path) and Path(source).suffix in _GRIDS:
+    grids = {".zarr", ".nc", ".nc4", ".h5netcdf"}
+    if isinstance(source, str | Path) and Path(source).suffix in grids:
         source = _opened_by_xarray(str(source))
     library, kind = library_of(source), type(source).__name__
     if library == "xarray":
@@ -203,16 +199,20 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
             f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
             "Parquet files, a pattern such as 'flights/*.parquet', or a list of files."
         )
-    formats = {_FORMATS.get(Path(file).suffix.lower(), "") for file in files}
-    if "" in formats or len(formats) > 1:
-        other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
+    known = {  # to pyarrow.dataset
+        ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+        ".csv": "csv", ".json": "json", ".orc": "orc",
+    }  # fmt: skip
+    formats = [known.get(Path(file).suffix.lower()) for file in files]
+    if None in formats or len(set(formats)) > 1:
+        other = files[formats.index(None) if None in formats else -1]
         raise InvalidOptionError(
             f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, CSV, "
             "JSON, ORC, Zarr, NetCDF; one kind at a time). Name the files of one kind, or pass "
             "what another library reads from it: a frame, or a mapping from names to arrays, such "
             "as those of numpy.load or h5py.File."
         )
-    return open_files(files, format=formats.pop(), partition_base_dir=root)
+    return open_files(files, format=formats[0], partition_base_dir=root)
 
 
 def _require_chunks(source: Any) -> None:  # noqa: ANN401
@@ -243,13 +243,154 @@ def _is_address(source: object) -> bool:
 def _files_at(path: str) -> Iterator[str]:
     """Yield the files of a folder, of a pattern, or the file itself, by name."""
     if Path(path).is_dir():
-        found: list[str] = []
+        found, no_data = list[str](), (".", "_")
         for folder, folders, names in Path(path).walk():
-            folders[:] = [name for name in folders if not name.startswith(_SKIPPED)]
-            found += [f"{folder / name}" for name in names if not name.startswith(_SKIPPED)]
+            folders[:] = [name for name in folders if not name.startswith(no_data)]
+            found += [f"{folder / name}" for name in names if not name.startswith(no_data)]
         yield from sorted(found)
     elif has_magic(path) and not Path(path).exists():
         for match in sorted(glob(path, recursive=True)):  # noqa: PTH207 - absolute ones too
             yield from _files_at(match)
     elif Path(path).exists():
         yield path
+
+
+# -- which arrays are made of the columns ----------------------------------------------------------
+
+
+def recipes_of(
+    fields: Mapping[str, Field],
+    columns: Any,  # noqa: ANN401 - what users pass
+    labels: Any,  # noqa: ANN401
+    weight: Any,  # noqa: ANN401
+) -> dict[str, Recipe]:
+    """Return how each array is made, by its name in the model.
+
+    Raises
+    ------
+    InvalidOptionError
+        If `columns`, `labels` or `weight` do not fit each other or the source.
+    InvalidDataError
+        If a column holds what no array can.
+
+    Examples
+    --------
+    >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
+    >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
+    Field(dtype=dtype('float64'), shape=(2,), refused='')
+    """
+    if columns is None:
+        # By "__index_level_", pandas names an index without a name in a file.
+        own = (name for name in fields if not name.startswith("__index_level_"))
+        columns = {name: name for name in own if name != str(weight)}
+        if not columns:
+            raise InvalidOptionError("The source has no column besides the weights.")
+    _require_mapping("columns", columns, "columns", "{'X': ['distance', 'hour'], 'late': 'late'}")
+    if not columns or not all(isinstance(name, str) for name in columns):
+        raise InvalidOptionError(f"columns={columns!r}: each name must be that of a variable.")
+    labels = {} if labels is None else labels
+    _require_mapping("labels", labels, "lists of labels", "{'carrier': ['AA', 'B6', 'DL']}")
+    if unknown := [name for name in labels if name not in columns]:
+        raise InvalidOptionError(
+            f"labels: there is no array {unknown[0]!r}. There are {', '.join(columns)}."
+        )
+    coded = {name: _distinct(name, values) for name, values in labels.items()}
+    return {name: _recipe(name, value, fields, coded.get(name)) for name, value in columns.items()}
+
+
+def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  # noqa: ANN401
+    """Return how the base weights are made, or None if there are none.
+
+    Raises
+    ------
+    InvalidOptionError
+        If `weight` is no column of numbers.
+    """
+    if weight is None:
+        return None
+    recipe = _recipe("weight", weight, fields, None)
+    if recipe.column.shape:
+        raise InvalidOptionError(f"weight={weight!r} must name a column of numbers.")
+    return replace(recipe, name="(weight)", column=Field(np.dtype(float)))
+
+
+def _require_mapping(option: str, value: Any, to: str, example: str) -> None:  # noqa: ANN401
+    if not isinstance(value, Mapping):
+        raise InvalidOptionError(
+            f"{option}={value!r} must map names in the model to {to}, as in {example}."
+        )
+
+
+def _parts(
+    option: str,
+    value: Any,  # noqa: ANN401
+    items: Sequence[Any],
+    fields: Mapping[str, Field],
+) -> dict[str, Field]:
+    """Return columns by their names; those of a matrix may be given by number."""
+    if not items or any(not isinstance(i, str | int) or isinstance(i, bool) for i in items):
+        raise InvalidOptionError(
+            f"{option}={value!r} must name a column of the source, or list some of them."
+        )
+    missing = [item for item in items if str(item) not in fields]
+    if missing:
+        raise InvalidOptionError(
+            f"{option}={value!r}: the source has no column {missing[0]!r}. "
+            f"It has {', '.join(fields)}."
+        )
+    return {str(item): fields[str(item)] for item in items}
+
+
+def _distinct(name: str, values: Any) -> tuple[Hashable, ...]:  # noqa: ANN401
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidOptionError(f"labels: {name!r} needs a list of labels, not {values!r}.")
+    items = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    usable = all(isinstance(v, str | bytes | int) for v in items)
+    if not items or not usable or len({type(v) for v in items}) > 1 or len(set(items)) < len(items):
+        raise InvalidOptionError(
+            f"labels: those of {name!r} must be text, whole numbers or truth values, all of one "
+            f"type and each given once, not {list(items)!r}."
+        )
+    return items
+
+
+def _recipe(
+    name: str,
+    value: Any,  # noqa: ANN401
+    fields: Mapping[str, Field],
+    labels: tuple[Hashable, ...] | None,
+) -> Recipe:
+    stacked = isinstance(value, Collection) and not isinstance(value, str)
+    used = _parts(f"columns: {name}", value, list(value) if stacked else [value], fields)
+    for part, field in used.items():
+        _require_usable(name, part, field, labels)
+    shapes = {field.shape for field in used.values()}
+    if stacked and shapes != {()}:
+        raise InvalidDataError(
+            f"{name!r}: columns {', '.join(used)} cannot be stacked, because not all of them "
+            "hold single numbers. Give each an array of its own."
+        )
+    dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
+    column = Field(np.result_type(*dtypes), (len(used),) if stacked else next(iter(shapes)))
+    return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
+
+
+def _require_usable(
+    name: str, part: str, field: Field, labels: tuple[Hashable, ...] | None
+) -> None:
+    if field.refused:
+        raise InvalidDataError(
+            f"Column {part!r} holds {field}, which no array of a model can: leave it out by "
+            "columns=, or turn it into numbers, as dates into days since the first."
+        )
+    if labels is None and field.is_text:
+        raise InvalidOptionError(
+            f"Column {part!r} holds text or categories: say which labels there are, in the order "
+            f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
+            "Numbers that are stored as Python objects become numbers by astype(float)."
+        )
+    if labels is not None and (field.dtype.kind == "f" or field.shape):
+        raise InvalidOptionError(
+            f"labels: column {part!r} holds {field}. Labels are found by value among text, "
+            "categories, whole numbers or truth values: turn the column into whole numbers."
+        )

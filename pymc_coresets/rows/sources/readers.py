@@ -9,26 +9,12 @@ from typing import Any, Self
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.columns import (
-    Field,
-    Table,
-    library_of,
-    read_column,
-    required_table,
-)
+from pymc_coresets.rows.sources.columns import Field, Table, library_of, read_column, required_table
 
 BLOCK_ROWS = 2**17  #: Most rows of a chunk: some megabytes, which a core works on for milliseconds.
-_JOINED_BYTES = 2**27  # of small pieces that are read together: a few chunks are in memory
-_OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 
 _DAMAGED = "It may be truncated or damaged: write it again."
 _LOADING = "Try to load these rows without open_rows."
-_TOO_LARGE = (
-    "Let the process use more memory, or write the data in smaller row groups or partitions; a "
-    "damaged file may ask for too much, too."
-)
-# Of files, whatever the format; NotImplementedError is a RuntimeError.
-_RAISED = (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +79,27 @@ class Chunk:
     where: str
     pieces: tuple[Piece, ...] = field(repr=False)
 
+    def piece_at(self, row: int) -> tuple[Piece, int]:
+        """Return the piece of a row, and the row's number in messages.
+
+        Examples
+        --------
+        >>> pieces = (Piece("a", 3), Piece("b", 5, origin=4))
+        >>> piece, number = Chunk(start=0, n_rows=8, where="", pieces=pieces).piece_at(5)
+        >>> piece.where, number
+        ('b', 6)
+        """
+        for piece in self.pieces:
+            if row < piece.n_rows:
+                break
+            row -= piece.n_rows
+        return piece, piece.origin + row
+
+    def place(self, row: int) -> str:
+        """Say where a row is: ``"part-0057.parquet, row group 3, row 41 207"``."""
+        piece, number = self.piece_at(row)
+        return f"{piece.where}{', ' if piece.where else ''}row {spaced(number)}"
+
 
 def cuts_of(n_rows: int, most: int) -> list[int]:
     """Divide rows into as few parts as possible: all of one size, and the last of the rest.
@@ -136,7 +143,8 @@ def chunks_of(
         part for piece in pieces if piece.n_rows
         for part in (piece.divided(most) if divide else [piece])
     ]  # fmt: skip
-    most = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    # Small pieces are joined up to 128 MB, since a few chunks are in memory.
+    most = min(most, 2**27 // max(row_bytes, 1))
     groups: list[list[Piece]] = []
     size = 0
     for piece in parts:
@@ -150,23 +158,6 @@ def chunks_of(
         Chunk(start=stop - size, n_rows=size, where=_name(group), pieces=tuple(group))
         for stop, size, group in zip(accumulate(sizes), sizes, groups, strict=True)
     )
-
-
-def piece_at(chunk: Chunk, row: int) -> tuple[Piece, int]:
-    """Return the piece of a row of a chunk, and the row's number in messages.
-
-    Examples
-    --------
-    >>> pieces = (Piece("a", 3), Piece("b", 5, origin=4))
-    >>> piece, number = piece_at(Chunk(start=0, n_rows=8, where="", pieces=pieces), 5)
-    >>> piece.where, number
-    ('b', 6)
-    """
-    for piece in chunk.pieces:
-        if row < piece.n_rows:
-            break
-        row -= piece.n_rows
-    return piece, piece.origin + row
 
 
 def _name(pieces: Sequence[Piece]) -> str:
@@ -260,9 +251,12 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
         raise InvalidDataError(f"{where} may not be read: change its permissions.") from error
     except MemoryError as error:
         raise InvalidDataError(
-            f"{where} does not fit into memory ({error}). {_TOO_LARGE}"
+            f"{where} does not fit into memory ({error}). Let the process use more memory, or "
+            "write the data in smaller row groups or partitions; a damaged file may ask for too "
+            "much, too."
         ) from error
-    except _RAISED as error:
+    # Of files, whatever the format; NotImplementedError is a RuntimeError.
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
         said = str(error).strip().rstrip(".") or type(error).__name__
         raise InvalidDataError(f"{where} cannot be read: {said}. {remedy}") from error
 
@@ -300,7 +294,7 @@ def computed(parts: list[Any]) -> list[Any]:
     if _in_a_task():
         with sys.modules["distributed"].worker_client() as client:
             return list(dask.base.compute(*parts, scheduler=client))
-    if scheduler == _OF_A_CLUSTER:
+    if scheduler == "dask.distributed":  # as a Client has set it
         from pymc_coresets.rows.executors import Cluster  # noqa: PLC0415
 
         Cluster(sys.modules["distributed"].default_client()).await_workers("a Dask collection")

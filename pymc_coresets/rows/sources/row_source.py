@@ -1,12 +1,13 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
@@ -21,12 +22,59 @@ from pymc_coresets.rows.fingerprints import (
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.readers import Chunk, Reader, piece_at
-from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
+from pymc_coresets.rows.sources.columns import Column, Field, Table, column_field, read_column
+from pymc_coresets.rows.sources.readers import Chunk, Reader
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """Rows of a chunk in which a column cannot be used.
+
+    Parameters
+    ----------
+    column : str
+        Its name in the source.
+    kind : str
+        See `BadValues.kind`.
+    rows : ndarray of int64
+        Numbers within the chunk, increasing; not empty.
+    value : str
+        What stands in the first of them, as text.
+    """
+
+    column: str
+    kind: str
+    rows: NDArray[np.int64]
+    value: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recipe:
+    """How an array of the model is made from columns of the source.
+
+    Parameters
+    ----------
+    name : str
+        In the model.
+    fields : mapping from str to Field
+        Its parts, which are columns of the source, and what these hold in the first piece.
+    column : Field
+        What the array will hold; int64 where labels are turned into codes.
+    stacked : bool
+        Whether the parts become a trailing axis; otherwise there is one part.
+    labels : tuple, optional
+        Values whose positions in this tuple are the codes.
+    """
+
+    name: str
+    fields: Mapping[str, Field]
+    column: Field
+    stacked: bool = False
+    labels: tuple[Hashable, ...] | None = None
 
 
 class RowSource:
@@ -150,7 +198,7 @@ class RowSource:
         if not 0 <= position < self.n_rows:
             self._refuse_position(position)
         chunk = self.chunks[bisect_right(self._starts, position) - 1]
-        return _place(chunk, position - chunk.start)
+        return chunk.place(position - chunk.start)
 
     # -- the first reading ---------------------------------------------------------------------
 
@@ -257,8 +305,7 @@ class RowSource:
         parts, weight = self._parts_of(recipes), self._weight
         every = [*recipes, *([weight] if weight else [])]
         tables = self._reader.tables(chunk, parts) if parts else []
-        where = partial(_piece, chunk)
-        decoded = {recipe.name: decode(recipe, tables, where) for recipe in every}
+        decoded = {recipe.name: decode(recipe, tables, chunk) for recipe in every}
         for array, _ in decoded.values():
             if len(array) != chunk.n_rows:
                 raise InvalidDataError(
@@ -277,7 +324,7 @@ class RowSource:
             column=fault.column,
             kind=fault.kind,
             position=chunk.start + row,
-            first=_place(chunk, row),
+            first=chunk.place(row),
             value=fault.value,
             n_rows=len(fault.rows),
         )
@@ -293,16 +340,6 @@ def _sent(found: Mapping[int, Sequence[Any]], chunk: Chunk, names: Sequence[str]
     return found[chunk.start]
 
 
-def _piece(chunk: Chunk, row: int) -> str:
-    return piece_at(chunk, min(row, chunk.n_rows - 1))[0].where or chunk.where
-
-
-def _place(chunk: Chunk, row: int) -> str:
-    piece, number = piece_at(chunk, row)
-    where = f"row {spaced(number)}"
-    return f"{piece.where}, {where}" if piece.where else where
-
-
 def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
     faults = [] if np.isfinite(weights).all() else not_finite(recipe, weights)
     negative = np.flatnonzero(weights < 0)
@@ -310,3 +347,104 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
         value = f"{weights[negative[0]]:g}"
         faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
+
+
+# -- columns become arrays -------------------------------------------------------------------------
+
+
+def decode(
+    recipe: Recipe, tables: Sequence[Table], chunk: Chunk
+) -> tuple[NDArray[Any], list[Fault]]:
+    """Make an array of the model from the rows of some tables, one after the other.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    tables : sequence of Table
+    chunk : Chunk
+        Whose rows these are, for messages.
+
+    Returns
+    -------
+    array : ndarray
+        Contiguous in C order and writeable.  Where a value is missing it is NaN, or 0; where a
+        label is missing or unseen the code is -1.
+    faults : list of Fault
+
+    Raises
+    ------
+    InvalidDataError
+        If a column has another type than in the first piece.
+    """
+    faults: list[Fault] = []
+    columns = []
+    for part, field in recipe.fields.items():
+        pieces, offset = [np.empty((0, *field.shape), recipe.column.dtype)], 0
+        for table in tables:
+            where = chunk.piece_at(min(offset, chunk.n_rows - 1))[0].where or chunk.where
+            column = _read(table.get(part), field, part, where)
+            array, wrong = _codes(column, recipe.labels) if recipe.labels else _numbers(column)
+            faults += [Fault(part, kind, rows + offset, value) for kind, rows, value in wrong]
+            offset += len(array)
+            pieces.append(array)
+        columns.append(pieces[1] if len(pieces) == 2 else np.concatenate(pieces))
+    dtype = recipe.column.dtype
+    array = np.stack(columns, axis=1) if recipe.stacked else columns[0]
+    array = array.astype(dtype, copy=False)
+    return np.require(array, requirements=["C", "W", "E"]), faults
+
+
+def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ()) -> list[Fault]:
+    """Find NaN and infinite values; nulls among them are faults already."""
+    missing = {fault.column: fault.rows for fault in nulls}
+    faults = []
+    for j, part in enumerate(recipe.fields):
+        values = array[:, j] if recipe.stacked else array
+        for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
+            found = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+            rows = np.setdiff1d(found, missing[part]) if part in missing else found
+            if rows.size:
+                faults.append(Fault(part, kind, rows, kind))
+    return faults
+
+
+def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noqa: ANN401
+    if values is None:
+        raise InvalidDataError(f"{where} has no column {part!r}, which the first rows have.")
+    found = column_field(values)
+    if found == expected:
+        column = read_column(values)
+        found = column.field  # Dask may have said another
+    if found != expected:
+        raise InvalidDataError(
+            f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "
+            "one type everywhere."
+        )
+    return column
+
+
+def _numbers(column: Column) -> tuple[NDArray[Any], list[Any]]:
+    data = column.data.astype(column.field.dtype, copy=False)
+    if column.missing is None or not column.missing.any():
+        return data, []
+    data = data.copy()
+    data[column.missing] = np.nan if data.dtype.kind == "f" else 0
+    return data, [("missing value", np.flatnonzero(column.missing), "")]
+
+
+def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int64], list[Any]]:
+    """Turn values into their positions among the labels."""
+    codes, categories = column.data, column.categories
+    if categories is None:
+        codes, found = pd.factorize(column.data)
+        categories = found.tolist()
+    positions = {label: code for code, label in enumerate(labels)}
+    table = [positions.get(category, -1) for category in categories]
+    coded = np.array([*table, -1])[codes]  # -1, a missing value, takes the last
+    missing = np.zeros(len(codes), bool) if column.missing is None else column.missing
+    coded[missing] = -1
+    absent, unseen = np.flatnonzero(missing), np.flatnonzero((coded < 0) & ~missing)
+    distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
+    shown = ", ".join([*distinct[:5], *(["..."] if len(distinct) > 5 else [])])
+    faults = [("missing value", absent, ""), ("unseen label", unseen, shown)]
+    return coded, [fault for fault in faults if fault[1].size]

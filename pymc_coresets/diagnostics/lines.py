@@ -72,15 +72,23 @@ class Lines:
         which: np.ndarray,
         columns: np.ndarray,
         fixed: np.ndarray | None = None,
+        modes: np.ndarray | None = None,
     ) -> "Lines":
         """Make lines through some of the draws (n_draws, n_dims), along one coordinate each.
 
-        Those that are `fixed`, (n_dims,), move with no other: discrete ones.
+        Those that are `fixed`, (n_dims,), move with no other: discrete ones. If the draws are next
+        to different `modes`, (n_draws,), scales and correlations are those around a mode: the
+        distance between two narrow modes would step over both.
         """
-        low, median, high = np.quantile(draws, (0.16, 0.5, 0.84), axis=0)
-        scales = np.where(high > low, (high - low) / 2, draws.std(axis=0))
+        medians = np.empty_like(draws)
+        modes = np.zeros(len(draws)) if modes is None else modes
+        for mode in np.unique(modes):
+            medians[modes == mode] = np.median(draws[modes == mode], axis=0)
+        around = draws - medians
+        low, high = np.quantile(around, (0.16, 0.84), axis=0)
+        scales = np.where(high > low, (high - low) / 2, around.std(axis=0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            z = np.nan_to_num((draws - median) / scales).clip(-_CLIPPED, _CLIPPED)
+            z = np.nan_to_num(around / scales).clip(-_CLIPPED, _CLIPPED)
             z = np.nan_to_num((z - z.mean(axis=0)) / z.std(axis=0))
         used, numbers = np.unique(columns, return_inverse=True)
         correlation = z[:, used].T @ z / len(draws)  # (n_used, n_dims)
@@ -90,7 +98,7 @@ class Lines:
         slopes = correlation * scales / scales[used, None]
         slopes[np.arange(len(used)), used] = 1.0
         origins = draws[which]
-        away = median[columns] - origins[np.arange(len(columns)), columns]
+        away = -around[which, columns]
         return cls(origins, slopes[numbers], columns, away, scales[columns])
 
     def __len__(self) -> int:

@@ -74,6 +74,7 @@ class Probing:
         ]
         if constant or not len(columns):
             return Probes(constant=constant[0] if constant else "")
+        modes = None if found.modes is None else found.modes.nearest(draws.values)[inside]
         n_draws, n_columns = _numbers(found, len(points), len(columns))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         every = Lines.through(
@@ -81,12 +82,13 @@ class Probing:
             np.repeat(which, n_columns),
             np.tile(columns[:n_columns], n_draws),
             ~space.continuous,
+            modes,
         )
         profile = Profile.of(every, found.log_density)
         below = profile.below_draw.reshape(n_draws, n_columns)
         fit = misfit_of(below, [names[c] for c in columns[:n_columns]])
         of_each = which[np.arange(len(columns)) % n_draws]
-        lines = Lines.through(points, of_each, columns, ~space.continuous)
+        lines = Lines.through(points, of_each, columns, ~space.continuous, modes)
         return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:

@@ -90,6 +90,25 @@ def test_lines_go_along_ridges():
     assert few.directions[0].tolist() == [1.0, 0.0]
 
 
+def test_lines_are_as_long_as_a_mode_is_wide():
+    """Two narrow modes, far apart: by their distance, lines would step over both."""
+    rng = np.random.default_rng(4)
+    own = rng.integers(2, size=400)
+    centres = np.array([[-2.0, 2.0], [2.0, -2.0]])
+    draws = centres[own] + 0.01 * rng.normal(size=(400, 2))
+
+    def log_density(x):
+        squared = [np.square((x - centre) / 0.01).sum(axis=1) for centre in centres]
+        return np.logaddexp(*(-0.5 * s for s in squared))
+
+    which, columns = np.repeat(np.arange(0, 400, 10), 2), np.tile([0, 1], 40)
+    lines = Lines.through(draws, which, columns, modes=own)
+    np.testing.assert_allclose(lines.scales, 0.01, rtol=0.2)
+    assert np.abs(lines.medians).max() < 0.05
+    below = Profile.of(lines, log_density).below_draw.reshape(40, 2)
+    assert misfit_of(below, ["a", "b"])[0] < 4
+
+
 def missed_by_normal(log_density_of_all, tolerance=0.01):
     """What a standard normal density lacks of another one, along its only coordinate."""
     draws = np.random.default_rng(5).normal(size=(400, 1))

@@ -48,6 +48,7 @@ def stands_in(space, log_ratio=lambda x: 0.0 * x[:, 0], **changes):
         "tolerance": TOLERANCE,
         "n_products": 10.0,
         "impossible": "build another.",
+        "modes": None,
         "log_densities": log_densities,
     }
     given |= changes

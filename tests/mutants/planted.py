@@ -523,7 +523,7 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/lines.py",
-        ("away = median[columns] - origins", "away = 0 * median[columns] - 0 * origins"),
+        ("away = -around[which, columns]", "away = 0 * around[which, columns]"),
         ("* scales / scales[used, None]", ""),
         ("_CORRELATED**2 / len(draws)] = 0.0", "0.0] = 0.0"),
         (

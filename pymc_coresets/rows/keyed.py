@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.values import Rows
 
 MANY_ROWS = 2_000_000  #: Of more, a sample tells the curvature of a posterior well enough.
+MANY_TO_READ = 200_000  #: The same for rows elsewhere: each gradient of all is a reading.
 ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
 
 
@@ -36,9 +37,9 @@ def rows_to_start(n_dims: int) -> int:
 
 
 def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
-    """How many rows are sampled where all are too many to begin with them.
+    """Number of rows elsewhere that are sampled to begin with.
 
-    Of more than two million rows, 500 for each dimension and 100 000 at least: these tell the
+    Of more than 200 000 rows, 500 for each dimension and 100 000 at least: these tell the
     curvature of the posterior of all.  Of fewer, 50 for each dimension and 1 000 at least.
 
     Examples
@@ -46,7 +47,7 @@ def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
     >>> rows_to_begin_with(3, 10**5), rows_to_begin_with(11, 10**7)
     (1000, 100000)
     """
-    if n_rows > MANY_ROWS:
+    if n_rows > MANY_TO_READ:
         return max(100_000, ROWS_FOR_CURVATURE * n_dims)
     return rows_to_start(n_dims)
 

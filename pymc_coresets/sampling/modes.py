@@ -15,6 +15,7 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.climbing import improve
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
@@ -312,7 +313,8 @@ class _Search:
     def around_all(self, start: Normal, full: PosteriorDensity) -> Normal:
         """Find the mode of all rows near that of the sample, and the curvature there."""
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
-        if n_rows > keyed.MANY_ROWS:
+        elsewhere = isinstance(self.sampler.loglikelihood.source, StreamedRows)
+        if n_rows > (keyed.MANY_TO_READ if elsewhere else keyed.MANY_ROWS):
             space = self.space_of(keyed.rows_to_begin_with(n_dims, n_rows))
             start = laplace(space, start.location)
             return replace(start, location=improve(start, full)).with_tails()

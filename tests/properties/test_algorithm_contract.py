@@ -20,7 +20,8 @@ PAGE = Path(__file__).parents[2] / "docs/adding-a-method.md"
 
 def method_of_the_page() -> type[Any]:
     """The method that the page on adding one shows in full."""
-    *_, block = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    [block] = [block for block in blocks if "class KCenter(" in block]
     names: dict[str, Any] = {"__name__": PAGE.stem}
     exec(compile(block, PAGE.name, "exec"), names)
     return names["KCenter"]

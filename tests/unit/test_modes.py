@@ -369,7 +369,7 @@ class FromPoints:
 
     def __init__(self, space, slopes):
         self.space, self.slopes, self.read = space, slopes, 0
-        self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims)
+        self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims, source=None)
 
     @property
     def full_density(self):

@@ -45,11 +45,11 @@ def build_pass_glm(  # noqa: PLR0913
     """Summarise a generalised linear model by polynomial approximate sufficient statistics.
 
     One pass over the data replaces each row's log-likelihood, a function of the linear predictor
-    eta_n = x_n . theta + offset, by a polynomial.  What remains is one function of the coefficients
+    eta_n = x_n . theta + offset, by a polynomial.  The result is one function of the coefficients,
     whose size does not depend on the number of rows.  Use it for regressions with many rows and
-    predictors within a moderate range: it is the fastest method here.  Where many predictors
-    exceed the radius it is biased, and `PolynomialSummary.check` says so; use `build_coreset` then,
-    and for models that are not generalised linear models.
+    predictors within a moderate range: it is the fastest method here.  If many predictors exceed
+    the radius it is biased, which `PolynomialSummary.check` detects; use `build_coreset` then, and
+    for models that are not generalised linear models.
 
     For p coefficients and degree 2 the pass costs 1 to 2 times as much as the product
     ``X.T @ X`` if few responses are distinct (binary and count data), and about 5 times as much
@@ -61,7 +61,7 @@ def build_pass_glm(  # noqa: PLR0913
     model : pm.Model, optional
         By default that of the context.  It is not changed.
     degree : int, default 2
-        Degree of the polynomials, 20 at most.  Those above 2 are for few coefficients: at most
+        Degree of the polynomials, at most 20.  Degrees above 2 need few coefficients: at most
         2 000 monomials of half the degree.  A degree whose polynomial may be unbounded above
         is refused; for logistic regression 2, 6, 10, ... are usable.
     radius : float or "auto", default 4.0
@@ -72,23 +72,23 @@ def build_pass_glm(  # noqa: PLR0913
     given : mapping of str to array_like, optional
         Values to fix free variables at, such as a noise scale: ``{"sigma": 1.0}``.
     observed : str or sequence of str, optional
-        Observed variables to summarise; the others stay in the model as they are.
+        Observed variables to summarise; the others stay in the model unchanged.
     dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     rows : RowSource, optional
-        From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
-        are read twice (three times, if any codes look up coefficients): once to be checked, and
-        once to be summed; and once more for each round of ``radius="auto"``, and for its start.
-        The sums are those of the same rows in memory, however they are divided into chunks.
+        From `open_rows`: all rows, if the model's data containers hold only a few of them.  They
+        are read twice (three times, if any codes look up coefficients): once for checks, and once
+        for the sums; and once more for each round of ``radius="auto"``, and for its start.  The
+        sums equal those of the same rows in memory, whatever the chunks.
     executor : Executor or dask.distributed.Client, optional
-        Who reads and sums such rows: a `concurrent.futures.Executor`, such as a
+        Reads and sums such rows: a `concurrent.futures.Executor`, such as a
         ``ProcessPoolExecutor``, or the client of a Dask cluster; by default threads of this
-        process.  The result is the same, bit by bit.
+        process.  The result is the same bit for bit.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
-        Show the parts of the work and the rows that were read.
+        Show progress: the steps, and the number of rows read.
 
     Returns
     -------
@@ -110,22 +110,21 @@ def build_pass_glm(  # noqa: PLR0913
     Warns
     -----
     CoresetWarning
-        If ``radius="auto"`` had not settled after 20 rounds.
+        If ``radius="auto"`` has not converged after 20 rounds.
 
     Notes
     -----
     On ``[-R, R]`` each row's log-likelihood is expanded in Chebyshev polynomials, cut at the
     degree K: ``sum_n log p(y_n | eta_n) ~ sum_n sum_m b_nm (x_n . theta + o_n)^m``.  The error is
-    exponentially small in K for smooth likelihoods, and none where the log-likelihood is itself a
+    exponentially small in K for smooth likelihoods, and zero if the log-likelihood is itself a
     polynomial of that degree (Gaussian).
 
     ``radius="auto"`` starts from R = 4, and repeats: summarise with degree 2, draw from the
-    Gaussian posterior (where the prior is not Gaussian, with one that is worth one row in its
-    place), and make R the 97.5 % quantile of ``|eta_n|`` over draws and rows (100 000 of them at
-    most), but not below 1, until it moves by less than 5 %.  A radius whose polynomial is
-    unbounded above is too small.  Where the steps overshoot, the interval that is left is halved.
-    Each round is a pass over the data.  For higher degrees, R is 1.1 times the 99.9 % quantile in
-    the last round.
+    Gaussian posterior (with a unit-information prior if the model's is not Gaussian), and set R to
+    the 97.5 % quantile of ``|eta_n|`` over draws and rows (at most 100 000 of them), at least 1,
+    until it changes by less than 5 %.  A radius whose polynomial is unbounded above is too small.
+    If the steps overshoot, the remaining interval is halved.  Each round is a pass over the data.
+    For higher degrees, R is 1.1 times the 99.9 % quantile in the last round.
 
     References
     ----------
@@ -152,7 +151,7 @@ def build_pass_glm(  # noqa: PLR0913
     >>> summary.closed_form()["coefficient"].values.tolist()
     ['beta[0]', 'beta[1]', 'beta[2]']
 
-    Of rows that need not fit into memory, the model holds a few:
+    For rows that need not fit into memory, the model holds a few of them:
 
     >>> from pymc_coresets import open_rows
     >>> rows = open_rows({"X": X, "y": y})  # or files, lazy arrays, ...
@@ -171,7 +170,7 @@ def build_pass_glm(  # noqa: PLR0913
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
-            "This is the model of a summary already. Build another from the full model."
+            "This model already belongs to a summary. Build another summary from the full model."
         )
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
@@ -200,7 +199,7 @@ def build_pass_glm(  # noqa: PLR0913
 def _verified(
     found: Predictors, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
 ) -> PredictorRows:
-    """Compare what came of the model with PyMC before any work is done, and check the rows."""
+    """Compare the derived log-likelihood with PyMC's before the pass, and check the rows."""
     observations = found.observations
     if wanted.rows is None:
         verify(LogLikelihood(observations), rng=rng)
@@ -211,7 +210,7 @@ def _verified(
 
 
 def _radius(radius: float | str) -> float | None:
-    """Return the radius, or None where it is to be chosen."""
+    """Return the radius, or None if it is to be chosen."""
     if isinstance(radius, str) and radius == "auto":
         return None
     try:
@@ -302,7 +301,7 @@ def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOpt
     return InvalidOptionError(
         f"degree={statistics.degree} with radius={radius:g} is improper: the polynomial, of "
         f"leading degree {leading}, may grow without bound in a direction of the coefficients. "
-        f"{remedy}; or use another radius (one that covers the responses, where these are not "
+        f"{remedy}; or use another radius (one that covers the responses, if these are not "
         "within it)."
     )
 

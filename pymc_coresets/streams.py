@@ -1,4 +1,4 @@
-"""Rows that come chunk by chunk and are seen once: a coreset of all of them at any time."""
+"""Coresets of rows that arrive in chunks and are seen once, available at any time."""
 
 import json
 import warnings
@@ -58,48 +58,47 @@ from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
 
 _DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
 _GONE = (
-    "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
-    "needs all of them. coreset.objective, measured against their exact sum at draws that chose "
-    "nothing, and stream.coverage are what can be said without them. If the rows can be read "
-    "again, in the same order, store the coreset and read it with Coreset.from_netcdf(path, model, "
-    "rows=open_rows(...))."
+    "This needs all rows of the stream, which were not kept; the coreset can still be sampled. "
+    "Diagnostics without them are coreset.objective, measured against their exact sum at held-out "
+    "draws, and stream.coverage. If the rows can be read again, in the same order, store the "
+    "coreset and read it with Coreset.from_netcdf(path, model, rows=open_rows(...))."
 )
 
 
 class CoresetStream:
     """A coreset of rows that arrive in chunks and are seen once.
 
-    Use it where rows come one after the other and are not kept.  Where they can be read again,
-    ``build_coreset(rows=...)`` looks at them at draws of its own choice, and certifies what it
-    found.
+    Use it if rows arrive one after the other and are not kept.  If they can be read again, use
+    ``build_coreset(rows=...)``, which evaluates them at draws of its own choice and certifies the
+    result.
 
-    The first rows, the *pilot*, say where the posterior is: the stream compares all later rows at
-    draws of the pilot's posterior.  These are wider than the posterior of all rows, in the same
-    place.  Of each chunk it adds the exact log-likelihoods at these draws, and keeps a few thousand
-    rows to choose from.  `coreset` then chooses those whose weighted sum is that of all.  Neither
-    the sums nor the rows depend on how the stream is cut into chunks.
+    The first rows, the *pilot*, locate the posterior: all later rows are compared at draws of the
+    pilot's posterior, which is wider than the posterior of all rows, in the same place.  For each
+    chunk the exact log-likelihoods at these draws are added up, and a few thousand rows are kept as
+    candidates.  `coreset` then chooses those whose weighted sum matches that of all rows.  Neither
+    the sums nor the rows depend on the division of the stream into chunks.
 
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.  Its data containers hold a few rows, as for
+        By default that of the context.  Its data containers hold a few rows, as for
         ``build_coreset(rows=...)``.  It is not changed.
     pilot : mapping of str to array_like, RowSource, or anything that `open_rows` reads
-        The first rows, by the names of the containers.  They count like all others.  A few thousand
-        chosen at random from all over the data serve best; they are held in memory, and must
-        determine the posterior roughly.
+        The first rows, by the names of the containers.  They count like all others.  Best are a few
+        thousand rows chosen at random from the whole data; they are held in memory, and must
+        roughly determine the posterior.
     size : int, optional
-        Largest number of weighted rows.  By default 2 K, but 100 at least and 1 000 at most, where
+        Largest number of weighted rows.  By default 2 K, at least 100 and at most 1 000, where
         K = D(D + 3)/2 + 1 rows match any quadratic log-posterior of D free dimensions.
     tolerance : float, default 0.01
         Symmetrised KL divergence in nats to aim at: no rows are added beyond a tenth of it.
     draws : int, optional
-        Draws at which rows are compared, at least 100.  By default four for each of `size`, or two
-        for each of K where that is more; but 200 at least and 2 000 at most.
+        Draws at which rows are compared, at least 100.  By default 4 `size`, or 2 K if that is
+        more; at least 200 and at most 2 000.
     epoch_growth : float, default 8
-        Once there are so many times (4 at least) as many rows as those whose posterior the draws
-        are from, a new *epoch* begins: the coreset so far stands for the rows before it, and new
-        draws come from its posterior, 1.4 times as wide.  An epoch takes about a second.
+        A new *epoch* begins once the number of rows has grown by this factor (at least 4) since the
+        draws were made: the coreset so far represents the rows before it, and new draws come from
+        its posterior, 1.4 times as wide.  A new epoch takes about a second.
     observed, dim : str or sequence of str, optional
         As for `build_coreset`.
     random_seed : int or Generator, optional
@@ -113,21 +112,21 @@ class CoresetStream:
 
     Notes
     -----
-    Time: about 10 ns for each row, draw and term of the likelihood.  Memory: the candidates (20
-    for each row of the coreset) with their data, and one chunk.
+    Time: about 10 ns per row, draw and term of the likelihood.  Memory: the candidates (20 per row
+    of the coreset) with their data, and one chunk.
 
     Within an epoch the sum over all rows is exact, however many they are.  A new epoch replaces
-    the rows before it by a coreset of them, of up to twice `size`.  Its error counts for less and
-    less as rows follow, since an error of the log-likelihood varies less over a narrower
-    posterior: `objective` has it in that proportion.  Long epochs avoid such errors, but
+    the rows before it by a coreset of them, of up to twice `size`.  The effect of its error falls
+    as more rows follow, since an error of the log-likelihood varies less over a narrower
+    posterior: `objective` includes it in that proportion.  Long epochs avoid such errors, but
     need more rows to match the log-likelihoods at wide draws: in a logistic regression of 2.6e5
     rows with a pilot of 256, one epoch left errors of 2 to 50 nats, and five of 0.006 at most.
 
-    If the rows drift, so that the posterior moves to where the draws are not, exact sums there say
-    little of it.  This is measured with every chunk; if it happens, there is a `CoresetWarning`,
-    and an epoch begins that knows of that chunk.
+    If the rows drift, so that the posterior moves away from the draws, exact sums at these draws
+    carry little information about it.  Drift is measured with every chunk; if it occurs, there is a
+    `CoresetWarning`, and a new epoch begins that includes that chunk.
 
-    Rows are kept by priority sampling, with random numbers that belong to their positions in the
+    Rows are kept by priority sampling, with random numbers derived from their positions in the
     stream, half by the length of their tangent vectors and half uniformly.
 
     References
@@ -195,7 +194,7 @@ class CoresetStream:
             growth=float(epoch_growth),
             key=random_key(rng),
         )
-        # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
+        # Only the sums and the candidates of the pilot are kept.
         refuse_impossible_rows(loglik, loglik.observations.space)
         self._state = self._growth.first(loglik)
 
@@ -210,15 +209,15 @@ class CoresetStream:
     def update(self, chunk: Any, *, weights: ArrayLike | None = None) -> None:  # noqa: ANN401
         """Add a chunk of rows.
 
-        It is checked and evaluated first, and added as a whole: if that fails, or is interrupted,
-        the stream is as it was before.
+        It is checked and evaluated first, and then added: after a failure or an interrupt, the
+        stream is unchanged.
 
         Parameters
         ----------
         chunk : mapping of str to array_like, RowSource, or anything that `open_rows` reads
             By the names of the model's data containers; other names are ignored.
         weights : array_like of shape (n_rows,), optional
-            How many rows each row stands for, where the chunk is a mapping.
+            How often each row counts; only if the chunk is a mapping.
 
         Raises
         ------
@@ -227,14 +226,14 @@ class CoresetStream:
             a code is not in what it indexes, a weight is negative, or the log-likelihood of a row
             is not finite at a draw.  The message names the chunk, counted from 1, and the row.
         InvalidOptionError
-            If the chunk is nothing that `open_rows` reads.
+            If `open_rows` cannot read the chunk.
         SamplingError
-            If an epoch begins, and its posterior cannot be sampled.
+            If a new epoch begins, and its posterior cannot be sampled.
 
         Warns
         -----
         CoresetWarning
-            If the rows drift away from those before them, or the chunk was given before.
+            If the rows drift, or the chunk equals the one before it.
 
         Examples
         --------
@@ -261,16 +260,16 @@ class CoresetStream:
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
         if known.prints == last.prints and last.begins(loglik):
             warn_user(
-                f"Chunk {number} of the stream has the same rows as the one before: they count "
-                "twice now. If that is a mistake, read the stream again from a file of before, and "
-                "go on without it."
+                f"Chunk {number} of the stream has the same rows as the one before, so they count "
+                "twice. If that is a mistake, read the stream from a file stored earlier, and "
+                "continue without this chunk."
             )
         self._state = replace(grown, n_chunks=number, last_chunk=known)
 
     def _examined(self, source: RowSource) -> StreamedRows:
-        """Return the rows of a chunk, once the model is known to be able to use them.
+        """Return the rows of a chunk, after checking that the model can use them.
 
-        Those that fit into memory are kept, and not read again.
+        Rows that fit into memory are kept, and not read again.
         """
         observations = self._growth.template.observations
         types = {row.name: row.values.dtype for row in observations.rows}
@@ -286,12 +285,12 @@ class CoresetStream:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows so far, those of the pilot included."""
+        """Number of rows so far, including the pilot."""
         return self._state.n_rows
 
     @property
     def total_weight(self) -> float:
-        """Sum of their base weights."""
+        """Sum of the base weights of all rows so far."""
         return self._state.total_weight
 
     @property
@@ -308,27 +307,26 @@ class CoresetStream:
 
     @property
     def coverage(self) -> Coverage:
-        """Whether the draws at which rows are compared lie where the posterior is."""
+        """Diagnostic of whether the draws at which rows are compared cover the posterior."""
         return self._state.coverage
 
     def coreset(self) -> Coreset:
-        """Choose weighted rows that stand for all rows so far.
+        """Choose weighted rows that represent all rows so far.
 
-        The stream stays as it is, and can go on.  Costs `size` passes over the tangent vectors of
-        the candidates: a second or less.
+        The stream is not changed, and can be continued.  Costs `size` passes over the tangent
+        vectors of the candidates: a second or less.
 
         Returns
         -------
         Coreset
             With its rows as data, see `Coreset.rows`; positions are counted from the first row of
             the pilot.  `objective` is the squared distance from the sum over all rows at the
-            stream's held-out draws, in nats; to it is added that of the coresets which
-            stand for the rows of earlier epochs, times the share that these are of all rows (the
-            attribute ``inherited_objective``).  While the draws are wider than the posterior, this
-            is no estimate of the divergence but, as a rule, an upper bound.  The attributes of
-            `history` say what the draws are: ``draws_distance``, ``draws_width``,
-            ``pareto_khat``, ``psis_ess``, and ``epochs``.  There is no certificate, and `check`
-            needs all rows.
+            stream's held-out draws, in nats, plus that of the coresets which represent the rows of
+            earlier epochs, times their share of all rows (the attribute ``inherited_objective``).
+            While the draws are wider than the posterior, this is not an estimate of the divergence
+            but usually an upper bound.  The attributes of `history` describe the draws:
+            ``draws_distance``, ``draws_width``, ``pareto_khat``, ``psis_ess``, and ``epochs``.
+            There is no certificate, and `check` needs all rows.
 
         Warns
         -----
@@ -353,8 +351,8 @@ class CoresetStream:
         if not objective <= max(1.0, growth.tolerance):
             warn_user(
                 f"The coreset is {objective:.3g} nats from the rows of the stream at its "
-                f"draws: allow a larger size than {growth.size}, or more draws than "
-                f"{growth.n_draws}, or begin with a larger pilot."
+                f"draws: use a larger size than {growth.size}, more draws than "
+                f"{growth.n_draws}, or a larger pilot."
             )
         gone = AbsentRows(state.n_rows, state.total_weight, _GONE)
         loglik, found = growth.template.reading(gone), state.coverage
@@ -389,16 +387,16 @@ class CoresetStream:
     # -- storage -------------------------------------------------------------------------------
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write all that the stream keeps to a NetCDF file, without the model.
+        """Write the state of the stream to a NetCDF file, without the model.
 
-        The file is that of its `coreset`, which `Coreset.from_netcdf` reads, with what the stream
-        needs to go on.  It appears only when it is complete, and `from_netcdf` notices any later
+        The file contains its `coreset`, which `Coreset.from_netcdf` reads, and the state needed to
+        continue the stream.  It appears only when complete, and `from_netcdf` detects any later
         change to it.
 
         Parameters
         ----------
         path : str or Path
-            A file of this name is replaced, at once.
+            An existing file is replaced atomically.
 
         Raises
         ------
@@ -444,7 +442,7 @@ class CoresetStream:
 
     @classmethod
     def from_netcdf(cls, path: str | Path, model: pm.Model | None = None) -> Self:
-        """Read a stream from a file: it goes on with the same bits.
+        """Read a stream from a file; it resumes bit for bit.
 
         Parameters
         ----------
@@ -458,8 +456,8 @@ class CoresetStream:
         InvalidOptionError
             If `model` is no model, or h5netcdf is not installed.
         InvalidDataError
-            If the file is missing, damaged, or no stream's; if the model has other free variables,
-            data containers, priors or another likelihood.
+            If the file is missing, damaged, or not a stream file; if the model has other free
+            variables, data containers, priors or another likelihood.
 
         Examples
         --------
@@ -476,19 +474,19 @@ class CoresetStream:
         except CoresetError:
             raise
         except NO_CORESET as error:
-            raise InvalidDataError(f"{path} is no file of a stream: {error}.") from error
+            raise InvalidDataError(f"{path} is not a stream file: {error}.") from error
         return stream
 
     def _resume(self, groups: Mapping[str, xr.Dataset], model: pm.Model) -> None:
-        """Go on from the groups of a file."""
+        """Restore the stream from the groups of a file."""
         kept, draws = groups[_CANDIDATES], groups[_DRAWS]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoresetWarning)  # of other priors
             found = fields_with_model(fields_of_groups(groups), model, None, None)
         if found["built_from"] is None:
             raise InvalidDataError(
-                "The model has other priors than the stream's, whose draws are from a posterior "
-                "under these: give the model that the stream was begun with."
+                "The priors of the model differ from those under which the stream made its draws: "
+                "pass the model that the stream was created with."
             )
         self._settings = found["settings"]
         self._seed = found["random_seed"]
@@ -524,8 +522,8 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
         return chunk if isinstance(chunk, RowSource) else open_rows(chunk)
     if not isinstance(chunk, Mapping):
         raise InvalidOptionError(
-            "weights=... belong to a mapping from names to arrays. Name the column of the others: "
-            "open_rows(..., weight=...)."
+            "weights=... needs a mapping from names to arrays. For other sources, name the column "
+            "of weights: open_rows(..., weight=...)."
         )
     column = "weights=..."  # a name that is no variable's
     return open_rows({**chunk, column: np.asarray(weights)}, weight=column)

@@ -23,8 +23,17 @@ NOT_OURS = ("docs/architecture.md",)  # describes the code, and is edited with i
 
 # Each phrase, as a regular expression, and what to write instead.
 PHRASES = {
+    r"\bsays? so\b": "name what reports it, and how",
+    r"\bwhoever\b": "name who, or: any",
+    r"\b(?:no|any|some)body\b": "name who, or use the passive",
+    r"\bat last\b": "finally, or: in the end",
+    r"\bknows? nothing\b": "does not depend on, or: has no",
+    r"\bkeeps? (?:its|their) word\b": "is accurate",
+    r"\bflatters?\b": "is over-optimistic",
+    r"\bby the way\b": "as a side effect",
+    r"\bof anybody\b": "of others",
     r"coreset lacks\b": "say what is wrong, and where",
-    r"what (?:it|the quadratic) leaves\b": "what it misses",
+    r"what (?:it|the quadratic) leaves\b": "the residual, or: the error",
     r"anybody's": "of another method",
     r"beyond that and a tenth": "by more than that plus a tenth",
     r"\bthis is no fault": "... and no fault",

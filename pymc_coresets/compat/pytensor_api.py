@@ -159,7 +159,7 @@ def _of_more_axes(op: ZeroGrad, _: Apply[Any], x: Variable[Any, Any]) -> Apply[A
 
 
 def without_traces[V: Variable[Any, Any]](graph: V) -> V:
-    """Forget where the parts of a graph, which is nobody else's, were written; return it.
+    """Forget where the parts of a graph, which is no one else's, were written; return it.
 
     Rewrites add up the traces of what they join: in a graph of thousands of parts these may become
     longer than memory.

@@ -1,4 +1,4 @@
-"""Whether quadratics have a maximum, and weights of rows under which what they leave has one."""
+"""Concavity of quadratics, and weights of rows under which the remainder is concave."""
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +16,7 @@ _ALLOWED = 0.9
 def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
     """Whether the eigenvalues of a symmetric matrix, scaled to a unit diagonal, exceed a limit.
 
-    So the units of its columns do not matter.
+    The scaling makes the result independent of the units of its columns.
 
     Examples
     --------
@@ -49,10 +49,10 @@ def is_concave(curvature: Curvature) -> bool:
 
 
 def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
-    """Return that of all rows, with as little of the posterior's as makes it definite.
+    """Return the precision of all rows, plus as little of the posterior's as makes it definite.
 
-    What the prior adds here it need not add far out: that of effects is flat where their scale is
-    large.
+    The prior's precision here need not hold in the tails: that of effects is flat if their scale
+    is large.
     """
     precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
     of_rows, share = -quadratic.curvature, 1e-6
@@ -73,20 +73,20 @@ def concave(
     *,
     drawn: np.ndarray,
 ) -> np.ndarray:
-    """Shrink weights until the rows have nowhere more curvature than the posterior.
+    """Shrink weights until the rows' curvature is at most the posterior's in every direction.
 
-    Else the quadratic of all rows without theirs is convex somewhere, and the density may rise
-    without end, since the rows' own log-likelihood is far out often only linear.  The weight of a
-    row that was drawn shrinks by the part of its curvature that lies in directions where there is
-    too much of it, times how much is too much there.  What this leaves takes all weights of drawn
-    rows, and at last those of all rows.
+    Otherwise the quadratic of all rows minus theirs is convex in some direction, and the density
+    may be unbounded, since the rows' own log-likelihood is often only linear in the tails.  The
+    weight of a drawn row shrinks by the share of its curvature in directions with an excess, times
+    the relative excess there.  Any remaining excess is removed by scaling the weights of all drawn
+    rows; failing that, those of all rows.
 
     Parameters
     ----------
     rows : RowsInMemory
     weights : ndarray of shape (n_rows,)
     curvatures : ndarray of shape (k, k, n_rows)
-        Of each row, by the numbers that it sees.
+        Of each row, in the numbers that it depends on.
     posterior : ndarray or csr_array, of shape (p, p)
         Its precision.
     away : ndarray of shape (n_draws, p)
@@ -100,8 +100,8 @@ def concave(
 
     Notes
     -----
-    Costs eight decompositions of a (p, p) matrix at most, and at most thirty where these do not do:
-    O(p^3) each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
+    Costs at most eight decompositions of a (p, p) matrix, or thirty if these are not enough: O(p^3)
+    each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
     """
     try:
         compare = _Shares(posterior)
@@ -126,7 +126,7 @@ def concave(
 
 
 def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.ndarray:
-    """Return how much curvature each row has, relative to the posterior and over all directions."""
+    """Return the curvature of each row relative to the posterior, summed over directions."""
     diagonal = np.arange(len(curvatures))
     total = np.abs(curvatures[diagonal, diagonal]) * rows.seen(away).var(axis=1)
     found: np.ndarray = np.maximum(total.sum(axis=0), np.finfo(float).tiny)
@@ -143,7 +143,7 @@ class _Shares:
         self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
 
     def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
-        """Return those that are larger than allowed, ascending, and their directions."""
+        """Return the curvatures above the limit, ascending, and their directions."""
         if isinstance(self.posterior, np.ndarray):
             rows, limits = as_dense(of_rows), (_ALLOWED, np.inf)
             share, directions = eigh(rows, self.posterior, subset_by_value=limits)
@@ -152,7 +152,7 @@ class _Shares:
         return share[share > _ALLOWED], directions[:, share > _ALLOWED]
 
     def largest(self, of_rows: Curvature) -> float:
-        """Return the largest, or 1 where none is larger."""
+        """Return the largest, but at least 1."""
         if isinstance(self.posterior, np.ndarray):
             return largest_share(as_dense(of_rows), self.posterior)
         if is_definite(self.posterior - of_rows):
@@ -173,7 +173,7 @@ class _Shares:
                 tol=self.relative,
                 maxiter=10,
             )
-        except ArpackNoConvergence as error:  # of those beyond a limit some are as good as all
+        except ArpackNoConvergence as error:  # some of those beyond the limit are enough
             share, directions = error.eigenvalues, error.eigenvectors
         order = np.argsort(share)
         return share[order], directions[:, order]
@@ -182,8 +182,8 @@ class _Shares:
 def largest_share(of_rows: np.ndarray, of_posterior: np.ndarray) -> float:
     """Return the largest curvature of chosen rows relative to that of the posterior.
 
-    Where it is at most one, the quadratic that takes the rows' part from that of all rows leaves,
-    with the prior, no direction in which the density rises without end.
+    If it is at most one, the quadratic of all rows minus the rows' part is concave with the prior,
+    so the density is bounded.
 
     Parameters
     ----------

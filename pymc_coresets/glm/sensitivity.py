@@ -1,4 +1,4 @@
-"""Logistic regression: rows drawn by a bound on their importance, with a guarantee on the error."""
+"""Logistic regression: rows drawn by bounds on their sensitivities, with an error guarantee."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,13 +28,13 @@ from pymc_coresets.solving.solution import Solution
 
 @dataclass(frozen=True, eq=False)
 class SignedBlocks:
-    """All rows of a logistic regression, in blocks, as often as they are asked for.
+    """All rows of a logistic regression, in blocks that can be read repeatedly.
 
     Parameters
     ----------
     source : RowBlocks
     signed : callable
-        From rows to these rows, signed by their labels.
+        Maps rows to the same rows, signed by their labels.
     size : int
         Number of rows of a block.
     """
@@ -47,7 +47,7 @@ class SignedBlocks:
         return ((rows, self.signed(rows)) for rows in self.source.blocks(self.size))
 
     def sample(self, size: int, *, key: int) -> tuple[SignedRows, Vector]:
-        """Return a sample of the rows, and weights that make it stand for all of them."""
+        """Return a sample of the rows, and weights that scale it to all of them."""
         scan = self.source.scan(size, key=key, distinct=True)
         return self.signed(scan.rows), scan.weights
 
@@ -80,14 +80,14 @@ class Sensitivities:
         *,
         rng: np.random.Generator,
     ) -> "Sensitivities":
-        """Find clusters in a sample of the rows, add them up, and then the bounds.
+        """Find clusters in a sample of the rows, and sum clusters and bounds over all rows.
 
-        Two readings and that of the sample.  Memory: a block, and the sample.
+        Reads the data twice, and the sample once.  Memory: a block, and the sample.
 
         Notes
         -----
         The sample has ``min(1000 k, 0.025 N)`` rows (Huggins, Campbell and Broderick 2016, appendix
-        E), and at least 50 k where there are that many.
+        E), and at least 50 k if there are that many.
         """
         size = sample_size(n_clusters, blocks.source.n_rows)
         sample, weights = blocks.sample(size, key=random_key(rng))
@@ -99,7 +99,7 @@ class Sensitivities:
         heights, largest = [0.0], 0.0
         for rows, signed in blocks:
             values = bound.values(signed)
-            # One by one, however the rows are divided into blocks.
+            # Added one by one, so that the sum does not depend on the blocks.
             masses = np.append(heights[-1], rows.base_weights * values)
             heights.append(float(np.cumsum(masses)[-1]))
             largest = max(largest, float(values.max()))
@@ -113,14 +113,14 @@ class Sensitivities:
     def draw(self, size: int, *, key: int) -> Scan:
         """Draw rows in proportion to their base weights and sensitivities, with replacement.
 
-        One reading.
+        Reads the data once.
 
         Parameters
         ----------
         size : int
-            Number of draws M; fewer rows result where some are drawn repeatedly.
+            Number of draws M; there are fewer rows if some are drawn repeatedly.
         key : int
-            Of the random numbers.
+            Key of the random numbers.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class Sensitivities:
 
 
 def sample_size(n_clusters: int, n_rows: int) -> int:
-    """How many rows show the clusters.
+    """Return the number of rows from which clusters are found.
 
     Examples
     --------
@@ -164,30 +164,29 @@ def sample_size(n_clusters: int, n_rows: int) -> int:
 class Sensitivity:
     """Coreset for logistic regression, drawn at random by the rows' sensitivities.
 
-    Use it where a guarantee on the log-likelihood is wanted, or where the data are so many that
-    only a few passes over them are possible.  Posteriors from `RiemannianPursuit` are far closer
-    at the same size.  Three passes over the data, a sample of them, O(n_obs n_clusters) distances,
-    and memory for a block of rows.
+    Use it if a guarantee on the log-likelihood is needed, or if the data allow only a few passes.
+    Posteriors from `RiemannianPursuit` are far closer at the same size.  Costs three passes over
+    the data, a sample of them, O(n_obs n_clusters) distances, and memory for a block of rows.
 
     Parameters
     ----------
     n_clusters : int, default 6
-        Clusters of the rows; between 4 and 8 the result hardly changes.
+        Number of clusters of the rows; the result hardly changes between 4 and 8.
     radius : float, optional
         Radius of the ball of coefficients for which the guarantee holds, in their unit.  By
-        default as large as keeps the sensitivities moderate: ``3 / sqrt(I)`` for the mean squared
-        distance I of rows from the centres of their clusters.  The mean sensitivity, and the size
-        for a guarantee, grow exponentially with it.
+        default ``3 / sqrt(I)``, for the mean squared distance I of rows from the centres of their
+        clusters, which keeps sensitivities moderate.  The mean sensitivity, and the size for a
+        guarantee, grow exponentially with the radius.
     center : sequence of float, optional
         Centre of the ball, one number for each column of the design matrix: an estimate of the
-        coefficients.  By default 0.  A center of a wrong length is refused with their names.
+        coefficients.  By default 0.  The error for a wrong length names the coefficients.
     exact_centers : bool, default False
         Compare each row with the means of the clusters without that row, so that the sensitivities
-        are bounds.  By default they are compared with the centres that were found on a sample of
-        the rows, as the authors do: within 1 % for many rows, but not always above.
+        are bounds.  By default they are compared with centres found on a sample of the rows, as the
+        authors do: within 1 % for many rows, but sometimes below the bound.
     epsilon : float, optional
-        Relative error of the log-likelihood to guarantee, between 0 and 1: the size follows from
-        it.  Implies exact centres.
+        Guaranteed relative error of the log-likelihood, between 0 and 1; determines the size.
+        Implies exact centres.
     delta : float, default 0.05
         Probability with which the guarantee of `epsilon` may fail.
 
@@ -246,12 +245,12 @@ class Sensitivity:
 
     @property
     def uses_exact_centers(self) -> bool:
-        """Whether the sensitivities must be bounds and not only close to them."""
+        """Whether the sensitivities are true bounds, not only close to them."""
         return self.exact_centers or self.epsilon is not None
 
     @property
     def accepts(self) -> Collection[str]:
-        """Rows from elsewhere; and a size, unless it follows from `epsilon`."""
+        """Rows from a source, and a size, unless it follows from `epsilon`."""
         return frozenset({"rows"} if self.epsilon is not None else {"rows", "size"})
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
@@ -278,20 +277,20 @@ class Sensitivity:
         seen : SeenRows
             Of one predictor.
         size : int
-            Number of draws, where there is no `epsilon`; otherwise the largest number of rows.
+            Number of draws if there is no `epsilon`; otherwise the largest number of rows.
         rng : numpy.random.Generator
 
         Returns
         -------
         scan : Scan
         figures : dict
-            What the guarantee rests on.
+            Quantities behind the guarantee.
 
         Raises
         ------
         InvalidOptionError
-            If `epsilon` asks for as many draws as there are rows, or the center has another length
-            than the coefficients.
+            If `epsilon` needs as many draws as there are rows, or the center and the coefficients
+            differ in length.
         UnsupportedModelError
             If the model is no logistic regression.
         """
@@ -319,16 +318,16 @@ class Sensitivity:
         n_draws = guaranteed_size(found.mean, n_dims, epsilon=self.epsilon, delta=self.delta)
         if n_draws >= size:
             raise InvalidOptionError(
-                f"epsilon={self.epsilon} with delta={self.delta} asks for {n_draws:,} draws at "
+                f"epsilon={self.epsilon} with delta={self.delta} needs {n_draws:,} draws at "
                 f"a mean sensitivity of {found.mean:.3g} in a ball of radius "
-                f"{found.bound.radius:.3g}, but {size:,} rows are the most there can be: allow a "
-                "larger epsilon, give a smaller radius (and center=... for where the ball lies), "
-                "or leave epsilon out and give a size."
+                f"{found.bound.radius:.3g}, but at most {size:,} rows are possible: allow a "
+                "larger epsilon, give a smaller radius (and center=... for the ball's centre), or "
+                "leave epsilon out and give a size."
             )
         return n_draws
 
     def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, Any]:
-        """What the guarantee rests on."""
+        """Quantities behind the guarantee."""
         figures: dict[str, Any] = {
             "n_draws": n_draws,
             "mean sensitivity": found.mean,

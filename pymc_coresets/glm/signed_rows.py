@@ -29,7 +29,7 @@ class SignedRows:
         ``y_n x_n``, with labels of -1 or 1, and the covariates x_n, that of an intercept included;
         and in the last column ``y_n o_n``, whose coefficient is known to be 1.
     weights : ndarray of shape (n_rows,)
-        How many rows each one stands for.
+        Base weights.
     """
 
     vectors: Numbers
@@ -37,7 +37,7 @@ class SignedRows:
 
 
 def signed_by_labels(rows: RowsInMemory) -> SignedRows:
-    """Read the labels of a logistic regression, however it was written, and sign its rows.
+    """Find the labels of a logistic regression, in any parametrisation, and sign its rows.
 
     For every kind of row, the likelihood is evaluated at seven values of the linear predictor and
     must be ``-log(1 + exp(-y eta))`` with a label y of -1 or 1.  It may be written as a Bernoulli
@@ -77,8 +77,8 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
         raise UnsupportedModelError(
             "method='sensitivity' needs a logistic regression with one trial per row, but the "
             f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "
-            f"{eta[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row for "
-            "each trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
+            f"{eta[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row per "
+            "trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
             "use method='auto'."
         )
     [predictor], signs = rows.predictors, labels[numbers]
@@ -119,7 +119,7 @@ class ClusterSums:
     Parameters
     ----------
     centers : ndarray of shape (k, n_dims + 1)
-        Rows belong to the nearest.
+        Each row belongs to the nearest one.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class ClusterSums:
 
     @property
     def means(self) -> Matrix:
-        """Mean of the rows of each cluster, like `centers`; the centre where it is empty."""
+        """Mean of the rows of each cluster, like `centers`; its centre if the cluster is empty."""
         means, filled = self.centers.copy(), self.masses > 0
         means[filled] = self._sums[filled] / self.masses[filled, None]
         return means
@@ -169,7 +169,7 @@ class ClusterSums:
 
 
 def nearest(rows: SignedRows, centers: Matrix) -> tuple[NDArray[np.integer[Any]], Vector]:
-    """Return each row's nearest centre, and its squared distance but for the offset."""
+    """Return each row's nearest centre, and its squared distance without the offset."""
     squared, of_offsets = _squared_parts(rows, centers)
     own = (squared + of_offsets).argmin(axis=1)
     return own, np.asarray(squared[np.arange(len(own)), own], dtype=np.float64)
@@ -188,12 +188,12 @@ class SensitivityBound:
     Parameters
     ----------
     centers : ndarray of shape (k, n_dims + 1)
-        Rows belong to the nearest.
+        Each row belongs to the nearest one.
     masses : ndarray of shape (k,)
         Sum of the base weights in each cluster.
     means : ndarray of shape (k, n_dims + 1), or None
-        Means of the clusters, of which a row's own is then taken without itself; by default, rows
-        are compared with the centers.
+        Means of the clusters; a row's own cluster is taken without that row.  By default, rows are
+        compared with the centers.
     radius : float
         Of the ball.
     center : ndarray of shape (n_dims,)
@@ -232,18 +232,18 @@ class SensitivityBound:
     def of(
         cls, sums: ClusterSums, *, radius: float | None, center: ArrayLike | None, exact: bool
     ) -> "SensitivityBound":
-        """Take what is needed from the clusters of all rows.
+        """Make the bound from the clusters of all rows.
 
         Parameters
         ----------
         sums : ClusterSums
         radius : float, optional
-            By default one that suits the rows.
+            By default, derived from the rows.
         center : array_like of shape (n_dims,), optional
             By default 0.
         exact : bool
-            Whether rows are compared with the means of their clusters without themselves, so that
-            the bounds are certain.
+            Whether rows are compared with the means of their clusters without themselves, which
+            gives true bounds.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class SensitivityBound:
         if radius is None:
             if not sums.spread > 0:
                 raise InvalidOptionError(
-                    "Every row coincides with the centre of a cluster, so that the rule 3 / "
+                    "Every row coincides with the centre of a cluster, so the rule 3 / "
                     "sqrt(mean squared distance) gives no radius: give radius=..., or fewer "
                     "n_clusters."
                 )
@@ -286,14 +286,14 @@ class SensitivityBound:
 
 
 def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -> int:
-    """Return how many draws bound the relative error by epsilon everywhere in the ball.
+    """Return the number of draws that bounds the relative error by epsilon in the whole ball.
 
     Parameters
     ----------
     mean : float
         Mean of the sensitivities' bounds, at least 1.
     n_dims : int
-        Number of coefficients, that of the intercept included and an offset not.
+        Number of coefficients, including an intercept but not an offset.
     epsilon : float
         Relative error of the log-likelihood.
     delta : float
@@ -302,14 +302,14 @@ def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -
     Returns
     -------
     int
-        The number of draws M; there are fewer rows where some are drawn repeatedly.
+        The number of draws M; there are fewer rows if some are drawn repeatedly.
 
     Notes
     -----
     ``M = ceil(c mean / epsilon^2 ((n_dims + 1) log(mean) + log(1 / delta)))`` (Huggins, Campbell
     and Broderick 2016, Theorem 3.2) with c = 2.  The theorem says that some c holds for all data,
-    and neither [1]_ nor the work that it rests on gives its value.  At any one point of the ball
-    Bernstein's inequality asks for
+    and neither [1]_ nor the work it is based on gives its value.  At any one point of the ball
+    Bernstein's inequality requires
     ``(2 / epsilon^2) (mean - 1) (1 + epsilon / 3) log(2 / delta)`` draws; c = 2 is the constant of
     that, and the term in n_dims accounts for all points at once.  An offset adds no
     dimension: the rows shatter no more sets with it than without.
@@ -341,9 +341,9 @@ def k_means(rows: Numbers, weights: Vector, n_clusters: int, *, rng: np.random.G
     Parameters
     ----------
     rows : ndarray or csr_array of shape (n, p)
-        What to cluster.
+        Rows to cluster.
     weights : ndarray of shape (n,)
-        How often each row counts; positive.
+        Positive weights.
     n_clusters : int
         At least 1.
     rng : numpy.random.Generator
@@ -351,7 +351,7 @@ def k_means(rows: Numbers, weights: Vector, n_clusters: int, *, rng: np.random.G
     Returns
     -------
     ndarray of shape (k, p)
-        ``n_clusters`` centres, or fewer where fewer rows are distinct.
+        ``n_clusters`` centres, or fewer if fewer rows are distinct.
 
     References
     ----------

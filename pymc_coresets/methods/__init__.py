@@ -1,6 +1,6 @@
-"""One file for each method that chooses weighted rows.
+"""Methods that choose weighted rows, one file each.
 
-What belongs here: the options of a method, its default size, and how it runs on a `Job`. May
+What belongs here: the options of a method, its default size, and its `run` on a `Job`. May
 import: NumPy, SciPy, `diagnostics`, `solving`, `rows`; neither PyMC nor PyTensor.
 """
 
@@ -16,7 +16,7 @@ from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 
-#: From ``method=...`` to the dataclass of its options.
+#: Maps ``method=...`` to the dataclass of its options.
 METHODS: Mapping[str, type[Any]] = {
     method.name: method
     for method in (

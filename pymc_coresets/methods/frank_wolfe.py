@@ -1,4 +1,4 @@
-"""Frank-Wolfe: convex steps towards the row that is best aligned with what is missing."""
+"""Frank-Wolfe: convex steps towards the row best aligned with the residual."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -22,9 +22,9 @@ class FrankWolfe(HilbertMethod[State]):
         Solve for the best non-negative weights on the chosen rows at the end (see `refit`);
         False gives the paper's own weights.
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
-        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
-        evaluates, the divergence may be several times larger.
+        Stop once the held-out objective is at most this many nats, or 0.1 if that is less.  It is
+        measured at the weighting draws: at draws of the coreset's own posterior, as in `check`,
+        the divergence may be several times larger.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from pymc_coresets.solving.solution import Status
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GIGAState(State):
-    """Adds the products that spare a second pass.
+    """Adds inner products that avoid a second pass.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class GIGA(HilbertMethod[GIGAState]):
         False gives the paper's own weights, whose KL divergence is often larger by orders of
         magnitude.
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
-        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
-        evaluates, the divergence may be several times larger.
+        Stop once the held-out objective is at most this many nats, or 0.1 if that is less.  It is
+        measured at the weighting draws: at draws of the coreset's own posterior, as in `check`,
+        the divergence may be several times larger.
 
     Raises
     ------
@@ -135,5 +135,5 @@ def _geodesics(state: GIGAState) -> tuple[Vector, Vector]:
     ascent = space.project(state.residual)
     reach = float(space.target @ state.direction)
     cosine = (state.alignment - ascent) / (reach or 1.0)
-    # A row this close to y has no direction of its own: its score is bounded, not amplified.
+    # The direction of a row this close to y is rounding error: its score is bounded, not amplified.
     return ascent, np.sqrt(np.maximum(1 - np.square(cosine), 4 * space.resolution))

@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class State:
-    """What every method carries from step to step.
+    """State of a greedy method between steps.
 
-    A step returns a new state and leaves the arrays of the old one alone; that is why an
-    interrupted run can return its last complete step.
+    A step returns a new state and does not modify the arrays of the old one, so an interrupted run
+    can return its last complete step.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class State:
     residual : ndarray of shape (n_draws,)
         ``L - L(weights)``.
     status : Status, optional
-        Set by the step that wants to be the last.
+        Set by a step after which the run should stop.
 
     Examples
     --------
@@ -70,11 +70,11 @@ class State:
 
     @property
     def is_full(self) -> bool:
-        """Whether the weights have as many positive entries as wanted."""
+        """Whether the number of positive weights has reached `size`."""
         return bool(np.count_nonzero(self.weights) >= self.size)
 
     def moved(self, **changes: Any) -> Self:  # noqa: ANN401
-        """Return the state with other weights: the last one, if they are as many as wanted."""
+        """Return the state with new weights; its status is set once there are `size` of them."""
         after = replace(self, **changes)
         return replace(after, status=Status.SIZE_REACHED) if after.is_full else after
 
@@ -117,13 +117,13 @@ def refit[S: State](state: S) -> S:
 class HilbertMethod[S: State](ABC):
     """A greedy method in the tangent space of the weighting distribution.
 
-    One pass over the data for the target, one over the candidates for their vectors, and what
-    the method itself costs.
+    Costs one pass over the data for the target, one over the candidates for their vectors, and the
+    steps of the method itself.
 
     Parameters
     ----------
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.
+        Stop once the held-out objective is at most this many nats, or 0.1 if that is less.
     """
 
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
@@ -145,7 +145,7 @@ class HilbertMethod[S: State](ABC):
         """Improve the weights once, or set the status, or both."""
 
     def most_steps(self, size: int) -> int:
-        """Largest number of steps: one for each wanted row."""
+        """Largest number of steps: one per row of the coreset."""
         return size
 
     def finish(self, state: S) -> State:
@@ -153,7 +153,7 @@ class HilbertMethod[S: State](ABC):
         return refit(state)
 
     def run(self, job: Job[Any]) -> Solution:
-        """Draw, evaluate the potentials of all rows there, and choose."""
+        """Draw, evaluate the potentials of all rows at the draws, and choose rows."""
         n_draws = default_n_draws(job.size, job.posterior.n_dims)
         with job.report.part("weighting draws"):
             draws = job.weighting(n_draws, rng=job.rng)
@@ -189,16 +189,15 @@ def solve[S: State](
     size : int
         Largest number of weights, 1 to ``problem.n_obs``.
     patience : int, optional
-        Stop after so many steps that did not lower the held-out objective while that was over four
-        times the objective, and take them back: they only fit the draws that choose. By default
-        never.
+        Stop, and undo the last steps, after this many steps in a row that overfit: they did not
+        lower the held-out objective, which was over four times the objective. By default never.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
     Returns
     -------
     Solution
-        With at most ``size`` positive weights, whose rows are numbers of candidates, see
+        With at most ``size`` positive weights; rows are numbered within the candidates, see
         `Solution.of`.  No step after the first increases the objective.
 
     Raises
@@ -223,8 +222,8 @@ def solve[S: State](
     asked = [f"{name}={value}" for name, value in limits.items() if value is not None]
     if asked and problem.heldout_vectors is None:
         raise InvalidOptionError(
-            f"{', '.join(asked)}: measured on held-out draws, but the problem has none; pass "
-            "heldout_vectors and heldout_target, or leave it out"
+            f"{', '.join(asked)} needs held-out draws, but the problem has none: pass "
+            "heldout_vectors and heldout_target, or omit it"
         )
     start = method.start(State.empty(problem, size))
     measured = _Measured(start, History(callback), method.tolerance, patience)
@@ -246,7 +245,7 @@ def solve[S: State](
 
 
 class _Measured[S: State]:
-    """Measures every step of a Hilbert coreset, and says which should be the last."""
+    """Measures every step of a Hilbert coreset, and decides when to stop."""
 
     def __init__(
         self, start: S, history: History, tolerance: float | None, patience: int | None
@@ -254,7 +253,7 @@ class _Measured[S: State]:
         self.best, self.history = start, history
         self._tolerance, self._patience = tolerance, math.inf if patience is None else patience
         self._weights: Vector | None = None
-        self._lowest, self._unimproved = math.inf, 0  # steps in a row that only fitted their draws
+        self._lowest, self._unimproved = math.inf, 0  # the latter: overfitted steps in a row
 
     def __call__(self, state: S) -> Status | None:
         if state.weights is not self._weights:
@@ -270,7 +269,7 @@ class _Measured[S: State]:
 
     @property
     def only_fits(self) -> bool:
-        """Whether too many steps in a row fitted nothing but the draws that choose."""
+        """Whether too many steps in a row overfitted the draws that choose rows."""
         return self._unimproved >= self._patience
 
     def record(self, state: State, *, call: bool = True) -> None:

@@ -38,8 +38,8 @@ class IHTState(State):
 class IHT(HilbertMethod[IHTState]):
     """Hilbert coreset by accelerated iterative hard thresholding.
 
-    Chooses all points together rather than one by one, and finishes with the best weights on its
-    support (see `refit`); without that it does not converge on nearly collinear vectors. One
+    Chooses all points together rather than one by one, and ends with the best weights on its
+    support (see `refit`); without refitting it does not converge on nearly collinear vectors. One
     pass over the vectors per iteration.
 
     Parameters
@@ -48,8 +48,8 @@ class IHT(HilbertMethod[IHTState]):
         Largest number of iterations; it stops earlier after 10 without improvement.
     tolerance : float, optional
         Stop once the held-out objective, before the final refit, is at most this many nats, or 0.1
-        where that is less.  It is measured at the weighting draws: at those of the coreset's own
-        posterior, which `check` evaluates, the divergence may be several times larger.
+        if that is less.  It is measured at the weighting draws: at draws of the coreset's own
+        posterior, as in `check`, the divergence may be several times larger.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class IHT(HilbertMethod[IHTState]):
         )
 
     def most_steps(self, size: int) -> int:  # noqa: ARG002
-        """As many as its option allows."""
+        """Largest number of steps, from the option."""
         return self.max_iterations
 
     def step(self, state: IHTState) -> IHTState:

@@ -1,4 +1,4 @@
-"""What a method is given to work with, what it has to offer, and what the adaptive ones share."""
+"""The input of a method (`Job`), the interface of methods, and the base of adaptive ones."""
 
 import logging
 import math
@@ -20,37 +20,37 @@ from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 _log = logging.getLogger(__name__)
 
-#: Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
-#: some directions are not matched at all, where those draws do not show it.
+#: Largest tolerance in nats if draws are not from the coreset's own posterior: with fewer rows,
+#: some directions are not matched at all, which such draws do not detect.
 LOOSEST = 0.1
-#: Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree.
+#: Share of the tolerance that constructions aim at, so that checks at other draws seldom exceed it.
 AIM = 0.8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reduction[D]:
-    """What of a `Job` a method needs that draws from posteriors of its own.
+    """The part of a `Job` needed by methods that draw from coreset posteriors.
 
     Parameters
     ----------
     posterior : CoresetPosterior
         Potentials of all rows, and draws of coreset posteriors.
     loglikelihood : object, optional
-        The model's `LogLikelihood`, for methods that read more out of it.
+        The model's `LogLikelihood`, for methods that inspect its structure.
     size : int
         Largest number of weights.
     rng : numpy.random.Generator
         The only source of randomness.
     sample_key : int, optional
-        Key of distinct samples of the rows that cost no reading of their own, up to some size, the
-        smaller a part of the larger.  By default they are drawn anew each time, with replacement.
+        Key of nested samples of distinct rows, which need no extra reading up to some size.  By
+        default samples are drawn anew each time, with replacement.
     deadline : float
         Value of `time.perf_counter` after which no round begins.
     report : Reporter
         Shows and times the parts; by default it shows nothing.
     propose : callable, optional
-        Draws from around the mode of the full posterior, as many as are asked for; None where there
-        is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
+        Returns a given number of draws from around the mode of the full posterior, or None if there
+        is no mode.  The search starts from `start_size` rows; also takes `rng`.
     """
 
     posterior: CoresetPosterior[D]
@@ -64,23 +64,23 @@ class Reduction[D]:
 
     @property
     def key(self) -> int:
-        """That of samples of the rows: always the same, or a new one each time."""
+        """Key of samples of the rows: always the same, or a new one each time."""
         return random_key(self.rng) if self.sample_key is None else self.sample_key
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job[D](Reduction[D]):
-    """One construction: everything that a method may need to choose rows.
+    """The input of one construction: everything that a method may need to choose rows.
 
     Parameters
     ----------
     ways_to_draw : callable
         Returns two ways to draw hundreds of times while the weights hardly change: a posterior
-        whose draws are fast; and, where it fails, another one, with a function that takes the
-        arguments of its `draw` and makes use of earlier draws.
+        with fast draws; and a fallback, with a function that takes the arguments of its `draw` and
+        reuses earlier draws.
     weighting : callable
-        Draws for the methods that compare rows at a fixed weighting distribution: about as many as
-        are asked for.  Takes `rng`, too.
+        Returns about a given number of draws, for the methods that compare rows at a fixed
+        weighting distribution.  Also takes `rng`.
     posterior, loglikelihood, size, rng, sample_key, deadline, report, propose
         See `Reduction`.
     """
@@ -90,16 +90,16 @@ class Job[D](Reduction[D]):
 
 
 class Method(Protocol):
-    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself.
+    """A method that chooses weighted rows: a frozen dataclass of its options, with `run`.
 
     Attributes
     ----------
     name : str
-        What it is called as ``method=...``.
+        Its name in ``method=...``.
     accepts : collection of str
         Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting, rows.
     draws_from : str
-        Where it compares rows; empty where that is the weighting distribution.
+        Distribution at whose draws it compares rows; empty for the weighting distribution.
     """
 
     name: ClassVar[str]
@@ -107,14 +107,14 @@ class Method(Protocol):
     draws_from: ClassVar[str]
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Size for D free dimensions and N rows, where the user gives none."""
+        """Default size for D free dimensions and N rows."""
 
     def run(self, job: Job[Any]) -> Solution:
         """Choose rows and weights."""
 
 
 def rows_of_a_quadratic(n_dims: int) -> int:
-    """How many weighted rows match any quadratic log-likelihood of D variables.
+    """Return the number of weighted rows that match any quadratic log-likelihood of D variables.
 
     By Caratheodory's theorem it is one more than the D(D + 3)/2 coefficients.
 
@@ -127,10 +127,10 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 
 
 def draws_around_mode(n_dims: int, n_terms: int) -> int:
-    """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
+    """Return the number of draws around a mode for choosing rows: 2 K, see `rows_of_a_quadratic`.
 
-    But 1 000 at least (500 of more than 50 000 terms, 150 of more than two million), and 4 000 at
-    most.
+    At least 1 000 (500 for more than 50 000 terms, 150 for more than two million), and at most
+    4 000.
 
     Examples
     --------
@@ -139,30 +139,30 @@ def draws_around_mode(n_dims: int, n_terms: int) -> int:
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
-    # With more rows, a pass over the data costs more than what follows it, and the posterior is
+    # With more rows, a pass over the data costs more than the later steps, and the posterior is
     # closer to normal.
     least = 1_000 if n_terms <= 50_000 else 500 if n_terms <= MANY_ROWS else 150
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
 def draws_to_certify(n_terms: int) -> int:
-    """How many fresh draws of a coreset's posterior certify it: 400, or 200 for large data.
+    """Return the number of fresh draws that certify a coreset: 400, or 200 for large data.
 
-    Of more than two million rows, 400 draws would cost more than the whole construction.
+    With more than two million rows, 400 draws would cost more than the whole construction.
 
     Examples
     --------
     >>> draws_to_certify(10**6), draws_to_certify(10**7)
     (400, 200)
     """
-    # They tell J to 7 to 15 % where it is near the tolerance, or to 10 to 20 %.
+    # Near the tolerance, the standard error of J is 7 to 15 % with 400 draws, 10 to 20 % with 200.
     return 400 if n_terms <= MANY_ROWS else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:
-    """How many rows to choose among: 20 for each that may be needed, where 256 MB allow it.
+    """Return the number of candidates: 20 per row that may be needed, if 256 MB can hold them.
 
-    Of units, each of many terms, a fifth is enough, or 20 for each that matches a quadratic.
+    For units of many terms, a fifth of them is enough, or 20 per unit that matches a quadratic.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:
-    """As many rows as match a quadratic, but 50 at least and 500 at most (and not above N).
+    """Return the number of rows that match a quadratic, at least 50 and at most 500 (or N).
 
     Examples
     --------
@@ -189,23 +189,23 @@ def moderate_size(n_dims: int, n_rows: int) -> int:
     return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))
 
 
-# -- methods that draw from coreset posteriors as they go ------------------------------------------
+# -- methods that draw from a coreset posterior at every step --------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AdaptiveState:
-    """What every such method carries from step to step; a step leaves the old arrays alone.
+    """State of an adaptive method between steps; a step does not modify the old arrays.
 
     Parameters
     ----------
     measure : Measure
-        Where draws and potentials come from.
+        Source of draws and potentials.
     size : int
         Largest number of positive weights.
     coreset : Measured
-        Rows that have weight, or may get it back, at draws of the posterior of these weights.
+        Rows that have weight, or may regain it, at draws of their posterior.
     status : Status, optional
-        Set by the step that wants to be the last.
+        Set by a step after which the run should stop.
     """
 
     measure: Measure[Any]
@@ -215,7 +215,7 @@ class AdaptiveState:
 
 
 class AdaptiveMethod[S: AdaptiveState](ABC):
-    """What the methods have in common that draw from the coreset's posterior at every step."""
+    """Base class of methods that draw from the coreset's posterior at every step."""
 
     accepts: ClassVar[Collection[str]] = frozenset({"size"})
     draws_from: ClassVar[str] = "the coreset's posterior"
@@ -223,18 +223,18 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
 
     @abstractmethod
     def start(self, measure: Measure[Any], size: int) -> S:
-        """Return the first weights, which may be none, with draws from their posterior."""
+        """Return the initial weights (possibly none), with draws from their posterior."""
 
     @abstractmethod
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
 
     def most_steps(self, size: int) -> int:
-        """Largest number of steps: one for each wanted row."""
+        """Largest number of steps: one per row of the coreset."""
         return size
 
     def run(self, job: Job[Any]) -> Solution:
-        """Draw hundreds of times: by Laplace approximations, and otherwise from a reserve."""
+        """Draw hundreds of times by Laplace approximations, or by re-weighting earlier draws."""
         laplace, sampler, from_reserve = job.ways_to_draw()
         with job.report.part("choosing rows", total=job.size) as show:
             try:
@@ -245,8 +245,8 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
             except SamplingError as error:
                 reason = error.message
             warn_user(
-                "The coresets' posteriors are sampled by NUTS, which takes longer, because "
-                f"Laplace approximations failed: {reason}"
+                "Coreset posteriors are sampled by NUTS, which takes longer, because Laplace "
+                f"approximations failed: {reason}"
             )
             return solve_adaptively(
                 self, sampler, job.size, rng=job.rng, draw=from_reserve, callback=show
@@ -278,8 +278,8 @@ def solve_adaptively[S: AdaptiveState](
     rng : numpy.random.Generator
         Source of all draws and choices.
     draw : callable, optional
-        How to draw instead, from draws that are used again and again.  As these have chosen the
-        weights, the result is measured at fresh draws of the posterior.
+        Replaces ``posterior.draw`` and may reuse draws.  As these have chosen the weights, the
+        result is measured at fresh draws of the posterior.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 

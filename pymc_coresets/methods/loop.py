@@ -1,4 +1,4 @@
-"""The loop of all methods, and how they measure weighted rows at draws of their own posterior."""
+"""The loop shared by all methods, and measurement of a coreset at draws of its own posterior."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ class CoresetPosterior[D](Potentials[D], Protocol):
     def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
         """Draw from the posterior of the rows with the given weights.
 
-        Rows of weight 0 are allowed; without any row it is the prior.
+        Rows of weight 0 are allowed; without rows, the posterior is the prior.
 
         Raises
         ------
@@ -50,16 +50,16 @@ def rounds[S](
     limit: int,
     deadline: float = math.inf,
 ) -> tuple[S, Status]:
-    """Go on from state to state until a reason to stop: the one loop of all methods.
+    """Iterate from state to state until a stopping criterion holds: the loop of all methods.
 
     Parameters
     ----------
     state : object
-        Where it begins.
+        Initial state.
     propose : callable
-        From a state to the next one; the old one stays as it is.
+        Maps a state to the next one, without modifying it.
     measure : callable
-        Called with every state; returns why it should be the last one, or None.
+        Called with every state; returns a status to stop the run, or None.
     limit : int
         Largest number of steps.
     deadline : float
@@ -68,7 +68,7 @@ def rounds[S](
     Returns
     -------
     state : object
-        The last complete one: a step that is interrupted, or whose sampler fails, is taken back.
+        The last complete one: a step that is interrupted, or whose sampler fails, is discarded.
     status : Status
 
     Examples
@@ -87,19 +87,19 @@ def rounds[S](
     except KeyboardInterrupt:
         return state, Status.INTERRUPTED
     except SamplingError as error:
-        _log.info("The last step is taken back: %s", error)
+        _log.info("The last step was discarded: %s", error)
         return state, Status.SAMPLING_FAILED
 
 
 class Judgement(NamedTuple):
-    """What draws of a coreset's posterior say of it: its certificate, and KL(full || coreset)."""
+    """A coreset's diagnostics from draws of its posterior: certificate and KL(full || coreset)."""
 
     certificate: Certificate
     reverse_kl: float
 
 
 def judge(log_ratios: Vector) -> Judgement | None:
-    """Estimate how far a coreset's posterior is from the full one, from draws of its own.
+    """Estimate the divergence between a coreset's posterior and the full one, from its own draws.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def judge(log_ratios: Vector) -> Judgement | None:
     Returns
     -------
     Judgement, or None
-        None where there are fewer than 30 draws.
+        None if there are fewer than 30 draws.
 
     Notes
     -----
     The integrals over the path between the two posteriors in Lemma 3 of Campbell and Beronov
     (2019) are ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t],
     the variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
-    the same draws are then the same too, so the closed forms are used.
+    the same draws also agree, so the closed forms are used.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def judge(log_ratios: Vector) -> Judgement | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured(Weighted):
-    """Weighted rows, draws of their posterior, and what these say of them.
+    """Weighted rows, draws of their posterior, and log-likelihoods at these draws.
 
     Parameters
     ----------
@@ -140,11 +140,11 @@ class Measured(Weighted):
     draws : object
         Draws of pi_w, of the posterior's own type.
     own : ndarray of shape (n_draws,)
-        What stands for all rows, there: the weighted sum of the potentials, in nats.
+        The coreset's log-likelihood at the draws: the weighted sum of potentials, in nats.
     sums : PassSums
-        The sum over all rows, and candidates for what follows, if there are any.
+        The sum over all rows, and candidates for the next step, if any.
     centred : ndarray of shape (n_rows, n_draws), optional
-        Potentials of the rows less their means over the draws.
+        Potentials of the rows minus their means over the draws.
 
     Notes
     -----
@@ -183,13 +183,13 @@ class Measured(Weighted):
         draws: Any = None,  # noqa: ANN401
         centred: Vector | None = None,
     ) -> Self:
-        """Return what was seen of weighted rows."""
+        """Return the measurement of weighted rows."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
         return cls(own=own, sums=sums, draws=draws, centred=centred, **kept)
 
     @cached_property
     def log_ratios(self) -> Vector:
-        """``log r = sum_n (u_n - w_n) f_n`` less its mean, (n_draws,), in nats."""
+        """``log r = sum_n (u_n - w_n) f_n`` minus its mean, (n_draws,), in nats."""
         with np.errstate(invalid="ignore"):  # where the density is zero
             ratios = self.sums.total - self.own
             centred: Vector = ratios - ratios.mean()
@@ -203,7 +203,7 @@ class Measured(Weighted):
 
     @cached_property
     def judgement(self) -> Judgement | None:
-        """What the draws say, where the ratios are finite."""
+        """Diagnostics from the draws; None if a ratio is not finite."""
         return judge(self.log_ratios) if math.isfinite(self.objective) else None
 
     @cached_property
@@ -214,17 +214,17 @@ class Measured(Weighted):
 
     @cached_property
     def residual(self) -> Vector:
-        """The same of log r, by which the coreset's log-density is off, (n_draws,)."""
+        """Tangent vector of log r, the error of the coreset's log-density, (n_draws,)."""
         return tangent_vectors(self.log_ratios)
 
     @property
     def gradient(self) -> Vector:
-        """Estimated gradient of KL(pi_w || pi) by the weights of the rows, (n_rows,)."""
+        """Estimated gradient of KL(pi_w || pi) with respect to the rows' weights, (n_rows,)."""
         gradient: Vector = -(self.vectors @ self.residual)
         return gradient
 
     def enter(self, history: History, objective: float = math.nan) -> None:
-        """Enter into a history, with the objective by the draws that chose the weights."""
+        """Add to a history, with the objective at the draws that chose the weights."""
         judged: dict[str, Any] = {}
         if self.judgement is not None:
             certificate, reverse = self.judgement
@@ -234,7 +234,7 @@ class Measured(Weighted):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a `Solution` keeps of the measurement: nothing where the ratios are not finite."""
+        """Fields of the measurement for a `Solution`; none if a ratio is not finite."""
         if not math.isfinite(self.objective):
             return {"objective": math.nan, "draws": self.draws}
         return {
@@ -247,7 +247,7 @@ class Measured(Weighted):
 
 @dataclass(frozen=True, eq=False)
 class Measure[D]:
-    """Draws from the posteriors of weighted rows, and evaluates all rows there.
+    """Draws from the posteriors of weighted rows, and evaluates all rows at the draws.
 
     Parameters
     ----------
@@ -256,9 +256,9 @@ class Measure[D]:
     rng : numpy.random.Generator
         The only source of randomness.
     draw : callable, optional
-        How to draw instead, with the arguments of ``posterior.draw``.
+        Replaces ``posterior.draw``, with the same arguments.
     history : History
-        Counts what it costs.
+        Counts the cost.
 
     Examples
     --------
@@ -289,15 +289,15 @@ class Measure[D]:
         Parameters
         ----------
         chosen : Weighted
-            Rows whose potentials are wanted, among them all of positive weight.
+            Rows whose potentials are wanted, including all of positive weight.
         n_draws : int
             Number of draws.
         rng : numpy.random.Generator, optional
-            For these draws alone.
+            For these draws only.
         draw : callable, optional
-            How to draw this time.
+            Draws for this call only.
         sums : callable, optional
-            How to pass over all rows, from the draws and the rows' potentials there.
+            Replaces the pass over all rows; takes the draws and the rows' potentials there.
         n_subsample : int, optional
             Estimate the sum over the data, without bias, from that many rows drawn with
             replacement in proportion to their base weights, instead of a pass.
@@ -321,7 +321,7 @@ class Measure[D]:
             return self.posterior.sums(draws, **candidates)
 
     def estimate(self, draws: D, n_draws: int, size: int) -> PassSums:
-        """Estimate the sum over all rows from so many of them."""
+        """Estimate the sum over all rows from a subsample."""
         scan = self.posterior.scan(size, key=random_key(self.rng))
         total = scan.weights @ self.loglik(draws, scan.rows, n_draws)
         return PassSums(total=total, norm_total=0.0, candidates=scan.rows)
@@ -340,26 +340,26 @@ class Measure[D]:
 def decide(
     known: Measured, view: Measured | None, change: Callable[[], Vector], taken: float
 ) -> tuple[Measured, float]:
-    """Accept a step unless it came out worse because it was too long.
+    """Accept a step, unless it worsened the objective because it was too long.
 
     Parameters
     ----------
     known : Measured
-        Where the step began.
+        Start of the step.
     view : Measured, optional
-        Where it led; None where that defeated the sampler.
+        End of the step; None if the sampler failed there.
     change : callable
-        Returns the change of the log-density at the draws where it began, (n_draws,), in nats.
+        Returns the change of the log-density at the draws of the start, (n_draws,), in nats.
     taken : float
-        The share of the way to the sum over all rows that it aimed at.
+        Length of the step, as a share of the way to the sum over all rows.
 
     Returns
     -------
     view : Measured
-        Where the next step begins: where this one led, or where it began if it was too long.
+        Start of the next step: the end of this one, or its start if it was too long.
     share : float
-        How much of the way to the sum over all rows the next step should go: all of it, or less
-        than a step that was too long.
+        Length of the next step, as a share of the way to the sum over all rows: 1, or less than
+        that of a step that was too long.
 
     Examples
     --------
@@ -381,7 +381,7 @@ def decide(
 
 
 def sound_part(step: Vector) -> float:
-    """Return the largest part of a step that importance weights at its first draws can bridge.
+    """Return the largest part of a step with usable importance weights at the initial draws.
 
     Parameters
     ----------

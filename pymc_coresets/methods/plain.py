@@ -1,4 +1,4 @@
-"""The methods that compare no rows: all of them, or some at random."""
+"""Methods that do not compare rows: all distinct rows, or a random sample."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from pymc_coresets.solving.solution import History, Solution, Status, Weighted
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """Keep every distinct row, with the number of rows that are equal to it as its weight.
+    """Keep every distinct row, weighted by its number of duplicates.
 
-    The posterior is that of all rows.  Use it where the data have few distinct rows: counts in
-    categories, a census.  Costs one pass over them for `Coreset.importance_draws`.
+    The posterior is that of all rows.  Use it for data with few distinct rows, such as counts in
+    categories or a census.  Costs one pass over them for `Coreset.importance_draws`.
 
     Examples
     --------
@@ -55,8 +55,8 @@ class Uniform:
     """Draw rows at random, in proportion to their base weights.
 
     Use it as a baseline; its error falls only like ``1 / sqrt(size)``.  No log-likelihood is
-    evaluated.  A row that is drawn several times is kept once, so that the coreset may have fewer
-    rows than `size`.
+    evaluated.  A row drawn several times is kept once, so the coreset may have fewer rows than
+    `size`.
 
     References
     ----------

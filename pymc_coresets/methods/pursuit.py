@@ -25,14 +25,14 @@ class ActiveSet:
     Parameters
     ----------
     target : ndarray of shape (n_draws,)
-        What the weighted sum has to match.
+        Target of the weighted sum.
     capacity : int
-        Largest number of rows; more than ``n_draws`` can never be independent.
+        Largest number of rows; more than ``n_draws`` are never independent.
 
     Attributes
     ----------
     keys : list of int
-        The caller's names of the rows.
+        Names of the rows, given by the caller.
     weights : ndarray of shape (len(keys),)
         Positive.
     residual : ndarray of shape (n_draws,)
@@ -69,7 +69,7 @@ class ActiveSet:
         self.residual: Vector = target
 
     def add(self, key: int, row: Vector) -> bool:
-        """Add a row and solve anew.
+        """Add a row and solve again.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class ActiveSet:
         return weights
 
     def _step_to_boundary(self, trial: Vector) -> None:
-        """Go towards the trial weights until the first of them vanishes, and drop its row."""
+        """Move towards the trial weights until one reaches 0, and drop its row."""
         blocking = np.flatnonzero(trial <= 0)
         ratios = self.weights[blocking] / (self.weights - trial)[blocking]
         self.weights = self.weights + ratios.min() * (trial - self.weights)
@@ -134,7 +134,7 @@ class ActiveSet:
             self._drop(int(position))
 
     def _drop(self, position: int) -> None:
-        """Take a column out of Q and R; residual and coordinates follow from the new Q."""
+        """Remove a column from Q and R; residual and coordinates follow from the new Q."""
         n = len(self.keys)
         basis, triangle = qr_delete(
             self._basis[:, :n], self._triangle[:n, :n], position, which="col", check_finite=False
@@ -156,11 +156,11 @@ def add_best(
     Parameters
     ----------
     active : ActiveSet
-        Grows by one row, and loses those that became superfluous.
+        Gains one row, and loses those whose weight becomes 0.
     scores : ndarray of shape (n_obs,)
         Overwritten: -inf for rows in the set and for rows that were refused.
     row : callable
-        From the position of a row to its vector of shape (n_draws,).
+        Maps the position of a row to its vector of shape (n_draws,).
     threshold : float
         Scores at or below it are rounding errors.
 
@@ -202,17 +202,17 @@ class PursuitState(State):
 class Pursuit(HilbertMethod[PursuitState]):
     """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
 
-    A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
-    they have numerical rank near D(D + 3)/2 in D parameters. Use at least 3 to 5 times as many
+    A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, since
+    their numerical rank is near D(D + 3)/2 in D parameters. Use at least 3 to 5 times as many
     draws as points: with fewer, every set of weights fits the draws that chose it. One pass over
     the vectors and O(n_draws * size) time per step; O(n_draws * size) memory.
 
     Parameters
     ----------
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
-        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
-        evaluates, the divergence may be several times larger.
+        Stop once the held-out objective is at most this many nats, or 0.1 if that is less.  It is
+        measured at the weighting draws: at draws of the coreset's own posterior, as in `check`,
+        the divergence may be several times larger.
 
     Raises
     ------
@@ -223,10 +223,10 @@ class Pursuit(HilbertMethod[PursuitState]):
     -----
     With ``r = L - L(w)``, add ``f = argmax <r, V_n / ||V_n||>`` over rows outside the active set A
     and set ``w_A`` to the minimiser of ``||L - sum_A w_n V_n||`` over ``w_A >= 0``; rows of weight
-    0 leave A. Where no score is positive beyond rounding (that of float32 if the vectors are), the
+    0 leave A. If no score is positive beyond rounding (that of float32 if the vectors are), the
     Karush-Kuhn-Tucker conditions hold and w is optimal among all non-negative weights. Each step
-    strictly lowers the objective, so that no active set comes back. Where rows have prices, as
-    units of several rows do, positive scores are divided by these.
+    strictly lowers the objective, so no active set recurs. If rows have prices, as units of several
+    rows do, positive scores are divided by these.
 
     References
     ----------
@@ -255,11 +255,11 @@ class Pursuit(HilbertMethod[PursuitState]):
         return PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
 
     def most_steps(self, size: int) -> int:
-        """Ten for each wanted row: those that come and go again cost one each; 1 to 3 are usual."""
+        """Ten per row of the coreset: re-adding a dropped row costs one; 1 to 3 are usual."""
         return 10 * size
 
     def step(self, state: PursuitState) -> PursuitState:
-        """Add the row that is best aligned with the residual, and solve anew."""
+        """Add the row that is best aligned with the residual, and solve again."""
         space = state.space
         active, distance = state.active, np.linalg.norm(state.residual)
         scores = space.project(state.residual)
@@ -275,7 +275,7 @@ class Pursuit(HilbertMethod[PursuitState]):
         return state.moved(weights=weights, residual=active.residual)
 
     def finish(self, state: PursuitState) -> State:
-        """Leave the weights as they are: they are already the best on their rows."""
+        """Return the state unchanged: its weights are already optimal for its rows."""
         return state
 
 
@@ -289,7 +289,7 @@ def pursue(
     target: Vector | None = None,
     weights: Vector | None = None,
 ) -> Solution:
-    """Choose among the candidates of a pass until more rows no longer help on held-out draws.
+    """Choose candidates of a pass until more rows bring no gain on held-out draws.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def pursue(
     tolerance : float
         In nats: no rows are added beyond a tenth of it (0.1 nats at most).
     rng : numpy.random.Generator
-        Says which draws are held out.
+        Chooses the held-out draws.
     target, weights : ndarray of shape (n_draws,), optional
         See `problem_at`.
 
@@ -313,12 +313,12 @@ def pursue(
     Raises
     ------
     KeyboardInterrupt
-        If it comes during the choice.
+        If interrupted during the choice.
     InvalidDataError
         If the draws cannot be used.
     """
     problem = problem_at(loglik, sums, rng=rng, target=target, weights=weights, dtype=np.float32)
-    # The next posterior will differ from this one: nothing is gained by more than a tenth.
+    # The next posterior will differ from this one: less than a tenth brings no gain.
     method = Pursuit(tolerance=min(0.1 * tolerance, LOOSEST))
     least = 20 if weights is None else 60  # with these, held-out draws are noisier
     size = min(size, problem.n_obs)

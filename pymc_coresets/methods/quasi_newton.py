@@ -20,10 +20,10 @@ from pymc_coresets.solving.solution import Status, Weighted
 class QuasiNewton(AdaptiveMethod[AdaptiveState]):
     """Choose rows uniformly, then fit their weights by Newton steps for KL(pi_w || pi).
 
-    It is cheap, for rows are chosen once and a step costs one pass over the data, one set of draws
-    and one non-negative least-squares problem in (size, n_draws). Its rows ignore the data: expect
-    to need several times as many as methods that select them. Use at least 3 to 5 times as many
-    draws as points.
+    It is cheap: rows are chosen once, and a step costs one pass over the data, one set of draws
+    and one non-negative least-squares problem in (size, n_draws). As rows are chosen without
+    looking at the data, it needs several times as many as methods that select them. Use at least
+    3 to 5 times as many draws as points.
 
     Parameters
     ----------
@@ -46,10 +46,10 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
     goes to the minimiser v of ``(v - w)^T (G + tau I) (v - w) / 2 - D^T (v - w)`` over ``v >= 0``,
     because clipping loses the mass that other weights were to balance, and tau is relative, because
     G has the unit of the potentials squared. The first of ``g = 1, 1/1.5, 1/1.5^2, ...`` is taken
-    that lowers KL(pi_w || pi), by two standard errors, in the estimate from the same draws
+    that lowers KL(pi_w || pi) by two standard errors, in the estimate from the same draws
     re-weighted by ``exp(sum (w' - w) f)``, as long as their effective sample size is at least a
-    quarter of their number. If none does, the run stops: what is left is Monte Carlo noise, which
-    more draws would lower.
+    quarter of their number. If none does, the run stops: the remaining error is Monte Carlo noise,
+    which more draws would lower.
 
     References
     ----------
@@ -80,11 +80,11 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         return AdaptiveState(measure=measure, size=size, coreset=measure.at(uniform, self.draws))
 
     def most_steps(self, size: int) -> int:  # noqa: ARG002
-        """As many as its option allows."""
+        """Largest number of steps, from the option."""
         return self.max_iterations
 
     def step(self, state: AdaptiveState) -> AdaptiveState:
-        """Go towards the Newton point as far as the draws can tell."""
+        """Step towards the Newton point, with a length supported by the draws."""
         coreset = state.coreset
         change = self._newton_point(coreset) - coreset.weights
         for trial in range(25):  # the last step is 6e-5 of a Newton step
@@ -106,10 +106,10 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
 
 
 def _lowers_divergence(coreset: Measured, move: Vector) -> bool:
-    """Whether KL(pi_w || pi) falls after a change of w, judged by re-weighting the same draws.
+    """Whether KL(pi_w || pi) falls after a change of w, estimated by re-weighting the same draws.
 
     Up to a constant, ``KL(pi_w || pi) = -log Z(w) - E_w[log r]``; its standard error follows from
-    what a single draw contributes (the estimator's influence function).
+    the estimator's influence function.
     """
     missing = coreset.log_ratios
     n_draws = len(missing)

@@ -1,4 +1,4 @@
-"""Riemannian pursuit: choose the rows where the full posterior is, and see where they lead."""
+"""Riemannian pursuit: choose rows at draws near the full posterior, then at the coreset's own."""
 
 import logging
 import math
@@ -33,30 +33,31 @@ _log = logging.getLogger(__name__)
 class RiemannianPursuit:
     """Pursuit at draws from around the full posterior's mode, then at the coreset's own.
 
-    Every Hilbert coreset is limited by its weighting distribution: rows are matched only where the
-    draws are.  The first come from a normal distribution, a tenth of them from a t distribution,
-    with the mode and curvature of the posterior of all rows, which some tens of gradients find.
-    One pass over the data at these draws is enough to choose the rows, and one more, at fresh draws
-    of the coreset's own posterior (400, or 200 where there are more than two million rows), to say
-    how good they are.  Where that is not good enough, or the posterior has no mode (as in many
-    hierarchies), rounds follow: draws from the coreset's own posterior, which comes closer to the
-    full one with every round, one pass over the data, and one pursuit.
+    Every Hilbert coreset is limited by its weighting distribution: rows are matched only near the
+    draws.  The first draws come from a normal distribution, a tenth of them from a t distribution,
+    with the mode and curvature of the posterior of all rows, which take a few dozen gradients.  One
+    pass over the data at these draws is enough to choose the rows, and one more, at fresh draws of
+    the coreset's own posterior (400, or 200 with more than two million rows), to measure their
+    accuracy.  If the tolerance is not met, or the posterior has no mode (as in many hierarchies),
+    rounds follow: draws from the coreset's own posterior, which comes closer to the full one with
+    every round, one pass over the data, and one pursuit.
 
     Parameters
     ----------
     tolerance : float, default 0.01
         Stop when the symmetrised KL divergence is estimated below this many nats.  A round adds
-        no rows beyond a tenth of it (0.1 nats at most), nor when they no longer help on held-out
+        no rows beyond a tenth of it (0.1 nats at most), nor once they bring no gain on held-out
         draws.
     draws : int, optional
         Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
-        `rows_of_a_quadratic`), and in rounds 4 for each wanted row, of which K count at most, or,
-        where there are more of these, each free dimension; but 500 at least (around the mode, 1 000
-        of up to 50 000 rows, and 150 of more than two million) and 4 000 at most.
+        `rows_of_a_quadratic`), and in rounds 4 for each wanted row (K of them at most) or, if
+        there are more of these, each free dimension; at least 500 (around the mode, 1 000 for up
+        to 50 000 rows, and 150 for more than two million) and at most 4 000.
     start_size : int, optional
-        Rows of the uniform coreset from which the mode is looked for, and from whose posterior the
-        first draws come where there is none; by default 50 for each free dimension, but 1 000 at
-        least.  Where its posterior is too far from the full one, the rounds may not converge.
+        Rows of the uniform coreset at which the search for the mode starts, and from whose
+        posterior the first draws come if there is no mode; by default 50 for each free dimension,
+        and at least 1 000.  If its posterior is too far from the full one, the rounds may not
+        converge.
     max_rounds : int, default 8
         Largest number of rounds.
     patience : int, default 2
@@ -69,22 +70,22 @@ class RiemannianPursuit:
 
     Notes
     -----
-    The draws around the mode have importance weights, since all rows are evaluated there.  They
-    weigh the draws that are held out to say when to stop; those that choose count alike, since few
-    of large weight would be matched and no others.
+    The draws around the mode have importance weights, since all rows are evaluated there.  These
+    are used for the held-out draws, which decide when to stop; draws that choose rows have equal
+    weights, since otherwise only a few of large weight would be matched.
 
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
-    round by this measure is returned.  Where all of them came out worse than the start, uniform
-    weights are measured too: those of the start, or fewer where the start is larger than `size`.
+    round by this measure is returned.  If all of them are worse than the start, uniform weights
+    are measured too: those of the start, or fewer if the start is larger than `size`.
 
-    A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
-    worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
-    the step was too long (Pareto k-hat above 0.7, or an effective sample size below a quarter of
-    the draws), it is taken back: the next round pursues ``(1 - g) L(w) + g L`` from the old draws,
-    for the largest g among 1/2, 1/4, ... at which those weights are sound.  A damped step that
-    came out worse is damped further.
+    A step from w to w' may leave the region covered by the draws of pi_w.  If a round is worse, and
+    the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that the step
+    was too long (Pareto k-hat above 0.7, or an effective sample size below a quarter of the draws),
+    it is discarded: the next round pursues ``(1 - g) L(w) + g L`` from the old draws, for the
+    largest g among 1/2, 1/4, ... at which those weights are usable.  A damped step that is worse is
+    damped further.
 
     Examples
     --------
@@ -118,13 +119,13 @@ class RiemannianPursuit:
     def run(self, job: Reduction[Any]) -> Solution:
         """Choose rows in rounds, until the tolerance is met.
 
-        The trace has an entry for every coreset that was measured: that of the draws around the
-        mode, or the start; one per round; perhaps a uniform one at the end.
+        The history has an entry for every coreset measured: that of the draws around the mode, or
+        the start; one per round; possibly a uniform one at the end.
 
         Raises
         ------
         KeyboardInterrupt
-            If it comes before there are any draws.
+            If interrupted before there are any draws.
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
@@ -134,7 +135,7 @@ class RiemannianPursuit:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a round begins, and how much of the way to all rows it goes."""
+    """The start of a round, and the length of its step as a share of the way to all rows."""
 
     known: Measured
     share: float = 1.0
@@ -143,7 +144,7 @@ class _Place:
 
 
 class _Run[D]:
-    """One construction: the best of its rounds, and what they share."""
+    """One construction: its best round, and the state shared by all rounds."""
 
     def __init__(self, options: RiemannianPursuit, job: Reduction[D], history: History) -> None:
         self.options, self.job, self.size = options, job, job.size
@@ -163,16 +164,16 @@ class _Run[D]:
 
     @property
     def objective(self) -> float:
-        """Of the best coreset so far."""
+        """Estimated divergence of the best coreset so far."""
         return math.inf if self.best is None else self.best.objective
 
     @property
     def is_late(self) -> bool:
-        """Whether no round is to begin any more."""
+        """Whether no further round should begin."""
         return time.perf_counter() > self.job.deadline
 
     def solution(self) -> Solution:
-        """Return the best coreset, or what there is to return before any is measured."""
+        """Return the best coreset, or an unmeasured one if none was measured."""
         try:
             status = self.status()
         except KeyboardInterrupt:
@@ -185,7 +186,7 @@ class _Run[D]:
         return self.history.solution(self.best, status, **self.best.facts, **found)
 
     def status(self) -> Status:
-        """Go through the rounds, and say why they ended."""
+        """Run the rounds, and return why they ended."""
         known = self.first_view()
         if isinstance(known, Status):
             return known
@@ -223,21 +224,21 @@ class _Run[D]:
         return _Place(*decide(known, view, change, share), unimproved)
 
     def _improves(self, view: Measured | None) -> bool:
-        """Keep a coreset that is better than those before."""
+        """Keep a coreset if it is the best so far."""
         if view is None or view.objective >= self.objective:
             return False
         self.best = view
         return True
 
     def first_view(self) -> Measured | Status:
-        """Return what the rounds begin with, or why there is no need of any."""
+        """Return the start of the rounds, or a status if none are needed."""
         found = None if self.job.propose is None else self._one_pass(self.job.propose)
         if found is None:
             return self._view_of_start()
         self.unmeasured = found
         if self.is_late:
             return Status.OUT_OF_TIME
-        # Where more rounds are likely, the draws that certify serve for the next of them, too.
+        # If more rounds are likely, the draws that certify are reused in the next one.
         enough = found.objective <= self.goal
         view = self._try(found, draws_to_certify(self.posterior.n_terms) if enough else None)
         if view is None:
@@ -252,7 +253,7 @@ class _Run[D]:
         return Status.SAMPLING_FAILED if view is None else view
 
     def _view_of_start(self) -> Measured:
-        # These draws are only to find the region of the posterior.
+        # These draws only locate the region of the posterior.
         known = self._measured(self.start, math.nan, draw=self.posterior.rough_draw)
         self.objective_of_start = known.objective
         if len(self.start.rows) <= self.size:
@@ -260,7 +261,7 @@ class _Run[D]:
         return known
 
     def _one_pass(self, propose: Callable[..., Proposal[D] | None]) -> Solution | None:
-        """Choose rows at draws from around the mode; None where that leads to no coreset."""
+        """Choose rows at draws from around the mode; None if that fails."""
         default = draws_around_mode(self.posterior.n_dims, self.posterior.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
         with self.history.drawing():
@@ -291,9 +292,9 @@ class _Run[D]:
         return Status.TOLERANCE_REACHED if self.objective <= self.goal else status
 
     def _try(self, chosen: Weighted, n_certifying: int | None = None) -> Measured | None:
-        """Measure a coreset, unless its posterior defeats the sampler or the likelihood.
+        """Measure a coreset; None if its posterior cannot be sampled or evaluated.
 
-        No candidates are kept where the draws only certify.
+        No candidates are kept if the draws only certify.
         """
         predicted = math.nan
         if isinstance(chosen, Solution):
@@ -301,7 +302,7 @@ class _Run[D]:
         try:
             view = self._measured(chosen, predicted, n_certifying)
         except SamplingError as error:
-            _log.info("A round is taken back: %s", error)
+            _log.info("A round was discarded: %s", error)
             self.history.add(size=chosen.size, objective=predicted, heldout_objective=math.inf)
             return None
         return view if math.isfinite(view.objective) else None
@@ -313,7 +314,7 @@ class _Run[D]:
         n_certifying: int | None = None,
         draw: Callable[..., D] | None = None,
     ) -> Measured:
-        """See how much log r varies over a coreset's posterior, and enter it into the history."""
+        """Measure the variance of log r over a coreset's posterior, and add it to the history."""
         n_draws = n_certifying or self.n_draws
 
         def sums(draws: D, loglik: Matrix) -> PassSums:
@@ -331,7 +332,7 @@ class _Run[D]:
         return measured
 
     def _candidates(self, draws: D, n_draws: int) -> PassSums:
-        """PassSums at all rows, and take candidates."""
+        """Pass over all rows, and keep candidates."""
         posterior = self.posterior
         n_units = posterior.n_rows if posterior.n_terms > posterior.n_rows else None
         n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws, n_units)
@@ -345,7 +346,7 @@ class _Run[D]:
     def _pursue(
         self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None
     ) -> Solution:
-        """Choose among the candidates of a pass what matches the sum over all rows, or a target."""
+        """Choose candidates of a pass that match the sum over all rows, or a target."""
         loglik = self.measure.loglik(draws, sums.candidates, len(sums.total))
         tolerance, rng = self.options.tolerance, self.rng
         return pursue(

@@ -1,4 +1,4 @@
-"""Greedy sparse variational inference: one row after another, by stochastic gradients."""
+"""Greedy sparse variational inference: one row per step, weights by stochastic gradients."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
@@ -22,7 +22,7 @@ class SparseVIState(AdaptiveState):
     Parameters
     ----------
     pool : Rows or None
-        All rows; None where each selection draws its own subsample.
+        All rows; None if each selection draws its own subsample.
     """
 
     pool: Rows | None = None
@@ -30,10 +30,10 @@ class SparseVIState(AdaptiveState):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseVI(AdaptiveMethod[SparseVIState]):
-    """Minimise KL(pi_w || pi) by stochastic gradients, one row after another.
+    """Minimise KL(pi_w || pi) by stochastic gradients, adding one row per step.
 
-    It needs no weighting distribution, for it draws from the coreset's own posterior. Use it
-    where rows are fewer than parameters; elsewhere pursuit in the tangent space at pi_w is more
+    It needs no weighting distribution, since it draws from the coreset's own posterior. Use it
+    if there are fewer rows than parameters; otherwise pursuit in the tangent space at pi_w is more
     accurate in a hundredth of the time. A step takes ``n_steps + 1`` sets of draws and
     ``n_steps + 2`` passes over the data, or over a subsample; its selection holds the potentials of
     all rows, (n_obs, n_draws) numbers, in memory. A row may be selected repeatedly, so
@@ -47,11 +47,11 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         Updates of the weights in a step, each with fresh draws.
     step_size : float, optional
         A number gives the paper's own schedule, ``w <- max(0, w - step_size / t * gradient)``; it
-        takes 1 for its Gaussian and 0.5 for its regression experiments. By default steps have the
-        right scale by themselves, see Notes.
+        takes 1 for its Gaussian and 0.5 for its regression experiments. By default steps are
+        scaled automatically, see Notes.
     adam : bool, default False
-        Take Adam steps of length ``step_size / t`` instead of the gradient itself, as the authors'
-        published code does: the paper's figures are those of these steps.
+        Take Adam steps of length ``step_size / t`` instead of the gradient itself, as in the
+        authors' published code, which produced the paper's figures.
     n_subsample : int, optional
         Rows that estimate the sum over the data, without bias, in each gradient and that compete
         in each selection with those already in the coreset; by default all.
@@ -64,14 +64,14 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     Notes
     -----
     Selection takes the largest correlation of a potential with the residual ``log r``, or its
-    absolute value for rows in the coreset (Equation 13). The paper's constant step knows neither
-    the number of rows nor how much the potentials vary: where it is too small, the sum of the
-    weights grows only like the square of their number, and where it is too large, the first step
+    absolute value for rows in the coreset (Equation 13). The paper's constant step depends neither
+    on the number of rows nor on the variance of the potentials: if it is too small, the sum of the
+    weights grows only like the square of their number; if it is too large, the first step
     overshoots to a posterior too narrow for the next gradients to see the data. By default,
     gradients ``D_n`` are divided by the variances of ``f_n``, and step t goes the 1/t-th part of
     the way to the minimum of ``J`` along this direction p, to
     ``w + (-<D, p> / Var[sum_n p_n f_n] / t) p``, but not further than a standard deviation of
-    1 nat in ``log pi_w``, beyond which J is no model any more: a longer step may overshoot to a
+    1 nat in ``log pi_w``, beyond which J is not a valid model: a longer step may overshoot to a
     posterior too narrow to see the data. Scaling a potential then scales its weight inversely and
     changes nothing else.
 
@@ -100,7 +100,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if self.step_size is not None:
             positive_number("step_size", self.step_size)
         if flag("adam", self.adam) and self.step_size is None:
-            raise InvalidOptionError("adam=True takes a step_size, like 0.5.")
+            raise InvalidOptionError("adam=True needs a step_size, such as 0.5.")
         if self.n_subsample is not None:
             whole_number("n_subsample", self.n_subsample, least=1)
 
@@ -162,7 +162,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         return coreset
 
     def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:
-        """Projected gradient step t: the paper's, or one that finds its own scale."""
+        """Projected gradient step t: the paper's, or one scaled automatically."""
         if self.step_size is not None:
             return np.maximum(weights - self.step_size / t * gradient, 0.0)
         variances = np.square(vectors).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Tables that row data look values up in, and whether rows look up entries that are there."""
+"""Tables indexed by row data, and checks that the indices are in range."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,7 +124,7 @@ def _of_node(
 
 
 class CodeCheck:
-    """Which entries of tables the rows of a model ask for, compiled once.
+    """Check of the indices in the rows of a model, compiled once.
 
     Parameters
     ----------
@@ -157,10 +157,10 @@ class CodeCheck:
         self._computed = [lookup for lookup in found if lookup.codes not in plain]
 
     def usable(self, rows: StreamedRows, size: int = 0, *, key: int = 0) -> StreamedRows:
-        """Read rows for the first time, and refuse values and codes that cannot be used.
+        """Read rows for the first time, and raise if values or codes cannot be used.
 
-        They are read once more only where codes are computed from columns: the first reading knows
-        the ranges of the columns themselves.
+        A second reading is needed only if codes are computed from columns: the first reading
+        records the ranges of the columns themselves.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class CodeCheck:
 
 
 def _refuse_codes(rows: StreamedRows, kernel: Kernel, some: Sequence[Lookup]) -> None:
-    """Read all rows, and name the first that looks up what is not there."""
+    """Read all rows, and find the first with an index out of range."""
     begin = partial(_bad_codes, kernel, [lookup.length for lookup in some])
     bad = rows.reduce(BlockPass(2**16, begin, _first))  # rows: some MB of codes
     if bad is not None:
@@ -217,7 +217,7 @@ class _BadCode(NamedTuple):
 
 
 def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], _BadCode | None]:
-    """Return a function of rows to the first of them that looks up what is not there."""
+    """Return a function of rows to the first of them with an index out of range."""
     evaluate = kernel.program.given()
 
     def check(rows: Rows) -> _BadCode | None:
@@ -236,7 +236,7 @@ def _first(parts: Iterable[_BadCode | None]) -> _BadCode | None:
 
 
 def outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:
-    """Return the error for a row that asks for an entry which there is none of."""
+    """Return the error for a row with an index out of range."""
     names = " and ".join(map(repr, lookup.columns))
     return InvalidDataError(
         f"{source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "

@@ -1,4 +1,4 @@
-"""What an operation computes by one call of NumPy, without what PyTensor does around it.
+"""Operations by one call of NumPy, without PyTensor's overhead.
 
 PyTensor's own evaluation of an operation checks and converts for some microseconds, about ten
 times as long as NumPy takes for the few numbers of a coreset's row or a prior's parameter.  What

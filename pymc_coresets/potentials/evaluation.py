@@ -44,9 +44,9 @@ class Evaluator:
         The potentials (n_draws, n_rows), as a function of the parameters at all draws, of the
         number of rows, and of their arrays.
     n_nodes : int, default 1
-        How often each row of a unit is evaluated.
+        Number of evaluations of each row of a unit.
     n_members : float, default 1
-        How many rows a unit has on average.
+        Mean number of rows of a unit.
     """
 
     kernel: Kernel
@@ -54,7 +54,7 @@ class Evaluator:
     n_members: float = 1.0
 
     def block_rows(self, n_draws: int) -> int:
-        """Return how many rows to evaluate together."""
+        """Return the number of rows to evaluate together."""
         cached = 2**17  # numbers: a block and its temporaries stay in a core's own cache
         return max(64, int(cached // (n_draws * self.n_nodes * self.n_members)))
 
@@ -90,7 +90,7 @@ class Evaluator:
 
 
 class LogLikelihood:
-    """The pointwise log-likelihood of a model's observations, wherever their rows lie.
+    """The pointwise log-likelihood of a model's observations, in memory or elsewhere.
 
     Compiled once, at the first evaluation, for any number of rows and draws.  Time O(N S) times
     the cost of a likelihood term (2 to 10 ns per element for most models); memory as stated for
@@ -99,9 +99,9 @@ class LogLikelihood:
     Parameters
     ----------
     observations : Observations
-        What `find_observations` derived from the model.
+        Result of `find_observations` for the model.
     collapse : bool or "auto", default False
-        Merge rows that are equal in all their data, which is exact; "auto" does where a sample of
+        Merge rows that are equal in all their data, which is exact; "auto" merges if a sample of
         the rows has equal ones.
     source : RowBlocks, optional
         Where the rows are read from, with arrays as ``observations.rows`` has them; by default they
@@ -168,7 +168,7 @@ class LogLikelihood:
         )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
-        """Return the same with equal rows merged, or not, sharing what is compiled already.
+        """Return the same with equal rows merged, or not, sharing compiled functions.
 
         Rows that are read from a source are never merged.
         """
@@ -178,7 +178,7 @@ class LogLikelihood:
         return self._with(other)
 
     def reading(self, source: RowBlocks) -> "LogLikelihood":
-        """Return the same for rows from elsewhere, sharing what is compiled already."""
+        """Return the same for rows from elsewhere, sharing compiled functions."""
         return self._with(LogLikelihood(self.observations, source=source))
 
     def prepare(self) -> None:
@@ -186,7 +186,7 @@ class LogLikelihood:
         _ = self.kernel, self.gradients, self.log_prior
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
-        """Return the same for other values of the rows' data, sharing what is compiled already."""
+        """Return the same for other values of the rows' data, sharing compiled functions."""
         return self._with(LogLikelihood(observations))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
@@ -227,7 +227,7 @@ class LogLikelihood:
 
     @property
     def n_terms(self) -> int:
-        """How many terms are evaluated at a draw: the rows; for units, those at all nodes."""
+        """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
         units = self.observations.units
         return self.n_rows if units is None else units.n_nodes * len(units.positions)
 
@@ -264,7 +264,7 @@ class LogLikelihood:
         dtype : {float64, float32}
             Of the result; it is computed in float64 all the same.
         finite : bool, default True
-            Refuse values that are NaN or infinite.
+            Raise if a value is NaN or infinite.
 
         Returns
         -------
@@ -339,8 +339,8 @@ class LogLikelihood:
         ----------
         draws : Draws, or mapping of str to array_like
         of_block : callable
-            Of the potentials (n_draws, n_rows) of a block of rows, and these rows; it is sent to
-            whoever reads the rows.
+            Of the potentials (n_draws, n_rows) of a block of rows, and these rows; it may be sent
+            to other processes.
         join : callable
             Adds up results of consecutive blocks.
         """
@@ -406,8 +406,8 @@ class LogLikelihood:
             gradient = cast(Variable, pt.grad(logp, x))
         except NotImplementedError as error:
             raise UnsupportedModelError(
-                f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}."
-                " Give this operation a gradient, or write the likelihood by others."
+                f"The log-likelihood has no gradient, which the search for a mode needs: {error}. "
+                "Give this operation a gradient, or write the likelihood with others."
             ) from error
         return self._kernel([x], weights, [logp, gradient])
 

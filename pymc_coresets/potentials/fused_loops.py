@@ -166,7 +166,7 @@ class Program:
 
 
 def _run(steps: Sequence[Step], values: list[Any]) -> None:
-    with np.errstate(all="ignore"):  # whoever uses a value that is not finite names it
+    with np.errstate(all="ignore"):  # callers report values that are not finite
         for function, inputs, outputs, done in steps:
             found = function(*[values[i] for i in inputs])
             for i in done:  # which keeps large arrays from being held together

@@ -1,4 +1,4 @@
-"""What is kept of a coreset's rows: their data, and what tells them and their model from others."""
+"""The stored rows of a coreset: their data, and fingerprints of these and of their model."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
         raise InvalidDataError(
             "The model has other free variables, or other data containers along the rows "
             f"({sorted(names)!r}), than the one that the coreset was built from "
-            f"({sorted(stored)!r}): give that one."
+            f"({sorted(stored)!r}): pass that one."
         )
     arrays = []
     for row in observations.rows:
@@ -175,7 +175,7 @@ def _free_variables(observations: Observations) -> str:
 
 
 class Densities(NamedTuple):
-    """Some log-densities of a model, in nats: enough to tell it later from another one.
+    """Some log-densities of a model, in nats, by which it is recognised later.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ class Densities(NamedTuple):
         return cls(**{name: np.array(found[name], dtype=float) for name in cls._fields})
 
     def same(self, other: "Densities") -> tuple[bool, bool]:
-        """Say whether the rows' potentials are the same, and whether all else is.
+        """Return whether the rows' potentials are the same, and whether all else is.
 
         Kinds of processors, versions of libraries, and float32 differ.
         """
@@ -237,7 +237,7 @@ class Densities(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprints:
-    """Digests that tell whether a model is the one that a coreset was built from.
+    """Digests by which the model that a coreset was built from is recognised.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
 
 
 def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str, Any]:
-    """Refuse a model that a coreset was not built from; warn of what has changed beside its rows.
+    """Raise for a model that a coreset was not built from; warn of changes outside its rows.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
     Returns
     -------
     dict of str to object
-        What does not hold for this model, with the values that it has instead.
+        Fields that are invalid for this model, with the values to use instead.
 
     Raises
     ------
@@ -341,16 +341,16 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
     if found.every != stored.every:
         warn_user(
             "The model's data have changed in other rows than the coreset's: it was chosen for the "
-            "old data, while check() and reweight() go by the new. The draws of its build are "
-            "dropped, so that sample() runs NUTS. Build it again if check() finds it wanting."
+            "old data, while check() and reweight() use the new. The draws of its build are "
+            "dropped, so that sample() runs NUTS. Build it again if check() fails."
         )
         gone = {"proposal": None}
     if same_prior:
         return gone
     warn_user(
-        "The model has other priors than the one that the coreset was built from: what was "
-        "measured of it says nothing of this posterior, and the draws of its build are dropped, so "
-        "that sample() runs NUTS. check() tells whether it is good enough."
+        "The model has other priors than the one that the coreset was built from: its diagnostics "
+        "do not apply to this posterior, and the draws of its build are dropped, so that sample() "
+        "runs NUTS. Use check() to measure its accuracy."
     )
     gone = dict.fromkeys(("certificate", "modes", "proposal", "built_from"))
     return gone | {"objective": math.nan}
@@ -364,7 +364,7 @@ def _together(parts: Iterable[str]) -> str:
 
 
 class KnownRows(NamedTuple):
-    """Some of the rows that a construction read, to notice them where they come again.
+    """Some of the rows that a construction read, to detect them if they are given again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a model's log-density has besides the rows that are summarised: priors, and the rest."""
+"""The log-density of a model without the summarised rows: priors, and all other terms."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -159,6 +159,6 @@ def refuse_unweighted(observations: Observations) -> None:
     """
     if observations.unweighted is not None:
         raise UnsupportedModelError(
-            f"A part of {[term.name for term in observations.terms]!r} belongs to no row, so that "
-            "the rows alone are not all of the likelihood: use the model of all rows for this."
+            f"A part of {[term.name for term in observations.terms]!r} belongs to no row, so the "
+            "rows alone do not give the likelihood: use the model of all rows for this."
         )

@@ -34,7 +34,7 @@ type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Sampled:
-    """Which distinct samples of the rows a construction will ask for.
+    """The distinct samples of rows that a construction will need.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Settings(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowsToRead:
-    """Which observations of a model are read, from where, and by whom.
+    """The observations of a model to read, their source, and the executor.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class RowsToRead:
     rows : RowSource, optional
         All rows, where the model holds a template of them.
     executor : Executor or Client, optional
-        Who reads and evaluates them, see `engine_of`; by default threads of this process.
+        Reads and evaluates them, see `engine_of`; by default threads of this process.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def likelihood_of_model(
     watch: Callable[[int, int], None] | None = None,
     sampled: Sampled | None = None,
 ) -> LogLikelihood:
-    """Take a model apart, and compare what comes of it with PyMC.
+    """Derive the potentials of a model, and compare them with PyMC.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Units of a user's model: which variables are integrated out, and where their modes are."""
+"""Units of a user's model: the variables that are integrated out, and their modes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -131,7 +131,7 @@ def unit_model(
 
 
 def refuse_other_local(rows: Observations, names: Sequence[str]) -> None:
-    """Refuse variables with one value for each row that stay parameters.
+    """Raise for variables with one value per row that remain parameters.
 
     Raises
     ------

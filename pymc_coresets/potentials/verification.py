@@ -1,4 +1,4 @@
-"""Check what is derived from a model against PyMC, before anything relies on it."""
+"""Comparison of the log-likelihood derived from a model with PyMC's."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -170,7 +170,7 @@ def _by_pymc(
 
 
 def _out_of_range(obs: Observations, error: IndexError) -> InvalidDataError:
-    """Name the rows whose codes ask for an entry that there is none of."""
+    """Raise an error that names the rows whose codes are out of range."""
     reason = str(error).splitlines()[0]
     codes = [int(number) for number in re.findall(r"index (-?\d+) is out of bounds", reason)]
     whole = [row for row in obs.rows if row.values.dtype.kind in "iu" and row.values.ndim == 1]
@@ -402,7 +402,7 @@ def _given_non_finite(source: Variable) -> bool:
 
 
 def _nowhere_finite(obs: Observations, space: Unconstrained, n_tries: int) -> UnsupportedModelError:
-    """Say which of PyMC's parameter checks fails at the initial point, if it is one that does."""
+    """Name PyMC's parameter check that fails at the initial point, if one does."""
     [check] = _failing_checks(obs, space.constrain(space.start[None]))
     reason = f" ({check})" if check else ""
     return UnsupportedModelError(
@@ -413,7 +413,7 @@ def _nowhere_finite(obs: Observations, space: Unconstrained, n_tries: int) -> Un
 
 
 def _failing_checks(obs: Observations, draws: Draws) -> list[str]:
-    """Say for each draw which of PyMC's parameter checks fails; nothing where none does."""
+    """Name PyMC's parameter check that fails at each draw, if one does."""
     reasons = []
     for found in _by_pymc(obs, plain_mode("None"))(draws):
         is_check = isinstance(found, ParameterValueError)

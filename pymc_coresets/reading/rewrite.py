@@ -166,8 +166,8 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
 class CoresetModel(pm.Model):  # type: ignore[misc]
     """A model in which a potential stands for the observed variables of another.
 
-    It says so where somebody asks for them, as PyMC does before it predicts those that were
-    observed with the draws: it would return nothing.
+    Looking up these variables, as PyMC does before posterior prediction, gives a warning: the
+    prediction would be empty.
     """
 
     replaced: Collection[str] = ()

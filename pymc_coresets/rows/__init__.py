@@ -1,7 +1,7 @@
-"""Where the rows of the data live, and who works on them: threads, processes, a cluster's workers.
+"""Storage of the rows of the data, and engines that process them: threads, processes, a cluster.
 
-A pass over rows that lie elsewhere is one pure function, mapped over tasks: some chunks, and what
-each of these is given.  An engine says where it runs.  What belongs here: `Rows`, chunks of rows
-and what their first reading says, sources of rows, merging of equal rows, passes, tasks, engines.
+A pass over rows outside memory is one pure function, mapped over tasks: some chunks, with an input
+for each.  An engine runs it.  What belongs here: `Rows`, chunks of rows and notes of their first
+reading, sources of rows, merging of equal rows, passes, tasks, engines.
 May import: NumPy, pandas to merge, cloudpickle; Dask through `compat`; `sources` has its own rules.
 """

@@ -1,4 +1,4 @@
-"""Tasks: who works on them, threads or other processes, and their results in order."""
+"""Execution of tasks by threads, processes or a cluster, with results in order."""
 
 import pickle
 import time
@@ -18,7 +18,7 @@ import cloudpickle
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.memory import n_cores, one_blas_thread
 
-LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
+LOOK_SECONDS = 1.0  #: Interval of checks on the workers.
 _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 
 
@@ -38,7 +38,7 @@ class Task:
 
     @property
     def where(self) -> str:
-        """Say where the rows lie, for messages."""
+        """Location of the rows, for messages."""
         first, last = self.chunks[0].where, self.chunks[-1].where
         return first if len(self.chunks) == 1 else f"{first} to {last}"
 
@@ -49,8 +49,8 @@ class Engine(Protocol):
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """Yield ``function(rows, task)`` in the order of the tasks.
 
-        `rows` may be a `portion` with no other chunks than those of the task.  What still waits is
-        cancelled when the iterator is closed, or fails.
+        `rows` may be a `portion` with only the chunks of the task.  Waiting tasks are cancelled if
+        the iterator is closed, or fails.
         """
 
 
@@ -103,7 +103,7 @@ class Pool:
 
 @contextmanager
 def _named_errors(task: Task) -> Iterator[None]:
-    """Say where an executor broke, or that it was shut down."""
+    """Report the task at which an executor broke, or that it was shut down."""
     try:
         yield
     except (BrokenExecutor, CancelledError, RuntimeError) as error:
@@ -111,11 +111,11 @@ def _named_errors(task: Task) -> Iterator[None]:
         if not broken and "shutdown" not in str(error):
             raise
         raise CoresetError(
-            f"The executor gave up its work on {task.where}, or on rows beside these: "
+            f"The executor failed on {task.where}, or on rows next to these: "
             f"{str(error) or type(error).__name__}. If it was shut down, keep it open for as long "
-            "as the coreset is checked. If a process ended at once, it was probably killed for "
-            "want of memory: make a new executor with fewer processes. Or a script lacks "
-            '`if __name__ == "__main__":`, which processes need that are spawned.'
+            "as the coreset is checked. If a process ended abruptly, it was probably killed for "
+            "lack of memory: make a new executor with fewer processes. Or a script needs "
+            '`if __name__ == "__main__":`, since the processes are spawned.'
         ) from error
 
 
@@ -133,9 +133,9 @@ def in_order[T](
 ) -> Generator[T]:
     """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end.
 
-    `idle` is called with a task that is waited for, every second in which none has ended.  A task
-    that failed for a passing reason is done again, twice; one that killed whoever worked on it
-    once, with nothing beside it.
+    `idle` is called with the awaited task, every second in which no task has ended.  A task that
+    failed for a transient reason is retried twice; one that killed its worker is retried once,
+    alone.
     """
     done: SimpleQueue[int] = SimpleQueue()
     waiting, tries = deque(range(len(tasks))), Counter[int]()
@@ -177,12 +177,12 @@ def in_order[T](
 class Cluster:
     """The workers that a client of `dask.distributed` reaches.
 
-    A worker that dies is replaced, and its tasks are done again, because they are pure functions.
-    There are no more tasks at a time than the workers have threads: Dask counts a death against
-    all tasks that a worker has been given, and gives up those that saw four.  Such a task is then
-    worked on once more, with nothing beside it, to name the one that kills.
+    The tasks of a worker that dies are repeated, since they are pure functions.  There are no more
+    tasks at a time than the workers have threads: Dask counts a death against all tasks assigned to
+    a worker, and fails those with four.  Such a task is then retried once, alone, to identify the
+    one that kills workers.
 
-    Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
+    If there is no worker for ten seconds, there is a warning; work continues once some join.  After
     half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
     """
 
@@ -240,9 +240,9 @@ class Cluster:
             waited = time.monotonic() - start
             said = (
                 f"The Dask cluster has had no workers for {waited:.0f} seconds, and {where} is "
-                "waiting for some: start them, as by cluster.scale(4), or look into the logs of "
-                f"those that died, for want of memory perhaps. After {limit:.0f} seconds, Dask's "
-                "distributed.scheduler.no-workers-timeout, work is given up."
+                "waiting for some: start them, for instance by cluster.scale(4), or read the logs "
+                f"of those that died, possibly for lack of memory. After {limit:.0f} seconds, "
+                "Dask's distributed.scheduler.no-workers-timeout, the work is aborted."
             )
             if waited > limit:
                 raise CoresetError(said)
@@ -260,7 +260,7 @@ class Cluster:
             ) from error
 
     def _computed(self, value: Any) -> Any:  # noqa: ANN401
-        """Put futures in the place of collections: these are computed where their data lie."""
+        """Replace collections by futures: these are computed at the location of their data."""
         if isinstance(value, Mapping):
             return dict(zip(value, self.client.compute(list(value.values())), strict=True))
         return self.client.compute(value)
@@ -271,8 +271,8 @@ class Cluster:
         except self._dask.KILLED as error:
             killed = CoresetError(
                 f"{error.allowed_failures + 1} workers died, one after the other, while they read "
-                f"or evaluated {task.where}: probably for want of memory. Give each worker more "
-                "memory, or fewer threads; their logs say more."
+                f"or evaluated {task.where}: probably for lack of memory. Give each worker more "
+                "memory, or fewer threads; see their logs for details."
             )
             return Failure(killed, tries=2, deadly=True)
         except (CancelledError, self._dask.UNMANNED, ModuleNotFoundError, RuntimeError) as error:
@@ -280,9 +280,9 @@ class Cluster:
                 raise
             self._require_open()
             raise CoresetError(
-                f"The cluster gave up its work on {task.where}: {_sentence(error)} Workers, and "
-                "the scheduler, need pymc-coresets in the same version as here. Data that were "
-                "scattered, or persisted from what is gone, are lost with the worker that held "
+                f"The cluster failed on {task.where}: {_sentence(error)} Workers, and the "
+                "scheduler, need the same version of pymc-coresets as this process. Data that were "
+                "scattered, or persisted without their source, are lost with the worker that held "
                 "them: open the files themselves with open_rows."
             ) from error
 
@@ -300,7 +300,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
-    """Return the engine of what users pass as ``executor=``.
+    """Return the engine for the user's ``executor=``.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
 
 
 def no_rows_for(executor: object) -> InvalidOptionError:
-    """Return the error where there is an executor, but no ``rows=``."""
+    """Return the error for an executor without ``rows=``."""
     return InvalidOptionError(
         f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
         "data of the model itself are evaluated by threads of this process; leave executor out."
@@ -344,7 +344,7 @@ def no_rows_for(executor: object) -> InvalidOptionError:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that a task found on purpose, as its result: no traceback of another process."""
+    """An expected error as the result of a task, without the traceback of another process."""
 
     error: CoresetError
     tries: int = 1  # until it is raised: more where the operating system or a network failed
@@ -413,12 +413,12 @@ def versions() -> dict[str, str]:
 
 
 def packed(value: Any) -> bytes:  # noqa: ANN401
-    """Pickle what is sent to another process.
+    """Pickle an object for another process.
 
     Raises
     ------
     InvalidOptionError
-        If it cannot be.
+        If it cannot be pickled.
     """
     try:
         data: bytes = cloudpickle.dumps(value)

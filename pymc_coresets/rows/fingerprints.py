@@ -1,4 +1,4 @@
-"""What the first reading of all rows notes: ranges, values that cannot be used, fingerprints."""
+"""Notes of the first reading of all rows: ranges, unusable values, fingerprints."""
 
 import hashlib
 import math
@@ -44,9 +44,9 @@ class BadValues:
     first : str
         Where this row is.
     value : str
-        What stands there, as text.
+        The value there, as text.
     n_rows : int
-        In how many rows there are such values.
+        Number of rows with such values.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class BadValues:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkNotes:
-    """What the first reading notes of one chunk: at most 1 kB, whatever the number of rows.
+    """Notes of the first reading of one chunk: at most 1 kB for any number of rows.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class ChunkNotes:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstReading:
-    """What the first reading notes of all rows.
+    """Notes of the first reading of all rows.
 
     Parameters
     ----------
@@ -161,11 +161,11 @@ class FirstReading:
         )
 
     def of(self, starts: Iterable[int]) -> Self:
-        """Return the notes of the chunks that start there, for whoever verifies these alone."""
+        """Return the notes of the chunks that start there, to verify these only."""
         return replace(self, problems=(), chunks={start: self.chunks[start] for start in starts})
 
     def require_usable(self) -> None:
-        """Refuse rows with values that cannot be used.
+        """Raise if rows have values that cannot be used.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class FirstReading:
             )
 
     def verify(self, start: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse rows that differ from those of the first reading.
+        """Raise if rows differ from those of the first reading.
 
         Parameters
         ----------
@@ -240,7 +240,7 @@ def extremes(array: NDArray[Any]) -> tuple[int, int] | None:
 
 
 def fingerprint(array: NDArray[Any]) -> bytes:
-    """Return 8 bytes that tell data apart.
+    """Return an 8-byte fingerprint of data.
 
     One pass over the data, whose 8-byte words are summed in 1021 lanes, modulo 2**64: several times
     as fast as a digest of all bytes.  The fingerprint changes with the values, the order of the

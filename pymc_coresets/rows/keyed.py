@@ -1,4 +1,4 @@
-"""Samples of rows by random numbers that belong to them: the same wherever a row is read."""
+"""Samples of rows by random numbers derived from their positions, independent of the reader."""
 
 import math
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.values import Rows
 
-MANY_ROWS = 2_000_000  #: Of more, a sample tells the curvature of a posterior well enough.
-MANY_TO_READ = 200_000  #: The same for rows elsewhere: each gradient of all is a reading.
-ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
+MANY_ROWS = 2_000_000  #: Above this, a sample determines the curvature of a posterior well enough.
+MANY_TO_READ = 200_000  #: The same for rows elsewhere: each gradient of all rows is a reading.
+ROWS_FOR_CURVATURE = 500  #: Per dimension, if the curvature comes from a sample.
 
 
 def random_key(rng: np.random.Generator) -> int:
@@ -26,7 +26,7 @@ def random_key(rng: np.random.Generator) -> int:
 
 
 def rows_to_start(n_dims: int) -> int:
-    """How many rows say roughly where the posterior is: 50 per dimension, and 1 000 at least.
+    """Return the number of rows that roughly locate a posterior: 50 per dimension, at least 1 000.
 
     Examples
     --------
@@ -37,10 +37,10 @@ def rows_to_start(n_dims: int) -> int:
 
 
 def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
-    """Number of rows elsewhere that are sampled to begin with.
+    """Return the size of the sample that a construction from rows elsewhere starts from.
 
-    Of more than 200 000 rows, 500 for each dimension and 100 000 at least: these tell the
-    curvature of the posterior of all.  Of fewer, 50 for each dimension and 1 000 at least.
+    For more than 200 000 rows, 500 per dimension and at least 100 000, which determine the
+    curvature of the full posterior.  For fewer, 50 per dimension and at least 1 000.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def waiting_times(
 def weights_of_first(
     base_weights: NDArray[np.float64], beyond: float, total: float
 ) -> NDArray[np.float64]:
-    """Return weights by which the rows with the smallest waiting times stand for all.
+    """Return weights by which the rows with the smallest waiting times represent all.
 
     Given the time t of the first row that is left out, row n is among them with probability
     ``1 - exp(-u_n t)``; it is weighted by u_n over that, and all in proportion to their total.
@@ -164,14 +164,14 @@ def weights_of_first(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scan:
-    """What one reading of the rows returns.
+    """A weighted sample from one reading of the rows.
 
     Parameters
     ----------
     rows : Rows
         A random sample of the rows.
     weights : ndarray of shape (len(rows),)
-        Positive weights that make the sample stand for all rows; they sum to their total weight.
+        Positive weights that scale the sample to all rows; they sum to their total weight.
     """
 
     rows: Rows
@@ -184,7 +184,7 @@ class Smallest:
     Parameters
     ----------
     size : int
-        How many to keep.
+        Number of rows to keep.
 
     Examples
     --------
@@ -223,7 +223,7 @@ class Smallest:
 
 
 def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], float]:
-    """Return where the `size` smallest of the finite keys stand, sorted, and the next key.
+    """Return the sorted positions of the `size` smallest finite keys, and the next key.
 
     Examples
     --------

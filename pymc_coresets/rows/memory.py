@@ -42,13 +42,13 @@ class InMemoryRows(RowBlocks):
     arrays : sequence of ndarray
         The data, each array with the rows along its first axis.  They are not copied.
     base_weights : ndarray of shape (n_rows,), optional
-        How many rows each row stands for; 1 by default.
+        Number of rows that each row represents; 1 by default.
     positions : ndarray of int64, of shape (n_rows,), optional
         Positions in the user's data, sorted and unique; 0, 1, ... by default.
     members : Members, optional
         The rows of units.
     place : callable, optional
-        From a position to where the user finds the row, for messages.
+        Maps a position to the row's location in the user's data, for messages.
 
     Raises
     ------
@@ -116,8 +116,8 @@ class InMemoryRows(RowBlocks):
         missing = np.flatnonzero(self.all.positions[found] != positions)
         if missing.size:
             raise InvalidDataError(
-                f"The data have no row at position {positions[missing[0]]}: it lies outside of "
-                "them, or its value is missing."
+                f"The data have no row at position {positions[missing[0]]}: it is out of range, "
+                "or its value is missing."
             )
         return self.take(found)
 
@@ -132,7 +132,7 @@ class InMemoryRows(RowBlocks):
         return reduced_by_threads(work, blocks, list(map(len, groups)))
 
     def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
+        """Return the location of a row in the user's data, for messages."""
         return self._place(position)
 
     def earliest(self, size: int, key: int) -> Scan:
@@ -222,7 +222,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Merge rows that are equal in every array: they have the same potential.
+    """Merge rows that are equal in every array, and so have the same potential.
 
     Exact: rows of the same hash are compared with the first of them.  Time O(N) times the length
     of a row; memory O(N).
@@ -370,7 +370,7 @@ def _hashes(columns: Sequence[NDArray[np.uint64]], n_rows: int) -> NDArray[np.ui
 def _sorted_apart(
     columns: Sequence[NDArray[np.uint64]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Do the same by sorting the rows themselves, where two kinds have the same hash."""
+    """Number equal rows by sorting the rows themselves, if two kinds have the same hash."""
     rows = np.stack(columns, axis=1)
     _, first, numbers = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)

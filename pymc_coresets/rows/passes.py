@@ -1,4 +1,4 @@
-"""What a source of rows can do, and what it answers: all that a construction needs of the data."""
+"""Interfaces of sources of rows, passes over them, and their results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from pymc_coresets.rows.values import Rows
 
 
 class CandidateRule(Protocol):
-    """Which rows a pass brings back: those with the smallest keys."""
+    """Rule for the rows that a pass keeps: those with the smallest keys."""
 
     @property
     def n_candidates(self) -> int:
-        """How many at most; 0 for none."""
+        """Largest number of rows; 0 for none."""
 
     def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a key for each row, from the lengths of their tangent vectors; infinite: never."""
@@ -26,7 +26,7 @@ class CandidateRule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which candidates a pass should bring back.
+    """Rule for the candidates that a pass keeps.
 
     Row n is kept where its random number ``U_n`` is at most
 
@@ -74,7 +74,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassSums:
-    """What one evaluation of rows, of all or of a block, tells of the potentials at S draws.
+    """Sums of the potentials of all rows, or of a block, at S draws, and candidates.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
 
 
 class Pass[T](Protocol):
-    """What is computed from all rows: pure, and a value that can be sent to another process.
+    """A computation over all rows: a pure function that can be sent to another process.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class BlockPass[T]:
 
 
 class RowBlocks(Protocol):
-    """Where the rows of some data lie, and how they are read: all that evaluation needs to know.
+    """Access to the rows of some data: the interface that evaluation needs.
 
     Samples with replacement: ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``,
     so that ``E[w_n] = u_n`` and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.
@@ -233,7 +233,7 @@ class RowBlocks(Protocol):
         """Return the rows that have the given positions in the user's data."""
 
     def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
+        """Return the location of a row in the user's data, for messages."""
 
     def earliest(self, size: int, key: int) -> Scan:
         """Return the first rows in the random order of a key, weighted."""
@@ -268,7 +268,7 @@ class Potentials[D](Protocol):
 
     @property
     def n_terms(self) -> int:
-        """How many terms are evaluated at a draw: the rows; for units, those at all nodes."""
+        """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
 
     @property
     def n_dims(self) -> int:
@@ -292,14 +292,14 @@ class Potentials[D](Protocol):
 
 @dataclass(frozen=True)
 class AbsentRows:
-    """Rows that were not given again: known by number, but nobody can read them.
+    """Rows that were not given again: their number is known, but they cannot be read.
 
     Parameters
     ----------
     n_rows : int
     total_weight : float
     why : str
-        What to say to whoever asks for them.
+        Message of the error raised on access.
 
     Examples
     --------
@@ -310,8 +310,8 @@ class AbsentRows:
     n_rows: int
     total_weight: float
     why: str = (
-        "This coreset was read without the rows that it stands for: it can be sampled, but for "
-        "this read it again with Coreset.from_netcdf(path, model, rows=...)."
+        "This coreset was read without the rows that it represents: it can be sampled, but this "
+        "needs them. Read it again with Coreset.from_netcdf(path, model, rows=...)."
     )
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
@@ -320,5 +320,5 @@ class AbsentRows:
     blocks = reduce = scan = at = earliest = hit = _refuse
 
     def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
+        """Return the location of a row in the user's data, for messages."""
         return f"row {position}"

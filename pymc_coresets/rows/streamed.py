@@ -1,4 +1,4 @@
-"""Rows that are read chunk by chunk, whenever they are needed; also after those of a coreset."""
+"""Rows that are read chunk by chunk on demand, possibly after the rows of a coreset."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -38,8 +38,8 @@ class StreamedRows(RowBlocks):
     first : FirstReading, optional
         The first reading, from which later ones must not differ.
     engine : Engine, optional
-        Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
-        out: whoever opens them uses threads.
+        Reads and evaluates the rows; by default, threads of this process.  Not included in pickles:
+        unpickled rows use threads.
     watch : callable, optional
         Called with the number of rows that a reading of all rows has finished, and N.
     initial_sample : FirstRows, optional
@@ -92,7 +92,7 @@ class StreamedRows(RowBlocks):
         return float(self._heights[-1])
 
     def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
+        """Return the location of a row in the user's data, for messages."""
         return self.source.locate(position - self.start)
 
     def blocks(self, size: int) -> Iterator[Rows]:
@@ -102,8 +102,8 @@ class StreamedRows(RowBlocks):
     def reduce[T](self, work: Pass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks.
 
-        Blocks begin where tasks do.  They are added up within tasks, and tasks in their order,
-        whoever works on them.
+        Blocks begin where tasks do.  They are added up within tasks, and tasks in their order, with
+        any engine.
         """
         if not isinstance(self.engine, Threads):
             add_up = partial(StreamedRows._reduced, work=work)
@@ -146,7 +146,7 @@ class StreamedRows(RowBlocks):
 
     @property
     def most_kept(self) -> int:
-        """How many rows the first reading keeps at most: 128 MB."""
+        """Largest number of rows kept by the first reading: 128 MB."""
         columns = self.source.columns
         each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
         return int(2**27 // (16 + sum(each)))  # position and base weight
@@ -213,7 +213,7 @@ class StreamedRows(RowBlocks):
         return self._watched(parts, self._run_sizes)
 
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
-        """Tell how many rows the parts are of that have come."""
+        """Report the number of rows of the finished parts."""
         n_rows = 0
         for part, size in zip(parts, sizes, strict=True):
             n_rows += size
@@ -245,7 +245,7 @@ class StreamedRows(RowBlocks):
         """Return a portion with its rows, see `RowSource.with_tables`."""
         return replace(self, source=self.source.with_tables(found))
 
-    # -- what a task does, in whatever process -------------------------------------------------
+    # -- work of a task, in any process --------------------------------------------------------
 
     def _reduced[T](self, task: Task, work: Pass[T]) -> T:
         """Add up what is computed from the blocks of the chunks."""
@@ -340,7 +340,7 @@ class StreamedRows(RowBlocks):
 
 @dataclass(frozen=True, eq=False)
 class ExtendedRows(RowBlocks):
-    """The rows of a coreset, which stand for data that are gone, and all new rows.
+    """The rows of a coreset, which represent data no longer available, and all new rows.
 
     They are a source of rows, see `RowBlocks`.
 
@@ -409,7 +409,7 @@ class ExtendedRows(RowBlocks):
         return Rows.joined([self._held.at(np.sort(positions[old])), self.new.at(positions[~old])])
 
     def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
+        """Return the location of a row in the user's data, for messages."""
         known = self.places.get(position)
         return f"{self.new.place(position)} of the new rows" if known is None else known
 

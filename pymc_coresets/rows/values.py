@@ -1,4 +1,4 @@
-"""Some rows of the data, as a value: their positions, what each stands for, and their data."""
+"""Some rows of the data, as a value: their positions, base weights, and data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Members:
     arrays : tuple of ndarray
         Their data, each array with the rows along its first axis.
     nodes : tuple of ndarray
-        What the potentials of all units are integrals by.
+        Nodes of the integrals in the potentials of units.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Rows:
     positions : ndarray of int64, of shape (n_rows,)
         Positions along the observation axis of the user's own data, sorted and unique.
     base_weights : ndarray of float64, of shape (n_rows,)
-        How many rows of the data each row stands for, ``u_n >= 0``; 1 unless equal rows were
+        Number of rows of the data that each row represents, ``u_n >= 0``; 1 unless equal rows were
         merged.
     arrays : tuple of ndarray
         The data, each array with the rows along its first axis.
@@ -117,7 +117,7 @@ class Rows:
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers the rows are."""
+        """Number of numbers in the rows."""
         return sum(array.size for array in self.inputs)
 
     @property
@@ -129,7 +129,7 @@ class Rows:
 
     @property
     def n_members(self) -> int:
-        """How many rows of the user's data these are."""
+        """Number of rows of the user's data."""
         return len(self) if self.members is None else len(self.members.positions)
 
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Draws from posteriors of weighted rows.
 
-What belongs here: Laplace approximations, NUTS, re-use of draws, weighting distributions, and what
-every stand-in for the full posterior has in common.  May import: PyMC, `diagnostics`, `potentials`
-and the rooms below them.
+What belongs here: Laplace approximations, NUTS, re-use of draws, weighting distributions, and the
+shared interface of approximate posteriors.  May import: PyMC, `diagnostics`, `potentials` and the
+rooms below them.
 """

@@ -1,4 +1,4 @@
-"""Draws of any approximation of the posterior, judged against all rows."""
+"""Accuracy of draws of any approximation of the posterior, measured against all rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ type DensityOfPoints = Callable[[np.ndarray], ArrayLike]
 
 _HELD = "log-density of the approximation"  # a coordinate, which is thinned with the draws
 _IMPOSSIBLE = (
-    "the approximation has mass where the posterior has none, or these are draws of another model."
+    "the approximation has mass outside the posterior's support, or the draws are of another model."
 )
 
 
@@ -45,17 +45,17 @@ def check_approximation(
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
 ) -> Check:
-    """Say how far draws of an approximation of the posterior can be trusted.
+    """Assess the accuracy of draws of an approximation of the posterior.
 
-    For Laplace approximations, Pathfinder, ADVI, normalising flows: anything whose log-density is
-    known where it was drawn.  The posterior need not be sampled.  Costs one pass over the data for
-    400 draws; for all of them where these do not show clearly that the two hardly differ.  Memory
+    For Laplace approximations, Pathfinder, ADVI, normalising flows: anything with a known
+    log-density at its draws.  The posterior need not be sampled.  Costs one pass over the data for
+    400 draws; for all of them if these do not clearly show that the two hardly differ.  Memory
     O(n_draws).
 
     Parameters
     ----------
     model : pm.Model or None
-        With all rows, or with a template of `rows`; None for that of the context.
+        With all rows, or a template for `rows`; None for that of the context.
     idata : xarray.DataTree or xarray.Dataset
         Independent draws of all free variables, on the model's own scale, with the dimensions
         ``chain`` and ``draw``; a tree has them in its group ``posterior``.
@@ -65,22 +65,22 @@ def check_approximation(
         ``log(sigma)`` for a positive sigma.  An array has the shape (n_chains, n_draws).  A
         callable, such as a `GaussianApproximation`, turns points (n_draws, n_dims) into
         (n_draws,); their columns are those of ``model.value_vars``, one after the other, each in C
-        order.  What `pymc.fit` returned serves as it is.
+        order.  A result of `pymc.fit` can be passed directly.
     draws : int, optional
-        Evaluate that many draws, evenly spread, whatever they show.
+        Evaluate exactly this many draws, evenly spread.
     observed, dim, rows, executor
         As in `build_coreset`.
 
     Returns
     -------
     Check
-        The `Check` that `Coreset.check` returns, in words that fit.
+        As from `Coreset.check`, with suitable wording.
 
     Raises
     ------
     InvalidDataError
-        If the draws lack a variable, lie outside of the model's support, are impossible under the
-        data or fewer than 30; or if log-densities have another shape, or are not finite.
+        If the draws have no values of a variable, lie outside the model's support, are impossible
+        under the data or fewer than 30; or if log-densities have another shape, or are not finite.
     InvalidOptionError
         If `log_density` is none of these, or an option is out of range.
     UnsupportedModelError
@@ -91,7 +91,7 @@ def check_approximation(
     With x = g(theta) the unconstrained point, the log-ratios are ``log p(y | theta) + log p(theta)
     + log|d theta / d x| - log q(x)``.  A density q' that is known on the model's own scale has
     ``log q = log q' + log|d theta / d x|``: for a positive sigma with x = log(sigma), add
-    ``log(sigma)``.  Without it the ratios are wrong, and nothing can tell.
+    ``log(sigma)``.  Without it the ratios are wrong, and no diagnostic detects it.
 
     References
     ----------
@@ -100,7 +100,7 @@ def check_approximation(
 
     Examples
     --------
-    The posterior of a mean is normal, and a normal distribution that is twice as wide is not it:
+    The posterior of a mean is normal; a normal distribution twice as wide is a poor approximation:
 
     >>> import numpy as np, pymc as pm
     >>> y = np.random.default_rng(1).normal(size=500)
@@ -219,7 +219,7 @@ class GaussianApproximation:
         model : pm.Model, optional
             By default that of the context.
         draws, chains : int
-            Draws of each chain, and how many there are.
+            Number of draws per chain, and of chains.
         random_seed : int or Generator, optional
             The result is reproducible from it.
 
@@ -246,7 +246,7 @@ class GaussianApproximation:
         n_draws = whole_number("draws", draws, least=1) * whole_number("chains", chains, least=1)
         rng, model = generator(random_seed), full_model(model)
         space = Unconstrained(model)
-        self(space.start[None])  # which refuses another number of dimensions
+        self(space.start[None])  # raises for another number of dimensions
         z = rng.standard_normal((n_draws, space.n_dims))
         found = space.constrain(np.asarray(self.mean) + z @ self._root.T)
         dims = model.named_vars_to_dims
@@ -262,9 +262,9 @@ def _log_densities(
     density: DensityOfPoints | None,
     idata: xr.DataTree,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return those of the posterior and of an approximation, on the unconstrained scale.
+    """Return log-densities of the posterior and an approximation, on the unconstrained scale.
 
-    The density is None where the draws hold its values.
+    The latter is None if the draws hold its values.
     """
     draws = Draws.of(idata, loglik.observations.shapes)
     points = points_of(space, draws)
@@ -273,19 +273,19 @@ def _log_densities(
     if density is None:
         own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
     else:
-        with np.errstate(all="ignore"):  # what is not finite is named
+        with np.errstate(all="ignore"):  # values that are not finite are reported below
             own = _usable(density(points), (len(points),))
     return full, own
 
 
 def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass
-    """Return a callable, or what may be an array."""
+    """Return a callable, or a value that may be an array."""
     if isinstance(log_density, pm.MeanField | pm.FullRank):
         return _gaussian_of_fit(log_density, space)
     if isinstance(log_density, type | str | dict) or log_density is None:
         raise InvalidOptionError(
             f"log_density={log_density!r} must be an array of shape (n_chains, n_draws), a "
-            "callable, or what pm.fit returned."
+            "callable, or the result of pm.fit."
         )
     return log_density
 
@@ -330,6 +330,6 @@ def _usable(log_density: Any, shape: tuple[int, ...]) -> np.ndarray:  # noqa: AN
     if bad.size:
         raise InvalidDataError(
             f"log_density is {values[tuple(bad[0])]} at draw {tuple(map(int, bad[0]))}, one of "
-            f"{len(bad)} that are not finite: an approximation has a density where it was drawn."
+            f"{len(bad)} that are not finite: the density must be finite and positive at all draws."
         )
     return values.astype(np.float64)

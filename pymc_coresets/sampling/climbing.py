@@ -1,4 +1,4 @@
-"""Searches for the highest point of a density: one driver, one policy for what is not finite."""
+"""Maximisation of a density: one driver, one policy for values that are not finite."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -20,9 +20,9 @@ FLAT = 1e-3
 
 
 class Guarded:
-    """A function with its gradient, infinite where either of them is not finite.
+    """A function with its gradient, infinite wherever either of them is not finite.
 
-    So a search shortens a step that led there, where it would go on with NaN.
+    A search then shortens a step that led there, instead of continuing with NaN.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Guarded:
     Attributes
     ----------
     x : ndarray of shape (n_dims,), or None
-        Where the lowest value was.
+        Point of the lowest value.
     n_barred : int
-        Points so far at which it was infinite.
+        Number of points so far at which it was infinite.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Guarded:
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient at a point (n_dims,)."""
-        if np.isfinite(x).all():  # as it is not after a step along a gradient of 1e200
+        if np.isfinite(x).all():  # false after a step along a gradient of 1e200
             value, slope = self._function(x)
             if np.isfinite(value) and np.isfinite(slope).all():
                 if value < self._lowest:
@@ -62,13 +62,13 @@ class Guarded:
 
 
 def negative_of(density: Density, like: Normal | None = None) -> Guarded:
-    """Return a negative log-density, which searches for a mode descend.
+    """Return a negative log-density, to be minimised in the search for a mode.
 
     Parameters
     ----------
     density : Density
     like : Normal, optional
-        In whose coordinates, in which it is round, points are given; in the density's by default.
+        Points are given in its whitened coordinates; by default in those of the density.
     """
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -95,16 +95,16 @@ def climb(
     Parameters
     ----------
     negative : Guarded
-        Or what has no points at which it is not finite.
+        Or a function that is finite everywhere.
     start : ndarray of shape (n_dims,)
     most_steps : int
     by : {"L-BFGS-B", "BFGS", "trust-exact"}
         BFGS ends a tenth of a standard deviation from the mode, in coordinates in which that is 1;
-        the last one takes steps by the curvature in regions that are trusted.
+        the last one takes trust-region steps by the curvature.
     curvature : callable, optional
-        That of the function, for steps by it.
+        Hessian of the function, for "trust-exact".
     bounds, callback
-        As SciPy has them.
+        As in SciPy.
 
     Raises
     ------
@@ -132,26 +132,26 @@ def climb(
             callback=callback,
             options={"maxiter": most_steps} | own[by],
         )
-    except (ValueError, LinAlgError) as error:  # SciPy decomposes what is not finite
+    except (ValueError, LinAlgError) as error:  # SciPy decomposes a matrix that is not finite
         raise SamplingError(f"The posterior has no mode ({error}): {REMEDY}") from error
 
 
 def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> OptimizeResult:
-    """Minimise by L-BFGS; within a box that shrinks where steps led to where it is not finite.
+    """Minimise by L-BFGS, within a box that shrinks if steps lead to values that are not finite.
 
-    L-BFGS itself gives up there.
+    L-BFGS itself stops there.
 
     Parameters
     ----------
     guarded : Guarded
     start : ndarray of shape (n_dims,)
-        Where that is not finite, some points nearby are tried.
+        If the function is not finite there, some points nearby are tried.
     most_steps : int, default 2 000
 
     Returns
     -------
     OptimizeResult
-        Of the last search; infinite, if the function is so at the start.
+        Of the last search; infinite if the function is infinite at the start.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> 
         bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
         found = climb(guarded, x, most_steps=most_steps, bounds=bounds)
         at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
-        barred = guarded.n_barred > n_barred  # even where it says that it has converged
+        barred = guarded.n_barred > n_barred  # even if it reports convergence
         if guarded.x is None or not (barred or at_border):
             break
         moved = float(np.abs(guarded.x - x).max())
@@ -180,7 +180,7 @@ def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> 
 
 
 def improve(start: Normal, density: Density) -> np.ndarray:
-    """Find the mode of another density from the mode and the curvature of one like it.
+    """Find the mode of a density from the mode and curvature of a similar one.
 
     In coordinates in which the curvature is that of a standard normal, a step along the gradient
     leads near the mode, and BFGS takes a few more.
@@ -188,9 +188,9 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     Parameters
     ----------
     start : Normal
-        Of the posterior of some of the rows.
+        Of the posterior of a sample of the rows.
     density : Density
-        That of all rows.
+        Density of the posterior of all rows.
 
     Returns
     -------
@@ -234,12 +234,12 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
     log_density : callable
         Takes points (n_points, p), and returns (n_points,), in nats.
     start : Normal
-        Where the search begins, with a guess of the scales.
+        Start of the search, with a guess of the scales.
 
     Raises
     ------
     SamplingError
-        If it leads to no mode.
+        If the search finds no mode.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
         slope, scales = axes.T @ gradient, np.abs(curvatures)
         largest = max(scales.max(initial=1e-8), np.abs(slope).max(initial=0.0))
         scales = np.maximum(scales, 1e-8 * largest)
-        promised = float(np.square(slope) @ (1 / scales))  # twice the nats of Newton's step
+        promised = float(np.square(slope) @ (1 / scales))  # twice the gain in nats
         is_near = promised < 0.02  # the mode to a tenth of a standard deviation
         # In the new coordinates, the curvature is that of a standard normal density.
         damping = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
@@ -267,7 +267,7 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
         if is_near and (curvatures > 1 / 2).all() and (curvatures < 2).all():
             try:
                 return heavy_tailed(tried[0], cholesky(inv(spread @ spread.T), lower=True))
-            except (LinAlgError, ValueError):  # it is flat, or has no end
+            except (LinAlgError, ValueError):  # flat or unbounded
                 break
         heights = log_density(tried)
         best = int(np.argmax(heights))
@@ -283,8 +283,8 @@ def _expansion(
 ) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Return a function's value, gradient and Hessian at a point in coordinates ``x + spread z``.
 
-    By differences over 0.3 in z, for which the function is evaluated at as many points as a
-    quadratic has terms.  None where it is not finite, or differs by no more than rounding.
+    By differences over 0.3 in z, from as many evaluations as a quadratic has terms.  None if a
+    value is not finite, or values differ by no more than rounding.
     """
     step, units = 0.3, np.eye(len(x))
     first, second = np.triu_indices(len(x), 1)

@@ -1,4 +1,4 @@
-"""Laplace's approximation of a density: its curvature, exact where known, and its mode."""
+"""Laplace's approximation of a density: its mode, and its curvature (exact if known)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -32,7 +32,7 @@ def differences(
         Takes points (n_points, n_dims), and returns values (n_points, p).
     x, steps : ndarray of shape (n_dims,)
     which : ndarray of int, optional
-        Along which coordinates; all by default.
+        Coordinates; all by default.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def _blocks_of_differences(
 
 
 def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> sparse.csr_array:
-    """Return the derivatives of a function by central differences, without those that are zero.
+    """Return the non-zero derivatives of a function by central differences.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> 
 def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.ndarray:
     """Return the negative Hessian of a density at a point, (n_dims, n_dims).
 
-    Exact where the space knows it.  Elsewhere by differences of the gradient, with steps of a small
+    Exact if the space provides it.  Otherwise by differences of the gradient, with steps of a small
     part of each scale: O(D) gradients.
 
     Parameters
@@ -92,7 +92,7 @@ def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.
     space : Unconstrained
     x : ndarray of shape (n_dims,)
     kinks : bool
-        Whether steps are whole scales where the gradient jumps.
+        Whether to use steps of a whole scale for coordinates in which the gradient jumps.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.
 
 
 def scales_of(diagonal: np.ndarray) -> np.ndarray:
-    """Return a standard deviation for each curvature; one where that is not positive."""
+    """Return a standard deviation for each curvature; 1 if that is not positive."""
     return np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1.0)
 
 
@@ -130,7 +130,7 @@ def _local_diagonal(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     steps = np.full(space.n_dims, 1e-4)  # in units of the unconstrained space
     diagonal = _diagonal(space, x, steps, np.arange(space.n_dims))
     for _ in range(5):
-        # A step of a scale or more says nothing of the curvature, and may overflow.
+        # A step of a scale or more does not measure the curvature, and may overflow.
         coarse = np.flatnonzero(~(np.abs(diagonal) * steps**2 <= 1.0))
         if not coarse.size:
             break
@@ -142,10 +142,10 @@ def _local_diagonal(space: Unconstrained, x: np.ndarray) -> np.ndarray:
 def _steps_beyond_kinks(
     space: Unconstrained, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
-    """Lengthen the steps to a scale where the curvature a scale away is but a part of the local.
+    """Lengthen a step to a scale if the curvature a scale away is far below the local one.
 
-    Where the gradient jumps, its difference over a small step is that of one row.  A smooth
-    curvature hardly falls to a quarter within a scale.
+    If the gradient jumps, its difference over a small step is that of one row.  A smooth curvature
+    hardly falls to a quarter within a scale.
     """
     for _ in range(20):
         beyond = _diagonal(space, x, scales_of(diagonal), np.arange(space.n_dims))
@@ -160,18 +160,18 @@ def _steps_beyond_kinks(
 def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool) -> Normal:
     """Return a heavy-tailed normal distribution of the curvature near a mode, by 2 D gradients.
 
-    By 2 D more where it is much steeper than that of the other one, as if that lacked the few rows
-    that determine a coefficient: differences are then taken again, within its own scale.
+    Takes 2 D more if the curvature is much steeper than that of `like`, for instance because a few
+    rows determine a coefficient: differences are then repeated within its own scale.
 
     Parameters
     ----------
     mode : ndarray of shape (n_dims,)
-        As `improve` found it.
+        From `improve`.
     like : Normal
-        Of a similar curvature: says how far a standard deviation is.
+        Of a similar curvature; gives the scale of the differences.
     space : Density
     polish : bool
-        Whether that is its own mode, so that a Newton step leads nearer to it.
+        Whether `mode` is the density's own, so that a Newton step improves it.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
     for _ in range(5):
         curvature, middle, root = _definite_curvature(mode, factor, space)
         like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
-        if curvature.diagonal().max() < 25.0:  # where steps are half a scale long
+        if curvature.diagonal().max() < 25.0:  # steps are half a scale long
             break
     if polish:
         mode = mode + like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
@@ -194,8 +194,8 @@ def _definite_curvature(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby.
 
-    And its Cholesky factor, by the longest steps that have one: where a scale multiplies what is
-    well determined, a step of a part of its own leaves the ridge.
+    Also its Cholesky factor, for the longest steps that give one: if a scale multiplies a
+    well-determined variable, even a fraction of its standard deviation leaves the ridge.
     """
     for step in (0.1, 0.01, 0.001):  # of a standard deviation
         moves = factor.offset(step * np.eye(len(mode))).T
@@ -212,12 +212,12 @@ def _definite_curvature(
         return curvature, ((above + below) / 2).mean(axis=0), root
     raise SamplingError(
         "The posterior of all rows has no proper mode: its curvature is not negative definite "
-        "where the search ended."
+        "at the end of the search."
     )
 
 
-#: Standard deviations by which a mode may move in polishing before its curvature is taken again,
-#: and nats that a further step of Newton's may promise where it has converged.
+#: Standard deviations that a mode may move in polishing before its curvature is recomputed, and
+#: largest predicted gain of a Newton step, in nats, at convergence.
 _MOVED = 1e-2
 
 
@@ -234,9 +234,9 @@ def laplace(
     space : Unconstrained
         With the density.
     start : ndarray of shape (n_dims,), optional
-        Where the search begins; by default at the model's initial point.
+        Start of the search; by default the model's initial point.
     n_gradients : int
-        About how many gradients to spend on ridges along which gradients lead nowhere.
+        Approximate number of gradients to spend on narrow ridges.
 
     Raises
     ------
@@ -255,8 +255,8 @@ def laplace(
     if space.model.discrete_value_vars:
         names = [v.name for v in space.model.discrete_value_vars]
         raise SamplingError(
-            f"{names!r} are discrete, and have no curvature: sum them out, or use "
-            "method='pursuit' with weighting='prior', or with draws of your own."
+            f"{names!r} are discrete, so there is no Laplace approximation: sum them out, or use "
+            "method='pursuit' with weighting='prior', or with your own draws."
         )
     x = _highest(space, space.start if start is None else start)
     try:
@@ -266,13 +266,13 @@ def laplace(
 
 
 def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Mixture:
-    """Return such distributions around the modes that some points lead to, by their masses.
+    """Return a mixture of Laplace approximations at modes found from some points.
 
     Parameters
     ----------
     space : Unconstrained
     starts : sequence of ndarray of shape (n_dims,)
-        The initial point where there are none.
+        By default, the initial point.
 
     Raises
     ------
@@ -306,7 +306,7 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
 
 def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
     negative = negative_of(space)
-    if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
+    if space.curvature is not None:  # a few Newton steps instead of hundreds of gradients
         with suppress(SamplingError):
             newton = climb(
                 negative, start, most_steps=30, by="trust-exact", curvature=space.curvature
@@ -320,21 +320,21 @@ def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
 
 
 def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -> np.ndarray:
-    """Go on by the curvature, where ridges are so narrow that gradients alone lead nowhere.
+    """Continue with curvature steps, for ridges too narrow for gradients alone.
 
-    So it is where a scale multiplies what is well determined, as in hierarchies that are not
-    centred.  Where there is no mode, the steps grow until the curvature is beyond all measure.
+    They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies.  If
+    there is no mode, the steps grow until the curvature overflows.
     """
 
     def curvature(x: np.ndarray) -> np.ndarray:
         hessian = negative_hessian(space, x, kinks=False)
-        if not (np.abs(hessian) < 1e100).all():  # no scale is 1e-50; its squares overflow
+        if not (np.abs(hessian) < 1e100).all():  # scales are above 1e-50; larger squares overflow
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
 
     negative = negative_of(space)
     if np.linalg.norm(negative(x)[1]) < FLAT:
-        # A small step along the direction in which it rises most on either side of a saddle.
+        # At a saddle, take a small step in the direction of the steepest rise.
         values, vectors = eigh(curvature(x))
         x = x + 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
@@ -351,10 +351,10 @@ def _settled(space: Unconstrained, x: np.ndarray) -> Normal:
 
 
 def _polished(space: Unconstrained, x: np.ndarray, factor: CholeskyFactor) -> np.ndarray:
-    """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
+    """Newton steps with a fixed Hessian: L-BFGS stops once the function no longer changes."""
     negative = negative_of(space)
     value, slope = negative(x)
-    enough = 1e-10  # nats that a step promises
+    enough = 1e-10  # predicted gain of a step, in nats
     for _ in range(50):
         step = factor.solve(slope)
         if np.isfinite(value) and slope @ step < enough:
@@ -374,6 +374,6 @@ def _factor_at(space: Unconstrained, x: np.ndarray) -> CholeskyFactor:
         with suppress(LinAlgError):
             return CholeskyFactor(hessian)
     raise SamplingError(
-        "The posterior has no proper mode (its curvature is not negative definite where the "
-        f"search ended), as for hierarchical models: {REMEDY}"
+        "The posterior has no proper mode (its curvature is not negative definite at the end of "
+        f"the search), as for hierarchical models: {REMEDY}"
     )

@@ -1,4 +1,4 @@
-"""Posterior densities of weighted rows: gradients by one kernel for any rows, draws by weights."""
+"""Posterior densities of weighted rows: gradients by one kernel for any rows, weighted draws."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import KnownDensity, Mixture
 
-#: Bytes of the data of a block of rows, which a second point reads from the cache, and rows of a
-#: block at most, whose temporary arrays stay there too.
+#: Bytes of data of a block of rows, so that a second point reads it from the cache, and largest
+#: number of rows of a block, so that temporary arrays fit there too.
 _BLOCK_BYTES, _BLOCK_ROWS = 2**22, 2**14
 
 
@@ -31,7 +31,7 @@ class Slopes(NamedTuple):
 
     def plus(self, other: "Slopes") -> "Slopes":
         """Add other densities."""
-        with np.errstate(invalid="ignore", over="ignore"):  # searches step back from there
+        with np.errstate(invalid="ignore", over="ignore"):  # searches shorten such steps
             return Slopes(self.values + other.values, self.gradients + other.gradients)
 
 
@@ -59,7 +59,7 @@ class PosteriorDensity:
         self.n_gradients = 0
 
     def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return both at a point (n_dims,): one reading, unless it was the last point too."""
+        """Return both at a point (n_dims,): one reading, unless it equals the last point."""
         key = np.asarray(x).tobytes()
         if key not in self._known:
             values, gradients = self.slopes(np.asarray(x)[None])
@@ -128,7 +128,7 @@ class GradientPass:
 
 @dataclass(frozen=True, eq=False)
 class WeightedPosterior:
-    """The posterior of weighted rows, and of the quadratic beside them if there is one.
+    """The posterior of weighted rows, and of a quadratic if there is one.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class WeightedPosterior:
 
     @property
     def n_products(self) -> float:
-        """About how many numbers are multiplied for the density at a point."""
+        """Approximate cost of the density at a point, in products."""
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
@@ -158,16 +158,16 @@ class WeightedPosterior:
         return float(times * self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
-        """Return what stands for the log-likelihood of all rows, (n_draws,), in nats."""
+        """Return the approximate log-likelihood of all rows, (n_draws,), in nats."""
         own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=finite)
         if self.quadratic is not None:
             own = own + self.quadratic.at_draws(self.loglikelihood.observations, draws)
         return own
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Return that of points (n_points, n_dims), in nats up to a constant: (n_points,).
+        """Return the log-density of points (n_points, n_dims), up to a constant: (n_points,).
 
-        Minus infinity where it is not finite.
+        In nats; minus infinity if it is not finite.
         """
         return self.loglikelihood.log_prior.with_rows(x, partial(self.loglik, finite=False))
 
@@ -181,16 +181,16 @@ class WeightedPosterior:
     def corrected(
         self, near: KnownDensity, n_draws: int, *, times: int, rng: np.random.Generator
     ) -> np.ndarray | None:
-        """Draw from this posterior, (n_draws, n_dims), by draws of another, as many times as said.
+        """Draw from this posterior, (n_draws, n_dims), by resampling draws of another distribution.
 
-        None where that is not sound, see `resampled`.
+        None if the weights are unreliable, see `resampled`.
         """
         return resampled(*self.weighed(near, times * n_draws, rng=rng), n_draws, rng=rng)
 
     def corrected_around(
         self, modes: Mixture, n_draws: int, *, rng: np.random.Generator
     ) -> np.ndarray | None:
-        """Draw from around its modes, at two to ten times as many points, by what a point takes."""
+        """Draw from around its modes, from two to ten times as many points, depending on cost."""
         most, each = 2**28, max(self.n_products, 1.0)  # products in all: some tenths of a second
         times = int(np.clip(most // (n_draws * each), 2, 10))
         if len(modes.parts) > 1:
@@ -205,10 +205,10 @@ class WeightedPosterior:
 def resampled(
     x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Choose some of the points (n_points, ...) by their weights; None where that is not sound.
+    """Choose some of the points (n_points, ...) by their weights; None if these are unreliable.
 
-    It is where Pareto k-hat is at most 0.7, and the effective sample size at least half the draws
-    (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
+    They are reliable if Pareto k-hat is at most 0.7, and the effective sample size at least half
+    the draws (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def resampled(
     if kept is None:
         return None
     smoothed = pareto_smooth(log_weights[None, kept])
-    # Of weights that are nearly equal, or come in groups, the tail says nothing.
+    # The tail is not informative if weights are nearly equal, or come in groups.
     if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
         return None
     chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]

@@ -1,4 +1,4 @@
-"""Other modes of a posterior: where to look for them, and the climbs from there."""
+"""Other modes of a posterior: starting points, and searches from them."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.normal import Normal
 
-NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
+NOTICEABLE = 0.01  #: Smallest share of the posterior's mass of a mode that is reported.
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class LocalMode:
-    """A mode of a posterior, and how many starts ended there.
+    """A mode of a posterior, and the number of starts that ended there.
 
     Parameters
     ----------
     around : Normal
-        Its place and curvature.
+        Its position and curvature.
     height : float
         The log-density there, in nats.
     n_ended : int, default 0
@@ -40,12 +40,12 @@ class LocalMode:
 
     @property
     def x(self) -> np.ndarray:
-        """Where it is, (n_dims,)."""
+        """Its position, (n_dims,)."""
         return self.around.location
 
     @property
     def log_mass(self) -> float:
-        """By Laplace's approximation, up to a constant."""
+        """Log of its mass by Laplace's approximation, up to a constant."""
         return self.around.log_mass(self.height)
 
 
@@ -62,10 +62,10 @@ def find_modes(
     error: Callable[[np.ndarray, np.ndarray], float],
     is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[list[LocalMode], int]:
-    """Look for modes of a density from many starts.
+    """Search for modes of a density from many starts.
 
-    Climbs in the coordinates of the first mode that is known, and stops early near any of them.
-    Modes between which the density hardly dips are one.
+    Searches in the coordinates of the first known mode, and stops early near any known mode.  Modes
+    between which the density hardly dips count as one.
 
     Parameters
     ----------
@@ -75,17 +75,17 @@ def find_modes(
     starts : ndarray of shape (n_starts, n_dims)
         Where the density is finite.
     error : callable
-        Returns how far the difference of the log-densities at two points may be from that of all
-        rows, as a standard error in nats.
+        Returns the standard error, in nats, of the difference of the log-densities at two points
+        from that of all rows.
     is_over : callable
-        Says whether no further climb is to begin.
+        Returns whether no further search should begin.
 
     Returns
     -------
     list of LocalMode
-        First those that were known, then others whose mass may be noticeable.
+        First the known ones, then others whose mass may be noticeable.
     int
-        From how many starts they were looked for.
+        Number of starts used.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _may_be_noticeable(
     x: np.ndarray,
     error: Callable[[np.ndarray, np.ndarray], float],
 ) -> bool:
-    """Whether a mode so high may hold some mass, for all that the sample tells; of eight at most.
+    """Whether a mode of this height may hold noticeable mass, given the sample; eight at most.
 
     The volumes of modes may differ by ten nats, and the sample errs by four standard errors.
     """
@@ -138,7 +138,7 @@ def _may_be_noticeable(
 
 
 def _add_near(space: Unconstrained, known: list[LocalMode], x: np.ndarray) -> None:
-    """Add the mode near the end of a climb, or count it where the density hardly dips before it."""
+    """Add the mode near the end of a search, unless the density hardly dips before a known one."""
     try:
         around = laplace(space, x, n_gradients=500)
     except SamplingError:  # a point where the climb stopped
@@ -159,7 +159,7 @@ def _count(known: list[LocalMode], number: int, found: LocalMode | None = None) 
 
 
 def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
-    """Return the number of the mode that a point is close to: in distance, and within 4 nats."""
+    """Return the number of the mode near a point: in distance, and within 4 nats."""
     for number, mode in enumerate(known):
         if mode.around.has_near(x) and height > mode.height - 4.0:
             return number
@@ -169,7 +169,7 @@ def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | 
 def _climbed(
     space: Unconstrained, first: Normal, start: np.ndarray, known: Sequence[LocalMode]
 ) -> tuple[float, np.ndarray]:
-    """Climb from a start until a known mode is near, or no step leads higher."""
+    """Search from a start until a known mode is near, or no step raises the density."""
     negative = negative_of(space, first)
 
     def stop_near_known(z: np.ndarray) -> None:
@@ -184,9 +184,9 @@ def _climbed(
 
 
 def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
-    """Whether the density dips between two modes, on a path that keeps as high as it can.
+    """Whether the density dips between two modes, on a path of highest density.
 
-    By three nats, over which chains hardly go.
+    By three nats, which chains hardly cross.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
 def _relaxed(
     space: Unconstrained, one: Normal, way: np.ndarray, shares: np.ndarray
 ) -> list[np.ndarray]:
-    """Return points of a path, each as high as it can be across the straight way."""
+    """Return points of a path, each of highest density across the straight line."""
     whole = one.factor.whiten(way)
     direction = whole / np.linalg.norm(whole)
     density, aside, points = negative_of(space, one), np.zeros_like(way), []
@@ -240,7 +240,7 @@ def _relaxed(
 def starting_points(
     space: Unconstrained, mode: np.ndarray, *, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return points from which to look for other modes, (n_starts, n_dims).
+    """Return points from which to search for other modes, (n_starts, n_dims).
 
     The highest images of a known mode under changes of sign and exchanges of entries; draws of the
     prior, half of them those of highest density; and the initial point with jitter.
@@ -250,7 +250,7 @@ def starting_points(
     space : Unconstrained
         With the density of a sample of the rows.
     mode : ndarray of shape (n_dims,)
-        The mode that is known.
+        The known mode.
     rng : numpy.random.Generator
 
     Examples
@@ -273,12 +273,12 @@ def starting_points(
 
 
 def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
-    """Return the eight highest images of a mode, or as many as it has, (n_starts, n_dims)."""
+    """Return the eight highest images of a mode (or all), (n_starts, n_dims)."""
     return _highest(space, image_points(space, mode)[1], 8, 0)
 
 
 def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
-    """Return the points of highest density, and the first of the others where it is finite."""
+    """Return the points of highest density, and the first others of finite density."""
     heights = np.array([space.logp_and_gradient(x)[0] for x in points])
     points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
     best = np.sort(np.argsort(-heights, kind="stable")[:n_best])
@@ -287,7 +287,7 @@ def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) 
 
 
 def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the names of a mode's images, and where they are, (n_images, n_dims)."""
+    """Return the names of a mode's images, and their positions, (n_images, n_dims)."""
     values = {name: value[0] for name, value in space.constrain(mode[None]).values.items()}
     found = list(islice(images(values), 60))
     with np.errstate(all="ignore"):  # some images are outside of the support
@@ -297,12 +297,12 @@ def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.
 
 
 def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
-    """Return draws of the prior, (n_draws, n_dims), that are finite; none where it has none."""
+    """Return finite draws of the prior, (n_draws, n_dims); none if it cannot be sampled."""
     names = [rv.name for rv in space.model.free_RVs]
     with np.errstate(all="ignore"):
         try:
             values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=WRITTEN_MODE)
-        # What flat priors raise, and distributions at parameters out of range.
+        # Raised by flat priors, and by distributions at parameters out of range.
         except (NotImplementedError, ValueError, ArithmeticError, RuntimeError) as error:
             _log.info("The prior cannot be drawn from: %s", error)
             return np.empty((0, space.n_dims))

@@ -1,4 +1,4 @@
-"""The modes of the posterior of all rows: found on a sample, polished and weighed on all."""
+"""The modes of the posterior of all rows: found on a sample, polished and weighted on all."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ from pymc_coresets.sampling.mode_search import (
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-#: Dimensions above which no other modes are looked for, and the curvature is that of a sample:
-#: climbs and gradients of all rows would cost more than what follows.
+#: Dimensions above which there is no search for other modes, and the curvature is that of a
+#: sample: searches and gradients of all rows would cost more than the later steps.
 _LARGE = 150
 
 _log = logging.getLogger(__name__)
@@ -40,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class FoundModes:
-    """What a search found.
+    """Modes found by a search.
 
     Parameters
     ----------
     modes : sequence of LocalMode
-        Those of noticeable mass, the largest first.
+        Modes of noticeable mass, the largest first.
     n_starts : int
-        How many there were; 0 where none but the first mode was looked for.
+        Number of starts; 0 if only the first mode was searched for.
     images : sequence of str
-        For each mode, of which earlier one it is an image.
+        For each mode, the earlier one that it is an image of, if any.
     n_gradients : int
         Of all rows.
     """
@@ -61,11 +61,11 @@ class FoundModes:
 
     @cached_property
     def mixture(self) -> Mixture:
-        """Around the modes, by their masses."""
+        """Mixture around the modes, by their masses."""
         return Mixture.of([mode.around for mode in self.modes], [m.height for m in self.modes])
 
     def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
-        """Return the modes on the variables' own scale; None where no others were looked for."""
+        """Return the modes on the variables' own scale; None if no others were searched for."""
         if not self.n_starts:
             return None
         parts, rng = self.mixture.parts, np.random.default_rng(0)
@@ -101,28 +101,28 @@ def proposal(
     rng: np.random.Generator,
     key: int | None = None,
 ) -> Proposal[Draws] | None:
-    """Draw from around the modes of the posterior of all rows, at which the sampler then begins.
+    """Draw from around the modes of the posterior of all rows, at which the sampler then starts.
 
-    Others than the first are looked for from some tens of starts, see `Modes`.  A mode is found
-    from that of a few rows, with a few gradients of all; the curvature there takes 2 D more, or
-    2 D of a sample of the rows where D is large.  Of more than two million rows, that sample is
-    larger, and the mode is looked for from there: each gradient of all rows reads them once.
-    Other modes are polished on all rows if their mass may be noticeable, as far as a few can tell.
+    The search for other modes takes a few dozen starts, see `Modes`.  A mode is found from that of
+    a sample of rows, with a few gradients of all; the curvature there takes 2 D more, or 2 D of a
+    sample of the rows if D is large.  With more than two million rows, that sample is larger, and
+    the search for the mode starts there, since each gradient of all rows reads them once.  Other
+    modes are polished on all rows if the sample suggests a noticeable mass.
 
     Parameters
     ----------
     sampler : CoresetSampler
     n_draws : int
     start_size : int
-        Number of the few rows.
+        Number of rows of the sample.
     rng : numpy.random.Generator
     key : int, optional
-        Of the sample that the few rows are; drawn by default.
+        Key of the sample; drawn by default.
 
     Returns
     -------
     Proposal, or None
-        None where the posterior has no mode, as in hierarchies, or discrete variables.
+        None if the posterior has no mode, as in hierarchies, or has discrete variables.
     """
     search = _Search(sampler, start_size, keyed.random_key(rng) if key is None else key)
     stream = rng.spawn(1)[0]
@@ -159,7 +159,7 @@ def beside_mode(
     n_gradients: float,
     held: np.ndarray | None = None,
 ) -> FoundModes | None:
-    """Look for other modes than a known one; all rows are read only where there are others.
+    """Search for modes other than a known one; reads all rows only if there are others.
 
     Parameters
     ----------
@@ -167,20 +167,20 @@ def beside_mode(
     near : Normal
         Close to the mode of all rows.
     size : int
-        Number of rows of the sample on which others are looked for.
+        Number of rows of the sample used for the search.
     key : int
-        Of that sample.
+        Key of that sample.
     rng : numpy.random.Generator
         For the starts.
     n_gradients : float
-        Of the sample, after which no climb begins.
+        Number of gradients of the sample, after which no search begins.
     held : ndarray of bool, of shape (n_dims,), optional
-        Coordinates that are held near that mode, see `held_near`.
+        Coordinates held near that mode, see `held_near`.
 
     Returns
     -------
     FoundModes, or None
-        None where that is too few for a search.
+        None if `n_gradients` is too small for a search.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def beside_mode(
     found, n_starts = search.others(
         space, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
     )
-    if n_starts < 10:  # which is no search
+    if n_starts < 10:  # too few for a search
         return None
     if len(found) > 1:
         return search.on_all(found, n_starts)
@@ -203,10 +203,10 @@ def beside_mode(
 
 
 def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> PosteriorDensity:
-    """Return a density in which some coordinates are held near a point, by a normal distribution.
+    """Return a density in which a normal distribution holds some coordinates near a point.
 
-    The density of a hierarchy has no mode: it rises without end where effects and their scale go to
-    zero.  Given the scales it may have one or several.
+    The density of a hierarchy has no mode: it is unbounded as effects and their scale go to zero.
+    Given the scales it may have one or several.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class _Search:
     held: np.ndarray | None = None
 
     def density_of(self, size: int | None) -> PosteriorDensity:
-        """Return the density of a sample of so many rows, or of all."""
+        """Return the density of a sample of rows of a given size, or of all."""
         own = self.sampler
         density = own.full_density if size is None else own.density_of_some(size, self.key)
         if self.at is None or self.held is None:
@@ -254,7 +254,7 @@ class _Search:
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
     ) -> tuple[list[LocalMode], int]:
-        """Look for modes of the sample, and for images of those that were found."""
+        """Search for modes of the sample, and for images of those found."""
         error = self._error()
         with np.errstate(all="ignore"):  # some starts are far out
             starts = starting_points(space, first.x, rng=rng)
@@ -266,10 +266,10 @@ class _Search:
         return found, n_starts + n_more
 
     def _error(self) -> Callable[[np.ndarray, np.ndarray], float]:
-        """Return what says how far a difference between two modes of the sample may be off.
+        """Return a function for the error of height differences between modes of the sample.
 
-        The standard error of the difference of the log-likelihoods at two points, and what the mode
-        of a sample is higher by than that of all rows.
+        It adds the standard error of the difference of log-likelihoods at two points, and the
+        excess of the height of a sample's mode over that of all rows.
         """
         loglik = self.sampler.loglikelihood
         share = min(self.size / loglik.n_rows, 1.0)
@@ -286,7 +286,7 @@ class _Search:
         return error
 
     def on_all(self, found: Sequence[LocalMode], n_starts: int) -> FoundModes:
-        """Polish modes of the sample on all rows, and weigh them."""
+        """Polish modes of the sample on all rows, and compute their masses."""
         full = self.density_of(None)
         polished = self.polished(found, full)
         if len(polished) > 1:
@@ -298,7 +298,7 @@ class _Search:
         return FoundModes(polished, n_starts, images, full.n_gradients)
 
     def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
-        """Follow the modes of the sample to those of all rows; at least one, or none is there."""
+        """Find the modes of all rows from those of the sample; raises if there are none."""
         polished, refused = [], None
         for local in found:
             try:
@@ -326,7 +326,7 @@ class _Search:
 
 
 def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
-    """Return the modes that are different ones and hold a noticeable mass, the largest first."""
+    """Return the distinct modes of noticeable mass, the largest first."""
     different: list[LocalMode] = []
     modes = [mode for mode in modes if np.isfinite(mode.height)]
     if not modes:
@@ -343,12 +343,12 @@ def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
 
 
 def _images(modes: Sequence[LocalMode], space: Unconstrained) -> list[str]:
-    """Say for each mode of which earlier one it is an image."""
+    """Describe, for each mode, the earlier one that it is an image of."""
     found = [""] * len(modes)
     for i, one in enumerate(modes[:-1]):
         names, points = image_points(space, one.x)
         for j, other in enumerate(modes):
-            close = abs(one.height - other.height) < 0.1 * len(one.x)  # as far as it was climbed
+            close = abs(one.height - other.height) < 0.1 * len(one.x)  # the accuracy of the search
             if j > i and not found[j] and close:
                 distance = np.linalg.norm(other.around.whiten(points), axis=1)
                 if len(distance) and distance.min() < 0.5:

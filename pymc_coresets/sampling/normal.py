@@ -1,4 +1,4 @@
-"""Normal distributions, plain and with heavy tails, and mixtures of them around several modes."""
+"""Normal distributions, with and without heavy tails, and mixtures of them around several modes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,21 +16,21 @@ from scipy.stats import t as student_t
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.quadratic import Curvature
 
-#: Of the t distribution that is a part of one with `Tails`: degrees of freedom, and the share of
-#: the draws.  A larger share loses more draws where the posterior is normal, a smaller one bounds
-#: the importance weights less.
+#: Degrees of freedom, and share of the draws, of the t component of a normal with `Tails`.  A
+#: larger share loses more draws if the posterior is normal; a smaller one bounds the importance
+#: weights less.
 _DEGREES, _SHARE = 5, 0.1
-#: Standard deviations at which a distribution is split, and farther ones that tell heavy tails.
+#: Standard deviations at which a distribution is split, and larger ones that detect heavy tails.
 _DISTANCES, _FAR = (1.5, 3.0, 5.0), (10.0, 20.0)
 
 
 @runtime_checkable
 class KnownDensity(Protocol):
-    """A distribution on the unconstrained scale that has draws with a density."""
+    """A distribution on the unconstrained scale with draws and a known density."""
 
     @property
     def n_products(self) -> float:
-        """About how many products a draw takes, or could take in that time."""
+        """Approximate cost of a draw, in products."""
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
@@ -46,13 +46,13 @@ class CholeskyFactor:
     ----------
     matrix : ndarray or csr_array, of shape (p, p)
     order : ndarray of int, of shape (p,), optional
-        That of a sparse matrix with entries in the same places, `CholeskyFactor.order`: to
-        find one takes ten times as long as the decomposition.
+        `CholeskyFactor.order` of a sparse matrix with the same pattern: finding an order takes
+        ten times as long as the decomposition.
 
     Attributes
     ----------
     root : ndarray or csr_array, of shape (p, p)
-        The lower Cholesky factor; that of a sparse matrix is of one in another order.
+        The lower Cholesky factor; for a sparse matrix, of the reordered matrix.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class CholeskyFactor:
 
     @classmethod
     def of_root(cls, root: np.ndarray) -> Self:
-        """Take a lower Cholesky factor (p, p) that is known.
+        """Make the factor from a known lower Cholesky factor (p, p).
 
         Examples
         --------
@@ -108,12 +108,12 @@ class CholeskyFactor:
 
     @classmethod
     def near(cls, matrix: Curvature) -> Self:
-        """Decompose a matrix, with as much more on its diagonal as makes it positive definite.
+        """Decompose a matrix, adding to its diagonal until it is positive definite.
 
         Raises
         ------
         SamplingError
-            If nothing makes it so.
+            If no addition makes it positive definite.
         """
         diagonal, more = np.abs(matrix.diagonal()), 0.0
         while more < 1e3:
@@ -125,8 +125,9 @@ class CholeskyFactor:
             except (LinAlgError, ValueError):
                 more = max(10 * more, 1e-3)
         raise SamplingError(
-            "The posterior has no precision where its draws are: it is improper, as with a flat "
-            "prior of what the data do not determine. Give all variables a proper prior."
+            "The posterior is improper: its precision at the draws is not positive definite, as "
+            "with a flat prior of a variable that the data do not determine. Give all variables a "
+            "proper prior."
         )
 
     @cached_property
@@ -137,7 +138,7 @@ class CholeskyFactor:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the matrix is."""
+        """Whether the matrix is sparse."""
         return isinstance(self.root, np.ndarray)
 
     @property
@@ -156,24 +157,24 @@ class CholeskyFactor:
 
     @property
     def log_determinant(self) -> float:
-        """That of the matrix."""
+        """Log-determinant of the matrix."""
         return 2 * float(np.log(self.root.diagonal()).sum())
 
     @property
     def n_operations(self) -> float:
-        """About how many multiplications the decomposition takes, or could take in that time."""
+        """Approximate cost of the decomposition, in multiplications."""
         if self.is_dense:
             return float(self.n_dims**3 / 3)
         # SuperLU takes 20 times as long as LAPACK for each multiplication.
         return float(20 * self.root.nnz**2 / max(self.n_dims, 1))
 
     def root_times(self, z: np.ndarray) -> np.ndarray:
-        """Return ``R z``, (p,) or (p, n): of covariance `matrix` where z is standard normal."""
+        """Return ``R z``, (p,) or (p, n): of covariance `matrix` if z is standard normal."""
         product: np.ndarray = self.root @ z
         return product if self.is_dense else product[self._places]
 
     def offset(self, z: np.ndarray) -> np.ndarray:
-        """Return ``R'^-1 z``, (p,) or (p, n): of precision `matrix` where z is standard normal."""
+        """Return ``R'^-1 z``, (p,) or (p, n): of precision `matrix` if z is standard normal."""
         if self.is_dense:
             return np.asarray(solve_triangular(self.root, z, lower=True, trans="T"))
         return self.solve(self.root_times(z))
@@ -193,16 +194,16 @@ class CholeskyFactor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tails:
-    """How a distribution is more than normal far out, and to either side.
+    """Heavy tails and skewness that a distribution has in addition to a normal one.
 
     Parameters
     ----------
     stretch : ndarray of shape (2, n_dims), optional
-        How much further it extends along the axes of the factor, to the left and to the right.
+        Relative widths along the axes of the factor, to the left and to the right.
     heavy : ndarray of int, of shape (n_heavy,), optional
         Axes of the factor along which tails are heavy.
     degrees : ndarray of shape (n_heavy,), optional
-        Of freedom there.
+        Degrees of freedom along these axes.
     """
 
     stretch: np.ndarray | None = None
@@ -210,14 +211,14 @@ class Tails:
     degrees: np.ndarray | None = None
 
     def scales(self, z: np.ndarray) -> np.ndarray:
-        """Return how much further it extends on the side of each entry of z (n_draws, n_dims)."""
+        """Return the relative width on the side of each entry of z (n_draws, n_dims)."""
         if self.stretch is None:
             return np.ones_like(z)
         scales: np.ndarray = np.where(z > 0, self.stretch[1], self.stretch[0])
         return scales
 
     def groups(self, which: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Share draws among the heavy axes: of each alone, and of all together."""
+        """Divide draws among the heavy axes: each alone, and all together."""
         if self.heavy is None or self.degrees is None:
             return []
         groups = [np.array([i]) for i in range(len(self.heavy))]
@@ -227,7 +228,7 @@ class Tails:
         return [(self.heavy[g], self.degrees[g], own) for g, own in zip(groups, some, strict=True)]
 
     def draw(self, n_draws: int, n_dims: int, *, rng: np.random.Generator) -> np.ndarray:
-        """Draw in coordinates in which the normal distribution is round, (n_draws, n_dims)."""
+        """Draw in coordinates in which the normal distribution is standard, (n_draws, n_dims)."""
         z = rng.standard_normal((n_draws, n_dims))
         if self.stretch is not None:
             left, right = self.stretch
@@ -273,12 +274,12 @@ class Normal:
     """A normal distribution by the root of its precision, which may be sparse, and its tails.
 
     With `Tails`, a tenth of it is a t distribution.  Its tails are then heavier than those of a
-    posterior of the same mode and curvature, so that importance weights have a variance: beside
-    those of a t distribution alone, they are ten times as large at most.  Where the posterior is
-    close to normal, nearly all draws count, also in many dimensions, in which hardly any draw of a
-    t distribution is as near to the mode as those of a normal one.  Along axes on which the
-    posterior is known to have heavier tails, another tenth of the draws is of a t distribution of
-    few degrees of freedom: along each alone, and along all of them.
+    posterior of the same mode and curvature, so that importance weights have a finite variance:
+    they are at most ten times those of a t distribution alone.  If the posterior is close to
+    normal, nearly all draws count, even in many dimensions, in which hardly any draw of a t
+    distribution is as near to the mode as those of a normal one.  Along axes on which the posterior
+    is known to have heavier tails, another tenth of the draws is from a t distribution of few
+    degrees of freedom: along each alone, and along all of them.
 
     Parameters
     ----------
@@ -286,7 +287,7 @@ class Normal:
     factor : CholeskyFactor
         Of its precision.
     tails : Tails, optional
-        None for a normal distribution itself.
+        None for a plain normal distribution.
 
     Notes
     -----
@@ -316,7 +317,7 @@ class Normal:
 
     @property
     def n_evaluations(self) -> int:
-        """Of a density, to split it."""
+        """Number of evaluations of a density by `split`."""
         return 2 * len(_DISTANCES + _FAR) * len(self.location)
 
     @property
@@ -325,12 +326,12 @@ class Normal:
         return self.factor.solve(np.eye(len(self.location)))
 
     def at(self, z: np.ndarray) -> np.ndarray:
-        """Return points by their coordinates in which it is round, (n_dims,) or (n, n_dims)."""
+        """Return points from whitened coordinates (n_dims,) or (n, n_dims)."""
         points: np.ndarray = self.location + self.factor.offset(z.T).T
         return points
 
     def whiten(self, x: np.ndarray) -> np.ndarray:
-        """Return coordinates in which it is round, of points (n_dims,) or (n, n_dims)."""
+        """Return whitened coordinates of points (n_dims,) or (n, n_dims)."""
         return self.factor.whiten(x - self.location)
 
     def has_near(self, x: np.ndarray) -> bool:
@@ -338,13 +339,13 @@ class Normal:
         return bool(np.linalg.norm(self.whiten(x)) < 2.0)
 
     def is_near(self, other: "Normal") -> bool:
-        """Whether either is so close to the other."""
+        """Whether either mode is within two standard deviations of the other."""
         return self.has_near(other.location) or other.has_near(self.location)
 
     def log_mass(self, height: float) -> float:
-        """Return the log of the mass under a density of that height, up to a constant.
+        """Return the log of the mass of a density with a given height, up to a constant.
 
-        Laplace's approximation, for a density of which this has the mode and curvature.
+        Laplace's approximation, for a density with this mode and curvature.
 
         Examples
         --------
@@ -374,14 +375,14 @@ class Normal:
         return logq
 
     def with_tails(self) -> Self:
-        """Return the same with a tenth of a t distribution."""
+        """Return the distribution with a tenth of a t distribution."""
         return replace(self, tails=Tails())
 
     def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """Extend it as far as a density does to either side of the mode: 10 D evaluations at once.
+        """Match the widths of a density on either side of the mode: 10 D evaluations at once.
 
-        Along each axis, by the largest of the scales that the density has at 1.5, 3 and 5 standard
-        deviations.  Where it falls more slowly still from there to 10 and 20, the axis is heavy.
+        Along each axis, by the largest of the scales of the density at 1.5, 3 and 5 standard
+        deviations.  If it falls even more slowly from there to 10 and 20, the axis is heavy.
 
         Parameters
         ----------
@@ -414,7 +415,8 @@ class Normal:
         heavy = np.sort(heaviest[excess[heaviest] > 1.3])
         if not heavy.size:
             return replace(self, tails=Tails(stretch=stretch))
-        # Less than three nats from 10 to 20 standard deviations is a power, more an exponential.
+        # A power falls by less than three nats from 10 to 20 standard deviations, an exponential by
+        # more.
         degrees = np.where(np.min(falls, axis=0)[heavy] < 3.0, 1.0, 8.0)
         return replace(self, tails=Tails(stretch=stretch, heavy=heavy, degrees=degrees))
 
@@ -474,12 +476,12 @@ class Mixture:
         return len(self.parts) * self.parts[0].n_products
 
     def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """Extend each part as far as a density does, see `Normal.split`."""
+        """Match the widths of a density around each part, see `Normal.split`."""
         return replace(self, parts=[part.split(log_density) for part in self.parts])
 
     @property
     def covariance(self) -> np.ndarray:
-        """That around a mode, the mean over all modes, (n_dims, n_dims)."""
+        """Covariance around a mode, averaged over all modes, (n_dims, n_dims)."""
         covariances = np.stack([part.covariance for part in self.parts])
         covariance: np.ndarray = np.tensordot(self.masses, covariances, axes=1)
         return covariance
@@ -489,8 +491,8 @@ class Mixture:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant.
 
-        A part of the draws is shared equally among the modes, for those who need to know a density
-        around each of them, however small its mass is.
+        Part of the draws is divided equally among the modes, so that each has some, whatever its
+        mass.
         """
         shares = (1 - equally) * self.masses + equally / len(self.masses)
         borders = np.round(np.cumsum(shares / shares.sum()) * n_draws).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Whether draws are those of an approximate posterior, and what this lacks beyond them."""
+"""Whether draws are those of an approximate posterior, and its missing mass beyond them."""
 
 import math
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 class Probing:
     """Lines through some draws of an approximate posterior, on which all rows are evaluated.
 
-    What lies in the middle and at both edges of each line is evaluated in the same pass over the
-    data as the first draws that are judged.
+    The middle and both edges of each line are evaluated in the same pass over the data as the first
+    draws.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Probing:
     profile : Profile
         The approximate posterior's density along them.
     names : list of str
-        Of the coordinates.
+        Names of the coordinates.
     fit : tuple of float and str
         See `misfit_of`.
     """
@@ -45,12 +45,12 @@ class Probing:
 
     @classmethod
     def of(cls, found: StandIn, draws: Draws) -> "Probing | Probes":
-        """Take lines through draws; what is known already where there can be none.
+        """Take lines through draws; return known results if lines are impossible.
 
         Raises
         ------
         InvalidDataError
-            If most draws are on the border of the support, or any is outside of it.
+            If most draws are on the boundary of the support, or any is outside it.
         """
         space = found.space
         with np.errstate(all="ignore"):
@@ -58,15 +58,14 @@ class Probing:
         finite = np.isfinite(points)
         inside = finite.all(axis=1)
         if 2 * inside.sum() < len(points):
-            points_of(space, draws)  # which names the variable
+            points_of(space, draws)  # its error names the variable
         columns = _columns(space, sum(part.n_terms for part in found.parts))
         columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
         impossible = np.isneginf(found.log_density(points))
         if impossible.any():
             raise InvalidDataError(
-                f"{impossible.mean():.1%} of the draws have a density of zero under the "
-                "approximate posterior: they are draws of another model, or were rounded. Sample "
-                "it again."
+                f"{impossible.mean():.1%} of the draws have zero density under the approximate "
+                "posterior: they are draws of another model, or were rounded. Sample again."
             )
         names = coordinate_names(space)
         constant = [
@@ -92,7 +91,7 @@ class Probing:
         return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
-        """Return those of draws (n_draws,), and evaluate the lines if this is new."""
+        """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
         own = self.found
         if own.has_all_rows() or self._ratios is not None:
             return own.log_densities(idata)
@@ -105,7 +104,7 @@ class Probing:
         return ratios, np.zeros(len(ratios))
 
     def evaluated(self, points: Floats, draws: Draws | None = None) -> Floats:
-        """Return log-ratios at draws, and then at points; minus infinity outside of the support."""
+        """Return log-ratios at draws, and then at points; minus infinity outside the support."""
         at = self.found.space.constrain(points)
         inside = at.are_finite
         at = at.take(inside)
@@ -120,7 +119,7 @@ class Probing:
         return np.concatenate([ratios[:n_first], outside])
 
     def result(self) -> Probes:
-        """Say what was found: where all rows may have mass beyond the draws, evaluate more."""
+        """Return the results; evaluate more if all rows may have mass beyond the draws."""
         misfit, misfit_where = self.fit
         if self._ratios is None:  # the approximate posterior is that of all rows
             return Probes(misfit=misfit, misfit_where=misfit_where)
@@ -146,7 +145,7 @@ class Probing:
 
 
 def probed(found: StandIn, draws: Draws) -> Probes:
-    """Look along lines through draws of an approximate posterior: one more pass over the data."""
+    """Evaluate lines through draws of an approximate posterior: one more pass over the data."""
     probing = Probing.of(found, draws)
     if isinstance(probing, Probes):
         return probing
@@ -167,7 +166,7 @@ def points_of(space: Unconstrained, draws: Draws) -> Floats:
     Raises
     ------
     InvalidDataError
-        If they are not finite there.
+        If they are not finite on that scale.
     """
     with np.errstate(all="ignore"):
         points = space.free(draws)
@@ -176,8 +175,8 @@ def points_of(space: Unconstrained, draws: Draws) -> Floats:
         draw, column = outside[0]
         name = next(n for n, own in space.columns.items() if column in own)
         raise InvalidDataError(
-            f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
-            "finite there: these are draws of another model, or were rounded."
+            f"Draw {draw} lies outside the support, or on its boundary, where {name!r} is not "
+            "finite: the draws are of another model, or were rounded."
         )
     return points
 
@@ -201,9 +200,9 @@ def coordinate_names(space: Unconstrained) -> list[str]:
 
 
 def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
-    """Return the coordinates along which all rows are evaluated: of the smallest variables first.
+    """Return the coordinates along which all rows are evaluated: the smallest variables first.
 
-    Scales, shapes and degrees of freedom are scalars, and have the tails that are not normal.
+    Scales, shapes and degrees of freedom are scalars, and tend to have non-normal tails.
     """
     # Three points of each line take 1.2e7 evaluations: a fifth of 400 draws of a million rows.
     most = max(int(1.2e7 // (3 * max(n_terms, 1))), 26)
@@ -215,9 +214,9 @@ def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
 
 
 def _numbers(found: StandIn, n_draws: int, n_columns: int) -> tuple[int, int]:
-    """Return through how many draws lines go, and along how many coordinates of each.
+    """Return the number of draws that lines pass through, and of coordinates for each.
 
-    The density is evaluated at 77 points of each line, for 5e7 products: some tenths of a second.
+    The density is evaluated at 77 points of each line, for 5e7 products: a few tenths of a second.
     """
     n_lines = int(np.clip(5e7 / (77 * max(found.n_products, 1.0)), 64, 1_500))
     draws = min(int(np.clip(n_lines // n_columns, 16, 100)), n_draws)

@@ -37,7 +37,7 @@ from pymc_coresets.sampling.steps.nuts import WarmNuts
 type OfPoint = Callable[[np.ndarray], Curvature]
 type Kind = Literal["auto", "nuts", "laplace"]
 
-#: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
+#: Dimensions above which 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Drawn:
     ----------
     points : ndarray of shape (n_draws, n_dims)
     along_axes : AxisTables, optional
-        From where they come, if Laplace's draws would not do.
+        The tables that they come from, if Laplace's draws are unreliable.
     """
 
     points: np.ndarray
@@ -60,7 +60,7 @@ class Drawn:
 
 @dataclass(eq=False)
 class _Tally:
-    """What the samplers of a model have done so far, and whether Laplace's draws still do."""
+    """Counts of the samplers of a model, and whether Laplace's draws are still reliable."""
 
     corrects: bool
     counts: dict[str, int] = field(
@@ -85,15 +85,15 @@ class CoresetSampler:
     loglik : LogLikelihood
         The potentials of the model.
     kind : {"auto", "nuts", "laplace"}
-        How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
-        sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
-        and goes over to NUTS for good where it is not.
+        Method of sampling.  "auto" corrects Laplace's draws by importance sampling, which needs no
+        tuning and no further compilation; once that is unreliable (Pareto k-hat above 0.7), it
+        switches to NUTS permanently.
     tune : int
         See `WarmNuts`.
     quadratic : Quadratic, optional
-        What is added to the weighted rows.
+        Added to the weighted rows.
     starts : sequence of ndarray of shape (n_dims,), optional
-        Where searches for modes and NUTS begin, by default at the initial point; `modes.proposal`
+        Starts of searches for modes and of NUTS, by default the initial point; `modes.proposal`
         finds others.
 
     Examples
@@ -126,12 +126,12 @@ class CoresetSampler:
         self._nuts = WarmNuts(loglik, quadratic, tune=tune)
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
-        """Return a sampler of the same model that draws in another way."""
+        """Return a sampler of the same model with another method of sampling."""
         steps = self._nuts.tune if tune is None else tune
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps)
 
     def beside(self, quadratic: Quadratic, curvature: OfPoint) -> Self:
-        """Return a sampler of another quadratic of the same interface, with all that is compiled.
+        """Return a sampler of another quadratic of the same interface, sharing compiled functions.
 
         Parameters
         ----------
@@ -147,16 +147,15 @@ class CoresetSampler:
 
     @property
     def corrects(self) -> bool:
-        """Whether the posteriors so far were so close to normal that NUTS was not needed."""
+        """Whether all posteriors so far were close enough to normal to avoid NUTS."""
         return self._tally.corrects
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has gone on so far, and what has gone wrong.
+        """Counts of work and failures so far.
 
-        Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
-        what NUTS counts, gradients of all rows, and draws at which the log-likelihood of all rows
-        is not finite.
+        Posteriors sampled, draws, runs with corrected draws of Laplace's, counts of NUTS, gradients
+        of all rows, and draws at which the log-likelihood of all rows is not finite.
         """
         return self._tally.counts | self._nuts.counts
 
@@ -176,7 +175,7 @@ class CoresetSampler:
 
     @property
     def total_weight(self) -> float:
-        """Number of rows of the data; larger than N where equal rows were merged."""
+        """Number of rows of the data; larger than N if equal rows were merged."""
         return self.loglikelihood.total_weight
 
     @property
@@ -238,17 +237,17 @@ class CoresetSampler:
         metric: CholeskyFactor | None = None,
         rng: np.random.Generator,
     ) -> Drawn:
-        """Draw on the unconstrained scale, by what is known of the posterior.
+        """Draw on the unconstrained scale, using known approximations of the posterior.
 
         Parameters
         ----------
         rows, weights, n_draws
             See `draw`.
         near : KnownDensity, optional
-            Close to the posterior: draws are taken from it, and corrected while that is sound;
-            where it is not, they are moved to the posterior, if its curvature is known.
+            Close to the posterior: its draws are corrected by importance sampling if the weights
+            are reliable; otherwise they are moved to the posterior, if its curvature is known.
         starts : ndarray of shape (n_starts, n_dims), optional
-            Where NUTS begins, in place of the sampler's own starts.
+            Starts of NUTS, instead of the sampler's own.
         metric : CholeskyFactor, optional
             For NUTS, see `WarmNuts.draw`.
         rng : numpy.random.Generator
@@ -268,7 +267,7 @@ class CoresetSampler:
         if found is not None:
             self._count(n_corrected_laplace=1)
             return found
-        _log.info("The posterior is too far from what it should be near")
+        _log.info("The posterior is too far from its approximation")
         moved = None
         if proposed is not None and self._curvature is not None:
             moved = self._moved(posterior, proposed[:n_draws], self._curvature, rng)
@@ -284,12 +283,12 @@ class CoresetSampler:
         curvature: OfPoint,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
-        """Move draws from near the posterior (n_draws, n_dims) there; None where they do not mix.
+        """Move draws from near the posterior (n_draws, n_dims) to it; None if they do not mix.
 
         Raises
         ------
         SamplingError
-            If they do not in thousands of dimensions, where NUTS would take hours.
+            If they do not mix in thousands of dimensions, for which NUTS would take hours.
         """
         some = starts[:4]
         factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
@@ -299,16 +298,16 @@ class CoresetSampler:
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
-                "dimensions is too far from that of the quadratic alone: draws from there do not "
-                "mix, and NUTS would take hours. Sample the model itself, or integrate out "
-                "variables that few rows see, such as those of each person."
+                "dimensions is too far from that of the quadratic alone: draws of the latter do "
+                "not mix, and NUTS would take hours. Sample the model itself, or integrate out "
+                "variables that few rows depend on, such as those of each person."
             )
         return points
 
     def _importance_sampled(
         self, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
-        """Draw by Laplace's approximation; None where that is not near."""
+        """Draw by Laplace's approximation; None if that is not near."""
         found = None
         try:
             around = self.laplace(posterior.rows, posterior.weights)
@@ -326,11 +325,11 @@ class CoresetSampler:
     def _drawn_along_axes(
         self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
-        """Draw where the posterior is normal but for some directions; None where it is not."""
-        if self._curvature is not None:  # which is a mean over the posterior, not that at the mode
+        """Draw if the posterior is normal except in some directions; None if it is not."""
+        if self._curvature is not None:  # the mean over the posterior, not that at the mode
             density = self.weighted_density(posterior.rows, posterior.weights)
             near = laplace(self.space.with_density(density), near.location)
-        most = 2**32 / posterior.n_products  # which takes some seconds
+        most = 2**32 / posterior.n_products  # a few seconds
         found = AxisTables.around(near, posterior.log_density, most=most)
         if found is None:
             return None
@@ -340,10 +339,9 @@ class CoresetSampler:
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
     ) -> Draws:
-        """Draw from roughly the region of that posterior: by Laplace, corrected where possible.
+        """Draw from roughly the region of that posterior: by Laplace, corrected if possible.
 
-        By NUTS where the posterior has no mode.  Of Laplace's draws, those at which the density is
-        zero are left out.
+        By NUTS if the posterior has no mode.  Laplace's draws of zero density are left out.
 
         Raises
         ------
@@ -370,7 +368,7 @@ class CoresetSampler:
         return self.space.constrain(points)
 
     def begin_at(self, around: Mixture, *, n_gradients: int) -> None:
-        """Begin searches and NUTS at the modes of all rows, which took so many gradients of all."""
+        """Start searches and NUTS at the modes of all rows, and count the gradients these took."""
         self._starts = [part.location for part in around.parts]
         self._count(n_gradients=n_gradients)
 

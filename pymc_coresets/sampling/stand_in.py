@@ -1,6 +1,6 @@
-"""What every stand-in for the full posterior can do: be sampled, checked, and corrected.
+"""Operations on every approximate posterior: sample, check, and re-weight.
 
-The functions take a result first, and are its methods: `Coreset` and `PolynomialSummary` name them.
+The functions take a result first, and are the methods of `Coreset` and `PolynomialSummary`.
 """
 
 import pickle
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MANY_ROWS = 1_000
-"""Rows whose deterministics and missing outcomes are drawn only if they are named."""
+"""Number of rows above which deterministics and missing outcomes are drawn only if named."""
 
 
 def sample(
@@ -65,32 +65,31 @@ def sample(
     Parameters
     ----------
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
-        By default no NUTS is needed where the construction of a coreset found the posterior's
-        mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
-        is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
-        there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
-        The others take ten or more, which a density as cheap as this one repays only where
-        trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
-        Python spawns processes (on Windows, and from Python 3.14 on) a script needs
-        ``if __name__ == "__main__":``, or ``cores=1``.
+        By default no NUTS is needed if the construction of a coreset found the posterior's mode
+        and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density is cheap:
+        then independence Metropolis-Hastings evaluates thousands of draws from around the mode at
+        once, without tuning.  Otherwise "pymc", which compiles in a few seconds.  The others take
+        ten or more, which pays only if trajectories are long, since the density is cheap.  PyMC
+        runs each chain of NUTS in its own process: if Python spawns processes (on Windows, and in
+        Python 3.14 or newer) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
-        Passed on to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
-        ``var_names`` that leave out deterministics along more than 1 000 rows of a term that the
-        model has whole.  A coreset's model has none along its own rows: `predict` computes them for
-        all rows.  Where the construction of a coreset found the covariance of the posterior, PyMC's
-        NUTS moves in its coordinates: its chains begin at draws from around the modes, and tune
-        their step size for 300 steps.  With ``init="jitter+adapt_diag"`` they begin as they do in
-        PyMC, and may find other modes, for which no coreset was certified.
+        Passed to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
+        ``var_names`` without deterministics along more than 1 000 rows of an unreduced term.  A
+        coreset's model has none along its own rows: `predict` computes them for all rows.  If the
+        construction of a coreset found the covariance of the posterior, PyMC's NUTS uses it as
+        metric: its chains start at draws from around the modes, and tune their step size for 300
+        steps.  With ``init="jitter+adapt_diag"`` they start as in PyMC, and may find other modes,
+        for which the coreset was not certified.
 
     Returns
     -------
     xarray.DataTree
-        What `pm.sample` returns for the model of all rows: ``observed_data`` and ``constant_data``
-        are the arrays of that model, not copies, where it holds all rows.  Missing outcomes, on
-        which nothing depends, are not sampled but drawn afterwards, if they are no more than 1 000;
-        `predict` draws others.  Variables that were integrated out are drawn too, if that takes no
-        more than 200 MB and ten seconds or so; elsewhere `Coreset.recover` draws what is wanted.  A
-        coreset adds its rows and weights as the group ``coreset``.
+        As from `pm.sample` for the model of all rows: ``observed_data`` and ``constant_data`` are
+        the arrays of that model, not copies, if it holds all rows.  Missing outcomes, on which
+        nothing depends, are not sampled but drawn afterwards, if there are at most 1 000; `predict`
+        draws others.  Variables that were integrated out are drawn too, if that takes at most
+        200 MB and about ten seconds; otherwise use `Coreset.recover`.  A coreset adds its rows and
+        weights as the group ``coreset``.
 
     Raises
     ------
@@ -139,29 +138,27 @@ def sample(
 
 
 def recorded_names(result: HasStandIn) -> list[str] | None:
-    """Return which variables to keep the draws of; None for all."""
+    """Return the variables whose draws are kept; None for all."""
     lengths = {part.observations.n_obs for part in result.stand_in.parts}
     return drawn_names(result.model, lengths, more_than=MANY_ROWS)
 
 
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
-    """Say how far draws can be trusted, without sampling the full posterior.
+    """Assess the accuracy of draws, without sampling the full posterior.
 
-    Costs one pass over the data for 400 draws and some points beyond them; for all draws where
-    these do not show clearly that the posteriors hardly differ; none where the coreset has all
-    rows.  Chains agree if R-hat is at most 1.01, and bulk and tail effective sample size at least
-    400 and 100 for each chain: of the free variables, and of deterministics with at most 100
-    entries.
+    Costs one pass over the data for 400 draws and some points beyond them; for all draws if these
+    do not clearly show that the posteriors hardly differ; none if the coreset has all rows.  Chains
+    agree if R-hat is at most 1.01, and bulk and tail effective sample size at least 400 and 100 per
+    chain: of the free variables, and of deterministics with at most 100 entries.
 
     Parameters
     ----------
     idata : xarray.DataTree
         Draws of the approximate posterior, from `sample` or `pm.sample`.
     draws : int, optional
-        Evaluate that many draws, evenly spread over the chains, whatever they show.  By
-        default 400 are enough if the divergence plus two standard errors is within the tolerance,
-        which is said wrongly of a divergence at the tolerance once in forty times; otherwise all
-        draws are evaluated.
+        Evaluate exactly this many draws, evenly spread over the chains.  By default 400 are enough
+        if the divergence plus two standard errors is within the tolerance, an error once in forty
+        times for a divergence at the tolerance; otherwise all draws are evaluated.
 
     Returns
     -------
@@ -171,8 +168,9 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     Raises
     ------
     InvalidDataError
-        If the draws lack a variable, are impossible under the full data, fewer than 30, of
-        another coreset, or of `reweight` or `importance_draws`: corrected already.
+        If the draws have no values of a variable, are impossible under the full data, are fewer
+        than 30, are of another coreset, or are already corrected (from `reweight` or
+        `importance_draws`).
     InvalidOptionError
         If `draws` is not a whole number of at least 30.
 
@@ -223,37 +221,36 @@ def reweight(
     """Turn draws of the approximate posterior into draws of the full one, by resampling.
 
     Draws are repeated in proportion to their importance weights, for which all rows are
-    evaluated: at all draws where this takes some seconds, at most 10^9 log-likelihoods, and
-    elsewhere at as many draws as are worth 400 independent ones.  A mean over the result then
+    evaluated: at all draws if this takes a few seconds (at most 10^9 log-likelihoods), and
+    otherwise at enough draws for an effective sample size of 400.  A mean over the result then
     has a Monte Carlo standard error of 5 % of the posterior standard deviation.  Costs one
-    pass over the data for 400 draws (or as many as are below that limit), and mostly a second
-    one for those that are missing; the attribute ``verdict`` says how many were evaluated.
+    pass over the data for 400 draws (or as many as are below that limit), and usually a second
+    one for the rest; the attribute ``verdict`` reports how many were evaluated.
 
     Parameters
     ----------
     idata : xarray.DataTree
         Draws of the approximate posterior, from `sample` or `pm.sample`.
     ess : float, default 400
-        Effective sample size of the weighted draws that is enough: the standard error of a
-        mean is the posterior standard deviation over its square root.  `math.inf` evaluates
-        all draws.
+        Required effective sample size of the weighted draws: the standard error of a mean is
+        the posterior standard deviation over its square root.  `math.inf` evaluates all draws.
     draws : int, optional
-        Number of draws per chain in the result; as many as were evaluated by default.
+        Number of draws per chain in the result; by default, as many as were evaluated.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
     Returns
     -------
     xarray.DataTree
-        The attributes of its group ``posterior`` hold ``pareto_khat``, ``psis_ess``, the number
-        of independent draws that it is worth, ``n_evaluated``, that of the draws at which all
-        rows were evaluated, and a ``verdict`` in words.
+        The attributes of its group ``posterior`` are ``pareto_khat``, ``psis_ess`` (effective
+        number of independent draws), ``n_evaluated`` (number of draws at which all rows were
+        evaluated), and a ``verdict`` in words.
 
     Warns
     -----
     CoresetWarning
-        If the weights cannot be relied on (Pareto k-hat) and the two posteriors differ
-        noticeably, or the draws have not converged.
+        If the weights are unreliable (Pareto k-hat) and the two posteriors differ noticeably,
+        or the draws have not converged.
 
     Raises
     ------
@@ -261,8 +258,9 @@ def reweight(
         If `draws` is not a positive whole number, `ess` not positive, or `random_seed` is not a
         seed.
     InvalidDataError
-        If the draws lack a variable, are impossible under the full data, fewer than 30, of
-        another coreset, or of `reweight` or `importance_draws`: corrected already.
+        If the draws have no values of a variable, are impossible under the full data, are fewer
+        than 30, are of another coreset, or are already corrected (from `reweight` or
+        `importance_draws`).
 
     Examples
     --------
@@ -295,7 +293,7 @@ def reweight(
 
 
 class HasProposal(HasStandIn, Protocol):
-    """A coreset, with the draws that its construction weighed."""
+    """A coreset, with the weighted draws of its construction."""
 
     @property
     def proposal(self) -> Proposal[Draws] | None:
@@ -308,26 +306,26 @@ def importance_draws(
     *,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.DataTree:
-    """Return draws of the full posterior that the build made, resampled by importance weights.
+    """Return draws of the full posterior from the build, resampled by importance weights.
 
     They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from around
-    the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto k-hat is
-    below 0.7, the resampled draws follow the full posterior, which is enough if it is close to
-    normal.  Use `sample` for more draws.  Control variates resample the draws that judged the
-    coreset instead, which come from its own posterior.
+    the mode of the posterior of all rows, and evaluates all rows there.  If Pareto k-hat is below
+    0.7, the resampled draws follow the full posterior, which is enough if it is close to normal.
+    Use `sample` for more draws.  Control variates instead resample the draws that certified the
+    coreset, which come from its own posterior.
 
     Parameters
     ----------
     draws : int, optional
-        How many; by default as many as were evaluated.
+        Number of draws; by default, as many as were evaluated.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
     Returns
     -------
     xarray.DataTree
-        One chain, with the data that `sample` adds.  The attributes of its group ``posterior`` hold
-        ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
+        One chain, with the data that `sample` adds.  The attributes of its group ``posterior`` are
+        ``pareto_khat`` and ``psis_ess`` (effective number of independent draws).
 
     Raises
     ------
@@ -338,7 +336,7 @@ def importance_draws(
     Warns
     -----
     CoresetWarning
-        If the weights cannot be relied on.
+        If the weights are unreliable.
 
     Examples
     --------
@@ -390,11 +388,11 @@ def importance_draws(
 
 
 def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
-    """Add log-densities of prior and likelihood, from which ArviZ judges their influence.
+    """Add log-densities of prior and likelihood, from which ArviZ computes their influence.
 
-    `arviz.psense` and `arviz.psense_summary` say how the posterior changes where the prior, or
-    the likelihood of all rows, is raised to a power near one.  What stands for all rows is the
-    likelihood here: no pass over the data is needed.
+    `arviz.psense` and `arviz.psense_summary` show how the posterior changes if the prior, or the
+    likelihood of all rows, is raised to a power near one.  The approximate likelihood is used: no
+    pass over the data is needed.
 
     Parameters
     ----------
@@ -404,22 +402,22 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        The same with the groups ``log_prior``, as `pm.stats.compute_log_prior` has it, and
+        The draws with the groups ``log_prior``, as from `pm.stats.compute_log_prior`, and
         ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
-        a constant, and the observed variables that the model keeps as they are.
+        a constant, and the observed variables that are not reduced.
 
     Raises
     ------
     InvalidDataError
-        If the draws lack a variable.
+        If the draws have no values of a variable.
     UnsupportedModelError
         If a part of the log-likelihood belongs to no row.
 
     Notes
     -----
-    Power-scaling by alpha weighs the draws by ``exp((alpha - 1) L)``.  The error of L enters
-    with the factor ``alpha - 1``, which is a hundredth in ArviZ.  For `arviz.loo` the group
-    is not enough, since it has no value for each row: call `loo`.
+    Power-scaling by alpha weights the draws by ``exp((alpha - 1) L)``.  The error of L enters
+    with the factor ``alpha - 1``, which is a hundredth in ArviZ.  The group is not enough for
+    `arviz.loo`, since it has no value per row: call `loo`.
 
     References
     ----------
@@ -444,7 +442,7 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     values = result.stand_in.loglik(idata)
     posterior = posterior_dataset(idata, "idata")
     shapes = {name: v.type.shape for name, v in parameter_inputs(model).items()}
-    Draws.of(posterior, shapes)  # which names what the draws lack
+    Draws.of(posterior, shapes)  # its error names missing variables
     values = values.reshape([posterior.sizes[dim] for dim in SAMPLE_DIMS])
     labels = {dim: posterior[dim] for dim in SAMPLE_DIMS}
     likelihood = xr.Dataset({POTENTIAL: (SAMPLE_DIMS, values)}, labels)
@@ -461,9 +459,9 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
 
 
 def pickled(result: "DataclassInstance") -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return what pickles and deep copies keep: the fields, and nothing that is compiled.
+    """Return the state for pickles and deep copies: the fields, without compiled functions.
 
-    PyMC's models need cloudpickle, which is used for all of it.
+    PyMC's models need cloudpickle, which is used for everything.
     """
     state = {field.name: getattr(result, field.name) for field in fields(result)}
     return _restored, (type(result), cloudpickle.dumps(state))

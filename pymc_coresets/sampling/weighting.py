@@ -1,7 +1,7 @@
-"""Draws at which a construction compares the potentials of all rows: the first, and those after.
+"""Weighting distributions: draws at which a construction compares the potentials of all rows.
 
 The closer a weighting distribution is to the posterior, the better a coreset of a given size.  Each
-states what it costs in passes over the data.
+docstring states the cost in passes over the data.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Weighting(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Draws of the prior.  No pass over the data, and far from the posterior where N is large.
+    """Draws of the prior.  No pass over the data, but far from the posterior if N is large.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Prior:
         Raises
         ------
         UnsupportedModelError
-            If a variable has no distribution to draw from, as `pm.Flat`.
+            If a variable's prior cannot be sampled, such as `pm.Flat`.
         """
         model = sampler.loglikelihood.observations.model
         _refuse_undrawable(model)
@@ -60,7 +60,7 @@ class Prior:
 
 
 def _refuse_undrawable(model: pm.Model) -> None:
-    """Name the first variable without draws: those that depend on it have none, either."""
+    """Raise an error that names the first variable without draws."""
     try:
         pm.draw(model.free_RVs, mode=WRITTEN_MODE)
     except NotImplementedError as error:
@@ -70,9 +70,9 @@ def _refuse_undrawable(model: pm.Model) -> None:
             except NotImplementedError:
                 break
         raise UnsupportedModelError(
-            f"weighting='prior' needs draws of the prior, and there are none of {rv.name!r} "
-            f"({str(error).splitlines()[0]}): give it a distribution that can be drawn from, or "
-            "use weighting='subsample'."
+            f"weighting='prior' needs draws of the prior, but that of {rv.name!r} cannot be "
+            f"sampled ({str(error).splitlines()[0]}): use another prior, or "
+            "weighting='subsample'."
         ) from error
 
 
@@ -80,9 +80,9 @@ def _refuse_undrawable(model: pm.Model) -> None:
 class Laplace:
     """The Laplace approximation of the full posterior: its mode and the curvature there.
 
-    Costs as many passes over the data as the optimiser takes gradients (a few dozen), and 4 D
-    for the Hessian, by central differences of the gradient.  Hierarchical models may have no
-    mode: use `Subsample` there.
+    Costs one pass over the data per gradient of the optimiser (a few dozen), and 4 D for the
+    Hessian, by central differences of the gradient.  Hierarchical models may have no mode: use
+    `Subsample` for them.
 
     Examples
     --------
@@ -98,16 +98,16 @@ class Laplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Subsample:
-    """The posterior of a uniform coreset: m rows drawn at random, with replacement, weighted up.
+    """The posterior of a uniform coreset: m random rows, drawn with replacement, of equal weight.
 
     Costs no pass over the data.  Its centre is off by about sqrt(N/m) posterior standard
-    deviations; the tangent space is that much less exact, so choose m as large as is cheap.
+    deviations, which limits the accuracy of the tangent space, so choose m as large as affordable.
 
     Parameters
     ----------
     size : int, optional
-        Number of rows m; by default 2 000, or 100 for each free dimension where that is more, and
-        never more than all.
+        Number of rows m; by default 2 000, or 100 per free dimension if that is more, and at most
+        all.
     sampler : {"nuts", "laplace"}
         A short NUTS run, or a Laplace approximation: faster, but hierarchical models may have no
         mode.
@@ -153,8 +153,8 @@ class Subsample:
             if self.sampler == "laplace":
                 raise
             raise SamplingError(
-                "NUTS failed on the uniform coreset that gives the weighting draws: "
-                f"{error.message} Pass draws of your own as weighting=..., or a larger "
+                "NUTS failed on the uniform coreset for the weighting draws: "
+                f"{error.message} Pass your own draws as weighting=..., or a larger "
                 "Subsample(size=...)."
             ) from error
 
@@ -169,7 +169,7 @@ class UserDraws:
     draws: Any
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Return all of them, or 4 000 (`n_draws`, where that is more) at random."""
+        """Return all of them, or 4 000 (or `n_draws`, if that is more) at random."""
         shapes = sampler.loglikelihood.observations.shapes
         draws, most = Draws.of(self.draws, shapes), max(n_draws, 4_000)
         if draws.n_draws <= most:
@@ -186,7 +186,7 @@ WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample]] = {
 
 
 def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
-    """Return the weighting distribution that the user means, by name or by draws.
+    """Return the weighting distribution of the user's name, object or draws.
 
     Raises
     ------
@@ -202,7 +202,8 @@ def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
         return Subsample()
     if isinstance(weighting, type):
         raise InvalidOptionError(
-            f"weighting is the class {weighting.__name__}: give an instance, with () behind it."
+            f"weighting is the class {weighting.__name__}: pass an instance, "
+            f"{weighting.__name__}()."
         )
     if isinstance(weighting, str):
         if weighting not in WEIGHTINGS:
@@ -220,18 +221,18 @@ def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
     return weighting
 
 
-# -- draws that are made as a construction goes on -----------------------------------------------
+# -- draws during a construction -----------------------------------------------------------------
 
 
 class Reserve:
-    """Draws of changing coresets' posteriors, from a reserve where importance sampling allows.
+    """Draws of changing coresets' posteriors, re-weighted from a reserve if possible.
 
-    For methods that ask for draws hundreds of times while the weights hardly change.  It keeps
-    four times the draws that it was asked for.  For other rows and weights it re-weights them by
-    ``exp(sum_n (w'_n - w_n) f_n)``, smoothed, and resamples; only where Pareto k-hat exceeds 0.7,
-    or the effective sample size falls below a quarter of the reserve (as many as are asked for),
-    does the sampler run again.  Re-weighting costs the potentials of the coreset's rows at the
-    reserve, and no pass over the data.
+    For methods that draw hundreds of times while the weights hardly change.  The reserve has four
+    times the requested draws.  For other rows and weights they are re-weighted by
+    ``exp(sum_n (w'_n - w_n) f_n)``, smoothed, and resampled; the sampler runs again only if Pareto
+    k-hat exceeds 0.7, or the effective sample size falls below a quarter of the reserve (the number
+    requested).  Re-weighting costs the potentials of the coreset's rows at the reserve, and no pass
+    over the data.
 
     Parameters
     ----------
@@ -241,7 +242,7 @@ class Reserve:
     Attributes
     ----------
     n_reused : int
-        Calls that the reserve has answered.
+        Number of calls answered from the reserve.
 
     References
     ----------
@@ -295,7 +296,7 @@ class Reserve:
 
 
 class Samplers:
-    """The samplers of one construction, made when they are needed.
+    """The samplers of one construction, made on first use.
 
     Parameters
     ----------
@@ -318,14 +319,14 @@ class Samplers:
         self._reserve: Reserve | None = None
 
     def for_many_draws(self) -> tuple[CoresetSampler, CoresetSampler, Callable[..., Draws]]:
-        """Return Laplace approximations; and where there is no mode, a sampler with a reserve."""
+        """Return Laplace approximations and, if there is no mode, a sampler with a reserve."""
         laplace, sampler = self.first.with_kind("laplace"), self.first.with_kind("auto")
         self._others, self._reserve = [laplace, sampler], Reserve(sampler)
         return laplace, sampler, self._reserve.draw
 
     @property
     def counts(self) -> dict[str, int]:
-        """What all of them counted; nothing where none was used."""
+        """Counts of all samplers; empty if none was used."""
         each = [sampler.counts for sampler in (self.first, *self._others)]
         counts: Counter[str] = Counter()
         for own in each:

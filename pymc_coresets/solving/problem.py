@@ -1,4 +1,4 @@
-"""The problem of a Hilbert coreset: tangent vectors, their target, and what all methods need."""
+"""The problem of a Hilbert coreset: tangent vectors, their target, and shared operations."""
 
 import math
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ type Matrix = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """Candidate rows, the exact sum that they have to match, and what each row stands for.
+    """Candidate rows, their base weights, and the exact sum that they have to match.
 
-    And the few operations that all methods share.  The candidates may be a subset of the data, so
+    Also the few operations that all methods share.  The candidates may be a subset of the data, so
     ``target`` need not equal ``base_weights @ vectors``.  Nothing of the size of ``vectors`` is
     copied.  Sums over draws of selected rows are float64; only `project` runs in the matrix's own
     dtype.
@@ -44,8 +44,7 @@ class Problem:
     heldout_target : ndarray of shape (n_heldout,), optional
         Their exact sum over all data; needed exactly when ``heldout_vectors`` is given.
     prices : ndarray of shape (n_obs,), optional
-        What each row costs whoever uses the coreset, beside the others; by default all cost the
-        same.
+        Relative cost of each row in use of the coreset; by default all cost the same.
 
     Examples
     --------
@@ -137,13 +136,13 @@ class Problem:
         return np.asarray(self.vectors[positions], dtype=np.float64)
 
     def residual(self, weights: Vector) -> Vector:
-        """``L - L(w)``, shape (n_draws,), from the rows that have weight."""
+        """``L - L(w)``, shape (n_draws,), from the rows of positive weight."""
         support = np.flatnonzero(weights)
         difference: Vector = self.target - weights[support] @ self.rows(support)
         return difference
 
     def heldout_objective(self, weights: Vector) -> float:
-        """``J(w)`` on the held-out draws in nats, nan where the problem has none."""
+        """``J(w)`` on the held-out draws in nats; nan if the problem has none."""
         if self.heldout_vectors is None or self.heldout_target is None:
             return math.nan
         support = np.flatnonzero(weights)
@@ -164,7 +163,7 @@ def tangent_vectors(
     weights : ndarray of shape (n_draws,), optional
         Importance weights of the draws, which sum to one; by default all the same.
     in_place : bool, default False
-        Overwrite the potentials, which spares a copy.
+        Overwrite the potentials, to avoid a copy.
 
     Returns
     -------
@@ -196,7 +195,7 @@ def tangent_vectors(
 
 
 def unit_rows(vectors: Vector) -> Vector:
-    """Return rows of length 1; those of zeros stay.
+    """Return rows scaled to length 1; rows of zeros stay zero.
 
     Examples
     --------
@@ -226,15 +225,15 @@ def rounding(vector: Vector) -> float:
 def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
     """Non-negative weights of rows whose weighted sum is closest to a target.
 
-    By :func:`scipy.optimize.nnls`, on rows of length 1.  Of collinear rows it uses an independent
-    subset.
+    Uses :func:`scipy.optimize.nnls` on rows of length 1.  Of collinear rows, an independent subset
+    gets weight.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_draws)
         Vectors to combine.
     target : ndarray of shape (n_draws,)
-        What to match.
+        Target of the weighted sum.
 
     Returns
     -------
@@ -248,7 +247,7 @@ def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
     array([2., 0.])
     """
     norms = np.linalg.norm(rows, axis=1)
-    # Rows that come and go again cost one iteration each.
+    # A row that is added and dropped costs one iteration each time.
     lengths, _ = nnls(unit_rows(rows).T, target, maxiter=30 * len(rows))
     weights: Vector = lengths / np.where(norms > 0, norms, 1.0)
     return weights
@@ -261,10 +260,10 @@ MOST_DRAWS = 4_000
 
 
 def default_n_draws(size: int, n_dims: int) -> int:
-    """Return how many draws choose `size` rows, and tell the dimensions apart.
+    """Return the default number of draws for choosing `size` rows.
 
-    Four for each row or, where there are more of these, dimension; 500 at least, 4 000 at most.
-    With two for each of 1 000 rows, the weights fitted the draws 16 times as well as others.
+    Four per row or, if there are more of these, per dimension; at least 500, at most 4 000.  With
+    two per row for 1 000 rows, weights fitted these draws 16 times better than other draws.
 
     Examples
     --------
@@ -279,9 +278,9 @@ def tangent_problem[D](
 ) -> tuple[Problem, Rows]:
     """Make the problem whose solution is a Hilbert coreset at the given draws.
 
-    One pass over the data for the target, and one over the candidates.  The candidates are all
-    rows where their vectors fit into 256 MB, and otherwise a sample of them, which loses nothing
-    in the target.
+    Costs one pass over the data for the target, and one over the candidates.  The candidates are
+    all rows if their vectors fit into 256 MB, and otherwise a sample; the target is exact either
+    way.
 
     Parameters
     ----------
@@ -314,7 +313,7 @@ def tangent_problem[D](
 
 
 def total_length(loglik: Matrix, weights: Vector) -> float:
-    """Return the weighted sum of the lengths of vectors, at the draws where all are finite.
+    """Return the weighted sum of the lengths of tangent vectors, at draws where all are finite.
 
     Parameters
     ----------
@@ -351,7 +350,7 @@ def problem_at(
     weights: Vector | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Problem:
-    """Make the problem of choosing among the candidates of a pass at all rows.
+    """Make the problem of choosing among the candidates of a pass over all rows.
 
     Parameters
     ----------
@@ -360,13 +359,13 @@ def problem_at(
     sums : PassSums
         The sum over all rows, and the candidates.
     rng : numpy.random.Generator
-        Says which draws are held out.
+        Chooses the held-out draws.
     target : ndarray of shape (n_draws,), optional
-        What to match, in nats; by default the sum over all rows.
+        Sum to match, in nats; by default that over all rows.
     weights : ndarray of shape (n_draws,), optional
-        Importance weights of the draws, for those that are held out, if these are worth more than
-        30 draws.  Those that choose all count the same: the few of large weight would be matched,
-        and no others.
+        Importance weights of the draws, used for held-out draws if their effective sample size
+        exceeds 30.  Draws that choose rows have equal weights: otherwise only the few of large
+        weight would be matched.
     dtype : {float64, float32}
         Of the vectors that choose.
 
@@ -394,9 +393,9 @@ def problem_at(
     if n_bad:
         raise InvalidDataError(
             f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
-            "draws: check that the likelihood is positive wherever the prior is. Where its support "
-            "depends on the variables, as of a uniform distribution, no few rows stand for all: "
-            "sample the model itself."
+            "draws: check that the likelihood is positive wherever the prior is. If its support "
+            "depends on the variables, as for a uniform distribution, a few rows cannot represent "
+            "all: sample the model itself."
         )
     if not len(sums.candidates) or np.ptp(sums.total) == 0:
         raise InvalidDataError(
@@ -404,7 +403,7 @@ def problem_at(
             "or the likelihood does not depend on the free variables."
         )
     target = sums.total if target is None else target
-    # Draws by importance resampling repeat themselves: equal ones are on the same side.
+    # Importance resampling repeats draws: equal ones are either all held out or none.
     different, draw_of = np.unique(sums.total, return_inverse=True)
     if len(different) < fewest:
         raise InvalidDataError(
@@ -415,7 +414,7 @@ def problem_at(
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     judges, own = None, None if weights is None else weights[heldout]
     if own is not None and own.sum() ** 2 > 30 * np.square(own).sum():
-        judges = own / own.sum()  # they are worth enough draws (Kish's effective size)
+        judges = own / own.sum()  # Kish's effective sample size is large enough
     members = sums.candidates.members
     # A unit costs the root of the number of its rows.
     return Problem(
@@ -430,7 +429,7 @@ def problem_at(
 
 
 def _vectors_at(potentials: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -> Matrix:
-    """Tangent vectors at some of the draws, made in blocks: together they take much memory."""
+    """Tangent vectors at some of the draws, computed in blocks to save memory."""
     vectors = np.empty((len(potentials), len(draws)), dtype=dtype)
     step = rows_at_once(len(draws))
     for start in range(0, len(potentials), step):

@@ -1,4 +1,4 @@
-"""What a method returns, and how it came to that: weighted rows, steps, and why it stopped."""
+"""The result of a method: weighted rows, the history of its steps, and why it stopped."""
 
 import math
 import time
@@ -27,10 +27,10 @@ class Status(Enum):
     """
 
     EXACT = "The coreset has all distinct rows: its posterior is exact."
-    UNION = "The coreset has all rows of those that were merged."
+    UNION = "The coreset has all rows of the merged coresets."
     SIZE_REACHED = "The coreset has the wanted number of weights."
-    TOLERANCE_REACHED = "The held-out objective is within the tolerance."
-    CORRECTABLE = "Rows are few for each dimension: importance weights correct what these leave."
+    TOLERANCE_REACHED = "Tolerance met on held-out draws."
+    CORRECTABLE = "Few rows for each dimension: importance weights correct the remaining error."
     OPTIMAL = "No other row brings the coreset closer to the full data."
     NO_PROGRESS = "The last step no longer improved the objective."
     ITERATION_LIMIT = "The method used all of its steps."
@@ -41,7 +41,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands after a step; the callback of `solve` receives one per step.
+    """State of a run after a step; the callback of `solve` receives one per step.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class Progress:
         Number of positive weights.
     objective, heldout_objective : float
         ``||L - L(w)||^2`` in nats, on the draws that choose the weights and on held-out draws
-        (nan where there are none).
+        (nan if there are none).
     seconds : float
         Wall time since the start.
     pareto_khat : float
-        Tail of the importance ratios of the full posterior over the coreset's; this and the next
-        two are nan for methods that do not draw from the coreset's posterior.
+        Pareto k-hat of the importance ratios of the full posterior over the coreset's; this and the
+        next two are nan for methods that do not draw from the coreset's posterior.
     kl, reverse_kl : float
-        KL(coreset || full) and KL(full || coreset) in nats, by these ratios; the latter is nan
-        where their tail is too heavy.
+        KL(coreset || full) and KL(full || coreset) in nats, from these ratios; the latter is nan
+        if their tail is too heavy.
     n_passes, n_evaluations : float, int
         Evaluations of all rows, and of one row at one draw, so far.
     seconds_drawing, seconds_evaluating : float
@@ -89,14 +89,14 @@ class Progress:
 
     @property
     def best_estimate(self) -> float:
-        """The held-out objective, or that of the draws that chose where none are held out."""
+        """The held-out objective, or that of the draws that chose rows if none are held out."""
         held_out = not math.isnan(self.heldout_objective)
         return self.heldout_objective if held_out else self.objective
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Weighted:
-    """Rows with weights, which stand for all rows; together with a quadratic, if there is one.
+    """Weighted rows that represent all rows, together with a quadratic if there is one.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Weighted:
     weights : ndarray of float64
         One for each row, at least 0.
     quadratic : object, optional
-        What stands for all rows together with these.
+        Quadratic term of the log-likelihood, in addition to the rows.
 
     Examples
     --------
@@ -144,21 +144,20 @@ class Solution(Weighted):
     status : Status
         Why the method stopped.
     objective : float
-        Of these weights, in nats, on held-out draws where there are such; nan where it was not
-        measured.
+        Of these weights, in nats, on held-out draws if there are any; nan if not measured.
     proposal : object, optional
-        Draws with the log-ratios of the full posterior over their own density, where there are.
+        Draws with the log-ratios of the full posterior over their own density, if available.
     log_ratios : ndarray of shape (n_draws,), optional
-        Of the full posterior over the coreset's, in nats, at draws of the latter that chose
-        nothing, where a method measured them.
+        Of the full posterior over the coreset's, in nats, at held-out draws of the latter, if the
+        method measured them.
     draws : object, optional
         These draws.
     judgement : object, optional
-        The `Certificate` by these ratios.
+        The `Certificate` from these ratios.
     modes : object, optional
-        Those of the full posterior, where they were looked for.
+        Modes of the full posterior, if searched for.
     is_uninformative : bool
-        Whether the log-likelihood of all rows is constant at these draws, as it is far out in an
+        Whether the log-likelihood of all rows is constant at these draws, as in the tail of an
         improper posterior.
 
     Examples
@@ -179,17 +178,17 @@ class Solution(Weighted):
 
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
-        """Rows that were drawn at random: nothing was measured."""
+        """Rows drawn at random, without measurement."""
         chosen = Weighted(rows=rows, weights=weights)
         return History().solution(chosen, Status.SIZE_REACHED, math.nan)
 
     def of(self, candidates: Rows) -> "Solution":
-        """Return the rows themselves, where these are numbers of candidates."""
+        """Return the solution with the rows themselves instead of numbers of candidates."""
         return replace(self, rows=candidates.take(self.rows.positions))
 
 
 class History:
-    """The steps of a run so far, and what they cost: evaluations, passes over the data, seconds.
+    """The steps of a run so far, and their cost: evaluations, passes over the data, seconds.
 
     Parameters
     ----------
@@ -219,7 +218,7 @@ class History:
         self.steps: list[Progress] = []
 
     def add(self, *, call: bool = True, **measured: Any) -> Progress:  # noqa: ANN401
-        """Add a step, with those fields of a `Progress` that say how good it is."""
+        """Add a step, with those fields of a `Progress` that measure its accuracy."""
         seconds = time.perf_counter() - self._began
         self.steps.append(Progress(seconds=seconds, **measured, **self._costs))
         if self._callback is not None and call:
@@ -227,11 +226,11 @@ class History:
         return self.steps[-1]
 
     def drawing(self) -> AbstractContextManager[None]:
-        """Count the time of what is done within as time in the sampler."""
+        """Count the time within the block as time in the sampler."""
         return self._timed("seconds_drawing")
 
     def evaluating(self, n_rows: int, n_draws: int, *, of: int) -> AbstractContextManager[None]:
-        """Count potentials of some rows `of` all at some draws, and the time within."""
+        """Count potentials of some rows `of` all at some draws, and the time within the block."""
         self._costs["n_evaluations"] += n_rows * n_draws
         self._costs["n_passes"] += n_rows / of
         return self._timed("seconds_evaluating")
@@ -240,8 +239,8 @@ class History:
     def columns(self) -> Columns:
         """An array for each field of a `Progress`, with one entry per step.
 
-        The first entry is the start: no rows, or those that the first draws come from.  Methods
-        that draw rows at random have no steps.
+        The first entry is the start: no rows, or those from whose posterior the first draws come.
+        Methods that draw rows at random have no steps.
         """
         return {
             field.name: np.array(
@@ -258,7 +257,7 @@ class History:
         objective: float,
         **found: Any,  # noqa: ANN401
     ) -> Solution:
-        """Return weighted rows with these steps, and what else was found, see `Solution`."""
+        """Return weighted rows with these steps and further results, see `Solution`."""
         return Solution(
             rows=chosen.rows,
             weights=chosen.weights,

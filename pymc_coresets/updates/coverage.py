@@ -1,4 +1,4 @@
-"""How far a posterior lies from where rows were compared, and what errors of before count there."""
+"""Distance of a posterior from the draws at which rows were compared, and growth of errors."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Where the posterior of all rows so far lies among the draws of a stream, and how wide it is.
+    """Position and width of the posterior of all rows so far, relative to the draws of a stream.
 
     The sums of all log-likelihoods at these draws are exact, so that everything here is, too, apart
     from the finite number of draws.  It does not judge a coreset: that is its objective at
@@ -98,12 +98,12 @@ class Coverage:
 
     @property
     def draws_serve(self) -> bool:
-        """Whether the stream's own draws, re-weighted, can stand for the posterior."""
+        """Whether the stream's own draws, re-weighted, represent the posterior."""
         return self.pareto_khat <= KHAT_RELIABLE and self.ess >= EFFECTIVE_SHARE * self.n_draws
 
     @property
     def verdict(self) -> str:
-        """What the numbers mean, in words."""
+        """Interpretation, in words."""
         if self.drifted:
             return (
                 "The posterior lies where the draws of the stream are not: the rows have drifted "
@@ -152,7 +152,7 @@ _log = logging.getLogger(__name__)
 
 
 class Distance(NamedTuple):
-    """How far a posterior is from another one, in standard deviations of that.
+    """Distance of a posterior from another one, in standard deviations of the latter.
 
     As more rows of the same kind come in, the mean square stays at 1 on average.  By chance it
     varies more in few dimensions, which are allowed more.
@@ -215,7 +215,7 @@ def moved_from(
     *,
     rng: np.random.Generator,
 ) -> Distance:
-    """Return how far further rows move the posterior of the coreset that they move most.
+    """Return the largest distance by which additional rows move the posterior of a coreset.
 
     Parameters
     ----------
@@ -254,9 +254,9 @@ def moved_from(
         found = Distance(math.nan, math.nan, n_dims)
     if found.is_far:
         warn_user(
-            f"Other rows move the posterior by {found.words}. A coreset stands for its rows near "
-            "where it was made: how far it is off here is not known, and check() cannot tell. "
-            "Build a coreset of all rows."
+            f"Other rows move the posterior by {found.words}. A coreset is accurate only near the "
+            "posterior that it was built for: its error here is unknown, and check() cannot "
+            "measure it. Build a coreset of all rows."
         )
     return found
 
@@ -300,7 +300,7 @@ OBJECTIVE_OF_PARTS = "objective_of_parts"
 
 @dataclass(frozen=True)
 class Ancestry:
-    """How a coreset came about: rows that each construction added, and how far it was off.
+    """History of a coreset: the rows that each construction added, and its divergence.
 
     Parameters
     ----------
@@ -386,13 +386,13 @@ class Ancestry:
         if len(self.rows) == 1:
             return "It was built once, from all its rows."
         return (
-            "check() compares it with the rows of the last update, exactly, and with the coreset "
-            "before it in place of all others: what that one lacked is not in it, but here."
+            "check() compares it with the rows of the last update, exactly, and with the previous "
+            "coreset instead of all others: the error of that one is included only here."
         )
 
 
 def caveat_of(coreset: WeightedRows) -> str:
-    """Say what a comparison with the rows that are left cannot see; nothing where it sees enough.
+    """Describe the error that a comparison with the available rows cannot detect, if relevant.
 
     Parameters
     ----------
@@ -406,9 +406,9 @@ def caveat_of(coreset: WeightedRows) -> str:
         return ""
     unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
     return (
-        f"the old rows are gone, and the coreset that stands for them may be off by {unseen} "
-        "here, which these numbers do not contain. Build a coreset of all rows; or read this one "
-        "with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
+        f"the old rows are not available, and the coreset that represents them may be off by "
+        f"{unseen} here, not included in these numbers. Build a coreset of all rows; or read this "
+        "one with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
     )
 
 

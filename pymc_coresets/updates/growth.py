@@ -1,4 +1,4 @@
-"""How a stream grows: exact sums at the draws of an epoch, rows to choose from, new epochs."""
+"""Growth of a stream: exact sums at the draws of an epoch, candidates, and new epochs."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the pos
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StreamState:
-    """All that is kept of a stream.
+    """The state of a stream.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class StreamState:
 
     @property
     def coverage(self) -> Coverage:
-        """What the draws say of the posterior."""
+        """Diagnostic of whether the draws cover the posterior."""
         return Coverage.of(self.draws, self.log_ratios)
 
 
@@ -263,10 +263,10 @@ class Growth:
         begun = self._begun(state, "the posterior left the draws of the epoch before", rows)
         warn_user(
             f"Chunk {state.n_chunks + 1} moves the posterior {found.distance:.3g} standard "
-            "deviations of the stream's draws away from them: its rows are not like those before. "
-            "A new epoch begins, in which a coreset stands for all rows before it, and the draws "
-            "know of this chunk. If that is no exception, begin the stream again with a pilot from "
-            "all over the data, or let the model depend on time."
+            "deviations of the stream's draws away from them: its rows differ from those before. A "
+            "new epoch begins, in which a coreset represents all rows before it, and the draws "
+            "include this chunk. If that is not an exception, restart the stream with a pilot from "
+            "the whole data, or let the model depend on time."
         )
         return self._seen(begun, rows, source)
 

@@ -173,7 +173,7 @@ def extend[C: WeightedRows](
 def _decided(
     solution: Solution, chosen: Method, random_seed: int | np.random.Generator | None
 ) -> dict[str, Any]:
-    """Return the fields of a coreset that new rows and weights decide, however they came about."""
+    """Return the fields of a coreset that depend on its rows and weights."""
     seed = int(random_seed) if isinstance(random_seed, int | np.integer) else None
     found = {"weighting": chosen.draws_from, "random_seed": seed, "built_from": None}
     return decided_by(solution) | found
@@ -307,7 +307,7 @@ def merge[C: WeightedRows](
     ]
     decided = _decided(solution, chosen, random_seed)
     if moved_from(measured, solution, rng=rng).is_far:
-        apart = "The coresets disagree: what either lacks at the posterior of both is not known."
+        apart = "The coresets disagree: their errors at the posterior of both are unknown."
         decided |= {"status": apart, "objective": math.nan}
     # What was measured is relative to the union.
     decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
@@ -376,7 +376,7 @@ def _sum_of(
 
 
 def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
-    """Say what was merged, as attributes of a history."""
+    """Describe the merged coresets, as attributes of a history."""
     attrs = [each.history.attrs for each in coresets]
     lacking = [float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs]
     return {
@@ -395,7 +395,7 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
-    """Warn where new rows begin with those that a construction read before.
+    """Warn if new rows begin with those that a construction read before.
 
     Costs a reading of the chunks that hold twenty rows, for each construction.
     """
@@ -405,6 +405,6 @@ def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
             which = "New" if n_rows == new.n_rows else f"The first {n_rows:,} new"
             warn_user(
                 f"{which} rows are rows {one.start:,} to {one.stop - 1:,} of those that the "
-                "coreset stands for already: they count twice now. Give only rows that are not "
+                "coreset already represents, so they count twice. Give only rows that are not "
                 "among these, or build a coreset of all of them."
             )

@@ -106,7 +106,7 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         "draws.",
         history=coreset.history.assign_attrs(found.unmeasured.attrs),
         proposal=_weighed_anew(coreset.proposal, old, new, quadratic),
-        # What was measured at the old posterior says nothing of this one.
+        # Diagnostics at the old posterior do not apply to this one.
         certificate=None,
         modes=None,
         built_from=None,
@@ -121,7 +121,7 @@ def _weighed_anew(
     new: LogLikelihood,
     quadratic: Quadratic | None,
 ) -> Proposal[Draws] | None:
-    """Weigh draws for the posterior under other priors of the same variables; None of others.
+    """Re-weight draws for the posterior under other priors of the same variables, or return None.
 
     None of several modes, either: others may lead under other priors.
     """

@@ -1,4 +1,4 @@
-"""Coresets as rows with their data, and fewer rows for these and others."""
+"""Coresets as rows with their data, and their reduction to fewer rows."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -115,7 +115,7 @@ class CoresetPart:
 
 
 def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
-    """Refuse coresets whose rows are no rows of a table."""
+    """Raise for coresets whose rows are not rows of a table."""
     dim, what = coreset.settings["dim"], ""
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
@@ -167,8 +167,8 @@ def asked_reduction(
     if isinstance(method, str) and method == RiemannianPursuit.name:
         return ControlVariates()
     raise InvalidOptionError(
-        f"method={method!r} chooses among rows alone, but a quadratic stands for most of what "
-        "these rows say: leave method out, or pass ControlVariates(...)."
+        f"method={method!r} chooses rows only, but most of the log-likelihood of these rows is in "
+        "a quadratic: leave method out, or pass ControlVariates(...)."
     )
 
 

@@ -664,7 +664,7 @@ REFUSED = {
         lambda: pm.ZeroInflatedPoisson(
             "y", psi=pm.Beta("psi", 1, 1), mu=pt.exp(b3()), observed=COUNT
         ),
-        r"\['psi'\] enter the likelihood besides the linear predictor of \['b'\]",
+        r"\['psi'\] enter the likelihood as .*, in addition to the linear predictor of \['b'\]",
     ),
     "free cut points": (
         lambda: pm.OrderedLogistic(
@@ -673,11 +673,11 @@ REFUSED = {
             cutpoints=pm.Normal("cut", shape=2, transform=ordered, initval=[-1.0, 1.0]),
             observed=ITEM,
         ),
-        r"\['cut'\] enter the likelihood besides",
+        r"\['cut'\] enter the likelihood as",
     ),
     "two predictors": (
         lambda: pm.Normal("y", b3(), pt.exp(X @ normal("c", shape=3)), observed=REAL),
-        r"besides the linear predictor of .*, as another linear predictor",
+        r"as another linear predictor, in addition to the linear predictor of ",
     ),
     "not affine": (
         lambda: pm.Poisson("y", pt.exp(normal("a") + pt.exp(normal("b") * x)), observed=COUNT),
@@ -697,13 +697,13 @@ REFUSED = {
     ),
     "categories": (
         lambda: pm.Categorical("y", logit_p=X @ normal("w", shape=(3, 3)), observed=ITEM),
-        r"by several numbers",
+        r"through several numbers",
     ),
     "several outcomes": (
         lambda: pm.Normal(
             "y", X @ normal("w", shape=(3, 2)), 1.0, observed=np.column_stack([REAL, x])
         ),
-        r"by several numbers",
+        r"through several numbers",
     ),
     "free scale in a potential": (
         lambda: pm.Potential("y", huber((REAL - b3()) / (s := pm.HalfNormal("s"))) - pt.log(s)),
@@ -711,7 +711,7 @@ REFUSED = {
     ),
     "no predictor at all": (
         lambda: pm.Gamma("y", pm.HalfNormal("shape"), pm.HalfNormal("rate"), observed=POSITIVE),
-        r"enter the likelihood besides",
+        r"enter the likelihood as",
     ),
     "an exponential family alone": (
         lambda: pm.CustomDist(
@@ -723,7 +723,7 @@ REFUSED = {
             ),
             observed=POSITIVE,
         ),
-        r"enter the likelihood besides",
+        r"enter the likelihood as",
     ),
     "cut to whole numbers": (
         lambda: pm.Normal("y", pt.cast(b3(), "int64") + x * normal("c"), 1.0, observed=REAL),

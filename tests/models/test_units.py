@@ -611,7 +611,7 @@ def test_wrong_potentials_are_found_out(of_pymc):
 
 
 def test_units_have_no_linear_predictor():
-    with pytest.raises(UnsupportedModelError, match="no linear predictor of units"):
+    with pytest.raises(UnsupportedModelError, match="Units have no linear predictor"):
         row_graph_of(nodes_at(counts(centred=True), 1))
 
 

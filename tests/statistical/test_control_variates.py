@@ -378,7 +378,7 @@ def test_coresets_that_disagree_are_said_to_when_merged(months):
 
 def test_methods_that_choose_among_rows_alone_are_refused(months):
     for update in (lambda **o: merge(*months, **o), partial(months[0].extend, monthly(SECOND))):
-        with pytest.raises(InvalidOptionError, match="a quadratic stands for most"):
+        with pytest.raises(InvalidOptionError, match="most of the log-likelihood"):
             update(method=RiemannianPursuit())
 
 

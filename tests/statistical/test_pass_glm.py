@@ -378,9 +378,11 @@ def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term):
         pm.Potential("term", term(b))
         pm.Normal("y", X @ b, 0.5, observed=REAL + 20 * X[:, 1])
     summary = build_pass_glm(model, random_seed=1)
-    with pytest.raises(UnsupportedModelError, match=r"pm\.Potential, is not the Gaussian"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"pm\.Potential, differs from its Gaussian form"
+    ):
         summary.draw(random_seed=1)
-    with pytest.raises(InvalidOptionError, match=r"sample\(\) returned"):
+    with pytest.raises(InvalidOptionError, match=r"the result of sample\(\)"):
         summary.check(random_seed=1)
 
 
@@ -479,7 +481,7 @@ def test_large_radii_do_not_lose_the_tails():
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
     monkeypatch.setattr("pymc_coresets.glm.polynomial.parts._ROUNDS", 1)
-    with pytest.warns(CoresetWarning, match="settled") as caught:
+    with pytest.warns(CoresetWarning, match="not converged") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]
 

@@ -166,7 +166,7 @@ def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
 
 
 def test_a_warning_of_useless_weights_points_here_and_ends_with_the_remedy(stand_in):
-    remedy = "larger coreset" if hasattr(stand_in, "indices") else r"check\(\) says why"
+    remedy = "larger coreset" if hasattr(stand_in, "indices") else r"check\(\) shows why"
     with pytest.warns(CoresetWarning, match=f"k-hat.*{remedy}") as caught:
         stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]

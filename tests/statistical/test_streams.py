@@ -188,7 +188,7 @@ def test_a_restored_stream_goes_on_with_the_same_bits(pilot, whole, coreset, mod
 
 @pytest.mark.parametrize(
     ("prior_sd", "noise", "words"),
-    [(1.0, 1.0, "other priors"), (PRIOR_SD, 2.0, "another likelihood")],
+    [(1.0, 1.0, "priors of the model differ"), (PRIOR_SD, 2.0, "another likelihood")],
 )
 def test_a_stream_goes_on_with_its_own_model_only(pilot, prior_sd, noise, words, tmp_path):
     pilot.to_netcdf(tmp_path / "stream.nc")
@@ -225,7 +225,7 @@ def test_what_is_no_file_of_a_stream_is_refused(pilot, coreset, model, tmp_path)
         with pytest.raises(InvalidDataError, match="damaged"):
             CoresetStream.from_netcdf(tmp_path / name, model)
     coreset.to_netcdf(tmp_path / "coreset.nc")
-    with pytest.raises(InvalidDataError, match="no file of a stream"):
+    with pytest.raises(InvalidDataError, match="not a stream file"):
         CoresetStream.from_netcdf(tmp_path / "coreset.nc", model)
 
 
@@ -244,7 +244,9 @@ def test_a_chunk_that_comes_twice_is_named(pilot, model, tmp_path):
         stream.update(chunk)
     assert stream._state is before
     stream.to_netcdf(tmp_path / "stream.nc")
-    with pytest.warns(CoresetWarning, match="(?s)Chunk 2 .* as the one before: they count twice"):
+    with pytest.warns(
+        CoresetWarning, match="(?s)Chunk 2 .* as the one before, so they count twice"
+    ):
         CoresetStream.from_netcdf(tmp_path / "stream.nc", model).update(open_rows(chunk))
     stream.update(chunk, weights=np.full(100, 2.0))  # other rows, as they stand for more
     with pytest.warns(CoresetWarning, match="Chunk 1 .* as the one before"):
@@ -266,7 +268,7 @@ def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp
     rng = np.random.default_rng(3)
     idata = {"base": rng.normal(size=(40, 3)), "slope": rng.normal(size=(40, 2))}
     draws = Draws(idata).to_datatree()
-    with pytest.raises(CoresetError, match="seen once"):
+    with pytest.raises(CoresetError, match="which were not kept"):
         coreset.check(draws)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", model, rows=open_rows(DATA))
@@ -329,7 +331,7 @@ def test_a_drift_of_which_no_chunk_shows_much_is_reported(pilot):
             n_steps += 1
             stream.update(simulated(200, TRUTH + 0.08 * n_steps))
     assert 2 < n_steps < 20
-    assert "its rows are not like those before" in str(caught[0].message)
+    assert "its rows differ from those before" in str(caught[0].message)
 
 
 def test_draws_of_some_rows_are_not_said_to_drift():
@@ -447,7 +449,7 @@ def test_merged_halves_are_a_coreset_of_the_whole(halves):
         merged.loglikelihood.sums(Draws({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))}))
     twice = merge(merged, halves[0], size=1_000)
     assert twice.size == merged.size + halves[0].size
-    assert "all rows of those" in twice.status
+    assert "all rows of the merged" in twice.status
     assert twice.history.attrs["merged_coresets"] == 3
 
 

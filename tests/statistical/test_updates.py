@@ -197,7 +197,7 @@ def test_updates_stay_within_the_bound_of_their_ancestry(steps):
         assert divergence(coreset, data) < 0.01
     last = steps[-1]
     assert last.ancestry.combined <= MONTHS * sum(last.ancestry.objectives)
-    assert "the coreset before it in place of all others" in " ".join(repr(last.ancestry).split())
+    assert "the previous coreset instead of all others" in " ".join(repr(last.ancestry).split())
     assert "once, from all its rows" in repr(steps[0].ancestry)
 
 

@@ -448,7 +448,7 @@ def test_quadratics_are_written_in_other_coefficients():
     again = carried_over(moved, observations, others)
     assert_allclose(again.at_draws(others, draws), expected)
     for other in (coefficients(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
-        with pytest.raises(InvalidDataError, match="written in other coefficients"):
+        with pytest.raises(InvalidDataError, match="but the coreset's quadratic has"):
             written_in(other, q, observations, draws)
 
 
@@ -578,9 +578,7 @@ def test_options_are_positive():
 
 def test_too_many_coefficients_are_refused(monkeypatch):
     monkeypatch.setattr(method, "MOST_DENSE", 2)
-    with pytest.raises(
-        UnsupportedModelError, match=r"of 3 coefficients that .* and takes 2 coefficients"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"at most 2 coefficients; this model has 3"):
         build_coreset(regression("logistic"), **SETTINGS)
 
 

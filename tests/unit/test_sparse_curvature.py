@@ -104,7 +104,7 @@ def test_what_is_not_definite_is_refused_or_mended(kind, matrix):
 @pytest.mark.parametrize("matrix", [[[0.0, 0.0], [0.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
 def test_what_nothing_makes_definite_is_refused(kind, matrix):
     """As of a flat prior, for a variable that no row sees."""
-    with pytest.raises(SamplingError, match="has no precision where its draws are: it is improper"):
+    with pytest.raises(SamplingError, match="is improper: its precision at the draws"):
         CholeskyFactor.near(kind(np.array(matrix)))
 
 

@@ -1,4 +1,4 @@
-"""The quadratic of every row, averaged over the posterior, and what it misses of the row."""
+"""The quadratic of every row, averaged over the posterior, and its residual."""
 
 import math
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
-#: Most coefficients of which all pairs are kept, where they meet in rows.
+#: Largest number of coefficients for which all pairs that occur in a row are kept.
 MOST_DENSE = 3_000
 
-#: Share of entries that are not zero from which on a curvature is kept as a dense matrix.
+#: Share of non-zero entries above which a curvature is kept as a dense matrix.
 _DENSE_FROM = 0.1
-#: Times that weights are calibrated, and shrink thereafter.
+#: Number of times that weights are calibrated and then shrunk.
 _CALIBRATIONS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class RowQuadratics:
-    """The quadratic of each row, and what it misses of the row at draws.
+    """The quadratic of each row, and its residuals at draws.
 
     With ``e_n = X_n (c - center)``, of k numbers, row n is approximated by ``slopes[:, n] . e_n +
     e_n' curvatures[:, :, n] e_n / 2``, up to a constant.
@@ -48,8 +48,8 @@ class RowQuadratics:
     left : ndarray of shape (n_draws, n_rows)
         In nats, centred.
     spread : ndarray of shape (n_rows,)
-        Standard deviation over the draws of what the quadratic misses of a row, in nats, times the
-        row's base weight; infinite where its log-density is not finite nearby.
+        Standard deviation of a row's residual over the draws, in nats, times the row's base weight;
+        infinite if its log-density is not finite nearby.
     """
 
     slopes: np.ndarray
@@ -60,13 +60,13 @@ class RowQuadratics:
 
 @dataclass(frozen=True, eq=False)
 class ByPredictors:
-    """Quadratics of rows that see few numbers: each row has its own.
+    """Quadratics of rows that depend on few numbers: each row has its own.
 
     Parameters
     ----------
     source : RowBlocks
     seen : SeenRows
-        What rows see.
+        The predictors of rows.
     """
 
     source: RowBlocks
@@ -75,11 +75,11 @@ class ByPredictors:
 
     @property
     def interface(self) -> Predictors:
-        """What they are quadratics in."""
+        """The coefficients of the quadratics."""
         return self.seen.found
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of `ByGradients`
-        """Return how many log-likelihoods of all rows take as long as an average."""
+        """Return the cost of an average, in log-likelihoods of all rows."""
         return n_draws
 
     def average(
@@ -97,11 +97,11 @@ class ByPredictors:
         draws : ndarray of shape (n_draws, p)
             Of the coefficients; a single one is a point.
         before : Quadratic, optional
-            From whose posterior they were drawn.
+            Quadratic from whose posterior they were drawn.
         n_kept : int, default 0
-            Size of the largest sample of rows that will be wanted.
+            Size of the largest sample of rows needed later.
         key : int, default 0
-            Of their random numbers.
+            Key of the rows' random numbers.
         """
         center = draws.mean(axis=0)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
@@ -109,19 +109,19 @@ class ByPredictors:
     def chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, size: int, *, goal: float
     ) -> Chosen:
-        """Choose rows beside the quadratic of all of them.
+        """Choose rows in addition to the quadratic of all of them.
 
-        Weights that must not be as large as the sample has them leave more than its variance says.
+        If weights of the sample have to shrink, the error is larger than its variance predicts.
 
         Parameters
         ----------
         averaged : AveragedRows
-            With at least so many rows.
+            With at least `size` rows.
         quadratic : Quadratic
             Of all rows.
         size : int
         goal : float
-            Squared nats that may be left.
+            Allowed residual, in squared nats.
         """
         chosen, drawn = averaged.sample.first(size)
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
@@ -155,24 +155,23 @@ def average(
 ) -> AveragedRows:
     """Approximate every row by the quadratic that is closest to it on average over draws.
 
-    As a function of the k numbers that the row sees, which are normal around ``X_n center`` with
-    the covariance that the draws have: the projection on Hermite polynomials of degree 2, by
+    As a function of the k numbers that the row depends on, taken as normal around ``X_n center``
+    with the covariance of the draws: the projection on Hermite polynomials of degree 2, by
     quadrature.  By Stein's identity its coefficients are the averages of the gradient and of the
-    Hessian.  One pass: O(N p (S + p)) for a dense design,
-    memory O(p^2) and the rows that are kept.
+    Hessian.  One pass: O(N p (S + p)) for a dense design, memory O(p^2) and the rows kept.
 
     Parameters
     ----------
     source : RowBlocks
     seen : SeenRows
     center : ndarray of shape (p,)
-        About which it is expanded.
+        Point of expansion.
     draws : ndarray of shape (n_draws, p)
         Of the coefficients.
     n_kept : int, default 0
-        Size of the largest sample of rows that will be wanted.
+        Size of the largest sample of rows needed later.
     key : int, default 0
-        Of their random numbers.
+        Key of the rows' random numbers.
     """
     k, p = seen.found.n_seen, len(center)
     n_nodes = len(_nodes(min(k, MOST_TOGETHER)))
@@ -199,9 +198,9 @@ def _of_block(
 
 
 def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:
-    """Approximate each of some rows, see `average`, for draws (n_draws, p) less the center.
+    """Approximate each of some rows, see `average`, for draws (n_draws, p) minus the center.
 
-    Where rows see many numbers, in those that they depend on, and the others follow them.
+    If rows have many numbers, each is a function of those it depends on; the others follow these.
     """
     middle, moved = rows.numbers(center[None])[:, 0], rows.seen(away)
     k, n = middle.shape
@@ -225,7 +224,7 @@ def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> 
 def _quadratics(
     rows: RowsInMemory, own: np.ndarray, middle: np.ndarray, moved: np.ndarray
 ) -> RowQuadratics:
-    """Approximate rows as functions of some of the numbers that they see."""
+    """Approximate rows as functions of some of their numbers."""
     cov = _covariances(moved)
     factor = _factors(middle[own], cov[np.ix_(own, own)])
     quadrature = _nodes(len(own))
@@ -260,8 +259,8 @@ def _follow(
 ) -> None:
     """Move the other numbers, in place, as far as they are expected to move with a row's own.
 
-    A row does not depend on them; but where one cut point moves alone, it passes its neighbour.
-    What all rows see moves with what they see, too, and no more.
+    A row does not depend on them, but a cut point that moves alone would pass its neighbour.
+    Numbers shared by all rows move with the row's own, but not further.
     """
     others = np.setdiff1d(np.arange(len(seen)), own)
     of_all, of_rows = others[others < n_shared], others[others >= n_shared]
@@ -293,7 +292,7 @@ def _left(
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """Copy, with the lowest finite value of a row in the place of those that are not finite."""
+    """Copy, with values that are not finite replaced by the lowest finite one of their row."""
     wrong = ~np.isfinite(values)
     if not wrong.any():
         return values.copy()
@@ -302,7 +301,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _covariances(moved: np.ndarray) -> np.ndarray:
-    """Return those of the numbers that each row sees, (k, k, n)."""
+    """Return covariances of the numbers of each row, (k, k, n)."""
     away = moved - moved.mean(axis=1, keepdims=True)
     cov = np.empty((len(moved), *moved.shape[::2]))
     for a, one in enumerate(away):
@@ -315,7 +314,7 @@ def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
     """Return Cholesky factors (n, k, k) of the covariances (k, k, n), if not too narrow."""
     k = len(middle)
     width = np.sqrt(cov[np.arange(k), np.arange(k)])
-    least = 1e-5 * (1 + np.abs(middle))  # where rows see less of a difference, it is rounding
+    least = 1e-5 * (1 + np.abs(middle))  # smaller differences are rounding errors
     narrow = width < least
     width = np.where(narrow, least, width)
     correlation = cov / (width[:, None] * width) * (1 - 1e-4)  # none is one

@@ -1,4 +1,4 @@
-"""Quadratics of rows that see many numbers, or that are units, from gradients of all of them."""
+"""Quadratics from gradients of all rows, for units and rows that depend on many numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,19 +28,19 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
 from pymc_coresets.sampling.density import GradientPass, Slopes
 
-#: Directions along which it is seen what quadratics miss of rows, each at four values of all rows.
+#: Directions along which residuals are measured, each at four values of all rows.
 _DIRECTIONS = 32
 
 
 @dataclass(frozen=True, eq=False)
 class ByGradients:
-    """Quadratics in all free variables, whatever rows depend on.
+    """Quadratics in all free variables, for rows of any structure.
 
     Slope and curvature are regressions of the gradients of all rows on draws: by Stein's identity
-    the averages of the gradient and of the Hessian.  What a quadratic misses of a row needs none of
-    its derivatives: values at four points along a direction tell what is of third order and above.
-    What rows with weights leave is a smooth function as well, and closer to a quadratic, which is
-    regressed in the same way.
+    the averages of the gradient and of the Hessian.  The residual of a row needs no derivatives:
+    values at four points along a direction give the terms of third order and above.  The remainder
+    after weighted rows is also smooth, and closer to a quadratic, which is regressed in the same
+    way.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class ByGradients:
 
     @cached_property
     def interface(self) -> FreeCoordinates:
-        """What they are quadratics in."""
+        """The coefficients of the quadratics."""
         return FreeCoordinates.of(self.loglik.observations)
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:
-        """Return how many log-likelihoods of all rows take as long as an average."""
+        """Return the cost of an average, in log-likelihoods of all rows."""
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
     def average(
@@ -97,10 +97,10 @@ class ByGradients:
         *,
         goal: float,  # noqa: ARG002
     ) -> Chosen:
-        """See `ByPredictors.chosen`: gradients of the chosen rows only, for those of all are known.
+        """See `ByPredictors.chosen`: needs gradients of the chosen rows only.
 
-        Weights shrink together until the rows have nowhere more than 1.5 times the curvature of
-        all: what is left is convex there, and rows may be linear far out.
+        All weights shrink until the rows' curvature is at most 1.5 times that of all rows in every
+        direction: the remainder is convex there, and rows may be linear in the tails.
         """
         assert averaged.directions is not None  # they are of its own
         assert averaged.gradients is not None
@@ -128,7 +128,7 @@ class ByGradients:
     # -- all rows ------------------------------------------------------------------------------
 
     def _points(self, coefficients: np.ndarray) -> Draws:
-        """Return draws of the free variables; those that rows do not see are anywhere."""
+        """Return draws of the free variables; those not in the likelihood are arbitrary."""
         return self.loglik.observations.space.constrain(self._coordinates(coefficients))
 
     def _coordinates(self, coefficients: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ class ByGradients:
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
-        """Return the curvature of some rows at a point, for all: 50 for each dimension."""
+        """Estimate the curvature of all rows at a point from a sample: 50 per dimension."""
         size = min(max(50 * len(center), 1_000), self.loglik.n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
@@ -150,7 +150,7 @@ class ByGradients:
         if not np.isfinite(found).all():
             raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
         values, vectors = eigh(found)
-        # Where it is convex, far from the mode, the posterior of a quadratic would have no end.
+        # If it is convex, far from the mode, the posterior of a quadratic would be improper.
         concave: np.ndarray = -(vectors * np.abs(values)) @ vectors.T
         return concave
 
@@ -162,7 +162,7 @@ class ByGradients:
         return curvature
 
     def _beyond_of(self, center: np.ndarray, directions: np.ndarray, rows: Rows) -> np.ndarray:
-        """Return what quadratics miss of some rows, (2 K, n_rows)."""
+        """Return the residuals of some rows, (2 K, n_rows)."""
         draws = self._points(_along(center, directions))
         return _of_possible_rows(self.loglik.matrix(draws, rows, finite=False).T)[0]
 
@@ -175,7 +175,7 @@ class ByGradients:
         return missed, sample
 
 
-# -- what is of third order and above --------------------------------------------------------------
+# -- terms of third order and above ----------------------------------------------------------------
 
 
 def _along(center: np.ndarray, directions: np.ndarray) -> np.ndarray:
@@ -185,15 +185,15 @@ def _along(center: np.ndarray, directions: np.ndarray) -> np.ndarray:
 
 
 def beyond_second_order(values: np.ndarray) -> np.ndarray:
-    """Return what Taylor's quadratic misses of functions, K steps ahead and as many behind.
+    """Return remainders of functions' quadratic Taylor expansions, K steps ahead and K behind.
 
-    Exactly where they are of fourth degree: with o(s) and e(s) odd and even parts along a step s,
+    Exact for polynomials of fourth degree: with o(s) and e(s) odd and even parts along a step s,
     the cubic is ``(o(s) - 2 o(s / 2)) 4 / 3``, and the quartic ``(e(s) - 4 e(s / 2)) 4 / 3``.
 
     Parameters
     ----------
     values : ndarray of shape (4 K + 1, n)
-        At a point, and then at K steps from there: whole, backwards, half, and half backwards.
+        At a point, and then at K steps from it: whole, backwards, half, and half backwards.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def beyond_second_order(values: np.ndarray) -> np.ndarray:
 
 
 def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same, with zeros where a row is impossible at some draw; and which are."""
+    """Return values with zeros for rows that are impossible at some draw, and which rows are."""
     missed = beyond_second_order(values)
     impossible: np.ndarray = ~np.isfinite(missed).all(axis=0)
     missed[:, impossible] = 0.0
@@ -225,7 +225,7 @@ def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> Sampled:
-    """Return what quadratics miss of some rows, (2 K,), and a sample by what they miss of each."""
+    """Return the summed residual of some rows, (2 K,), and a sample by their residuals."""
     missed, impossible = _of_possible_rows(values)
     spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
     spread[impossible] = np.inf
@@ -237,7 +237,7 @@ def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> Sampled:
 
 
 def _root(quadratic: Quadratic, draws: np.ndarray) -> np.ndarray:
-    """Return a root of the posterior's covariance, as the quadratic has it."""
+    """Return a root of the posterior's covariance, by the quadratic."""
     values, vectors = eigh(as_dense(precision_of(quadratic, draws)))
     root: np.ndarray = vectors / np.sqrt(values)
     return root
@@ -248,13 +248,13 @@ def regressed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return slope and symmetric curvature of the quadratic whose gradients are closest to some.
 
-    Ridge regression in coordinates in which the draws have variance one; of several ridges that is
-    taken which does best for either half of the draws by the other.  O(S p^2 + p^3) for S draws.
+    Ridge regression in coordinates in which the draws have variance one; the ridge is chosen by
+    two-fold cross-validation over the draws.  O(S p^2 + p^3) for S draws.
 
     Parameters
     ----------
     away : ndarray of shape (n_draws, p)
-        Draws, less the point about which it is expanded.
+        Draws, minus the point of expansion.
     gradients : ndarray of shape (n_draws, p)
     root : ndarray of shape (p, p)
         A root of the covariance of the draws.

@@ -1,4 +1,4 @@
-"""What a quadratic for all rows is made of, and the rows that stand for what it misses."""
+"""The sums behind a quadratic for all rows, and the sample of rows for its residual."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,25 +20,25 @@ from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Weighted
 
-#: Spread of a row, in nats, from which on it counts as infinite: its square is a finite number.
+#: Spread of a row, in nats, that counts as infinite; its square is still finite.
 _LARGEST = 1e150
-#: Log-likelihoods that a gradient of rows takes as long as.
+#: Cost of a gradient of rows, in log-likelihoods.
 OF_A_GRADIENT = 6
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualSample:
-    """Rows, sampled without replacement and by their spreads, from which smaller samples follow.
+    """Nested samples of rows, without replacement, by their spreads (priority sampling).
 
-    Those with the smallest keys ``U_n / V_n``, for the spread V_n of a row and its own random
-    number U_n: which rows these are depends neither on the blocks in which rows are read nor on
-    their order.  Given the key t of the next row, row n is among them with probability ``min(1,
-    t V_n)``: priority sampling.  Rows of probability one are kept whole.
+    The rows with the smallest keys ``U_n / V_n``, for the spread V_n of a row and its own random
+    number U_n, which depends neither on the blocks in which rows are read nor on their order.
+    Given the key t of the next row, row n is among them with probability ``min(1, t V_n)``.  Rows
+    of probability one are kept whole.
 
     Parameters
     ----------
     rows : Rows
-        One more than the largest sample, where there are more.
+        One more than the largest sample, if there are more.
     spread : ndarray of shape (len(rows),)
         V, positive.
     keys : ndarray of shape (len(rows),)
@@ -66,7 +66,7 @@ class ResidualSample:
 
     @classmethod
     def of(cls, rows: Rows, spread: np.ndarray, most: int, *, key: int) -> Self:
-        """Sample some rows; those of infinite spread before all others, of spread 0 never."""
+        """Sample some rows: those of infinite spread first, those of spread 0 never."""
         if not most:
             nothing = np.empty(0)
             return cls(rows.take(slice(0, 0)), nothing, nothing, most)
@@ -78,7 +78,7 @@ class ResidualSample:
 
     @classmethod
     def of_marked(cls, rows: Rows, keys: np.ndarray, most: int) -> Self:
-        """Return what is put together from `marked` rows."""
+        """Return the sample made from `marked` rows."""
         *arrays, spread = rows.arrays
         return cls(replace(rows, arrays=tuple(arrays)), spread, keys, most)
 
@@ -128,7 +128,7 @@ class ResidualSample:
 
 
 class Sampled(NamedTuple):
-    """What is added up of rows, and a sample of them.
+    """Sums over rows, and a sample of them.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Sampled(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Iterable["Sampled"], most: int) -> Self:
-        """Add up consecutive blocks, of whose samples at most so many rows are kept."""
+        """Add up consecutive blocks, and keep at most `most` rows of their samples."""
         sums: tuple[Any, ...] | None = None
         kept = Smallest(most + 1)
         for part in parts:
@@ -154,8 +154,8 @@ class Sampled(NamedTuple):
 def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Return factors of weights that bring a sum of residuals closer to their goal.
 
-    Ridge regression towards one, in its dual form, O(S^2 M) for S draws and M rows; none where that
-    of the first half of the draws does not help at the second.
+    Ridge regression towards one, in its dual form, O(S^2 M) for S draws and M rows; all ones if a
+    fit at the first half of the draws brings no gain at the second.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     return found
 
 
-#: The numbers c through which rows see the free variables: their names, and a graph of them.
+#: The numbers c through which rows depend on the free variables: their names, and their graph.
 type Interface = Predictors | FreeCoordinates
 
 
@@ -209,13 +209,14 @@ class AveragedRows:
     slope : ndarray of shape (p,)
     curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
-        What the quadratics leave of all rows, in nats, up to a constant.
+        Residual of all rows: log-likelihood minus quadratics, in nats, up to a constant.
     sample : ResidualSample
-        Rows, sampled by what their quadratics leave of them.
+        Rows, sampled by the spread of their residuals.
     missed : ndarray of shape (n_points,)
-        What they leave of all rows where rows are chosen by it.
+        Residual of all rows at the points at which rows are chosen.
     directions, gradients : ndarray of shape (n_directions, p), (n_draws, p), optional
-        Along which that is, and those of all rows, where these have no quadratics of their own.
+        Directions of these points, and gradients of all rows, if rows have no quadratics of their
+        own.
     """
 
     draws: np.ndarray
@@ -228,20 +229,20 @@ class AveragedRows:
     gradients: np.ndarray | None = None
 
     def weighted(self, size: int, missed_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights of a sample, smaller where it tells noise, and what drawn rows are for.
+        """Return weights of a sample, shrunk if it is noisy, and the residual of drawn rows.
 
         Parameters
         ----------
         size : int
             See `ResidualSample.first`.
         missed_of : ndarray of shape (n_points, n_rows)
-            What the quadratics miss of each row of the sample.
+            Residual of each row of the sample.
 
         Returns
         -------
         weights : ndarray of shape (n_rows,)
         lacking : ndarray of shape (n_points,)
-            What is missed without the rows that are kept whole.
+            Residual without the rows that are kept whole.
         """
         which, shares = self.sample.shares(size)
         drawn, weights = shares < 1.0, self.sample.rows.base_weights[which] / shares
@@ -250,28 +251,28 @@ class AveragedRows:
         return weights, lacking
 
     def missed_by(self, size: int) -> float:
-        """Predict the divergence of a coreset of so many rows, in nats."""
+        """Predict the divergence of a coreset of a given size, in nats."""
         variance = self.sample.variance(size)
         return variance * reliability(float(np.var(self.residual)), variance)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chosen(Weighted):
-    """Weighted rows, and the quadratic that stands for all that they leave.
+    """Weighted rows, and the quadratic for the remaining log-likelihood.
 
     Attributes
     ----------
     left : float
-        How many squared nats they leave of all rows, at the draws that they were chosen by.
+        Mean squared residual of all rows, in squared nats, at the draws used for the choice.
     """
 
     left: float
 
 
 def reliability(signal: float, noise: float) -> float:
-    """Return what to multiply an estimate of a sum by, so that its error is the least.
+    """Return the factor of an estimate of a sum that minimises its error.
 
-    That of what a quadratic leaves: with few rows, its noise may be more than all of it.
+    With few rows, the noise of the estimated residual may exceed the residual itself.
 
     Examples
     --------
@@ -302,8 +303,8 @@ def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
 def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> Quadratic:
     """Return the same quadratic for a model whose likelihood is the same.
 
-    What rows see are functions of the free variables that the likelihood depends on.  These have
-    the same names in both models, whatever their priors and whichever rows the models hold.
+    The coefficients are functions of the free variables in the likelihood.  These have the same
+    names in both models; priors and rows may differ.
     """
     swaps: dict[Variable, Variable] = {
         v: new.parameters[name] for name, v in old.parameters.items() if name in new.parameters
@@ -325,7 +326,7 @@ def written_in(
     observations : Observations
         Of the model that both belong to.
     draws : Draws
-        Where the coefficients of both are compared.
+        Draws at which the coefficients of both are compared.
 
     Raises
     ------
@@ -346,7 +347,7 @@ def _other_coefficients(found: tuple[str, ...], wanted: tuple[str, ...]) -> Inva
         for names in (found, wanted)
     )
     return InvalidDataError(
-        f"The linear predictor is written in other coefficients, {one}, than those of the "
-        f"coreset's quadratic, {other}: pass the model that it was built from, or write the "
-        "predictor as there, or build another coreset."
+        f"The linear predictor has the coefficients {one}, but the coreset's quadratic has "
+        f"{other}: pass the model that the coreset was built from, write the predictor as in that "
+        "model, or build another coreset."
     )

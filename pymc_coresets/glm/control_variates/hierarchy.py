@@ -25,24 +25,24 @@ _ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that
 class Hierarchy:
     """A prior that is normal in some coordinates given the others, which are called scales here.
 
-    Coefficients are affine in those given the scales, too.  So effects of unknown scale, centred
-    or not; without scales, independent normal coefficients.
+    Given the scales, coefficients are affine in the normal coordinates.  Examples are effects of
+    unknown scale, centred or not, and, without scales, independent normal coefficients.
 
     Parameters
     ----------
     prior : callable
         Returns its log-densities at points (n_points, n_dims), and their gradients.
     coefficients : callable
-        Returns what a quadratic is a function of, (n_points, p).
+        Returns the coefficients of a quadratic, (n_points, p).
     reference : ndarray of shape (n_dims,)
-        Around which both are expanded.
+        Point around which both are expanded.
     is_scale : ndarray of bool, of shape (n_dims,)
     pattern : csr_array of shape (n_normal, n_normal)
         Has an entry wherever the prior's curvature may have one.
     slopes : csr_array of shape (n_normal, p)
-        Derivatives of the coefficients; where `moves`, only their places count.
+        Derivatives of the coefficients; if `moves`, only their sparsity pattern is used.
     moves : bool
-        Whether those depend on the scales.
+        Whether the derivatives depend on the scales.
     """
 
     prior: Callable[[Array], tuple[Array, Array]]
@@ -57,7 +57,7 @@ class Hierarchy:
     def rules_precision(self) -> Array:
         """Which scales the prior's precision of the others depends on, (n_dims,).
 
-        Where they go to zero together with effects, the density rises without end.
+        As they go to zero together with effects, the density is unbounded.
         """
         rng = np.random.default_rng(0)
         away = rng.uniform(0.5, 1.0, len(self.reference)) * ~self.is_scale
@@ -75,7 +75,7 @@ class Hierarchy:
 
     @cached_property
     def colors(self) -> Array:
-        """Numbers of coordinates; those with the same have no entry in common, (n_normal,)."""
+        """Colors of coordinates, (n_normal,); those of the same color share no row of `pattern`."""
         entries = abs(self.pattern)
         if self.moves:
             entries = sparse.csr_array(sparse.hstack([entries, abs(self.slopes)]))
@@ -119,7 +119,7 @@ class Hierarchy:
 
     @cached_property
     def _mirrored(self) -> Array:
-        """Where each entry of `pattern` has its mirror image."""
+        """Positions of the transposed entries of `pattern`."""
         numbers = np.arange(self.pattern.nnz)
         return np.asarray(with_entries(self.pattern, numbers).T.tocsr().data)
 
@@ -129,7 +129,7 @@ class _Expanded:
     """Prior and coefficients at some draws of the scales, about a reference.
 
     Log-densities (B,), their gradients (B, n_normal), entries of the precisions in `pattern`,
-    coefficients (B, p), and entries of their derivatives in `slopes`, where these move.
+    coefficients (B, p), and entries of their derivatives in `slopes`, if these vary.
     """
 
     values: Array
@@ -140,7 +140,7 @@ class _Expanded:
 
 
 def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
-    """Return a matrix with entries in the same places.
+    """Return a matrix with new entries and the same sparsity pattern.
 
     Examples
     --------
@@ -170,11 +170,11 @@ def find_hierarchy(
     Returns
     -------
     Hierarchy, or None
-        None where the prior is not normal in more than 16 coordinates, or in all.
+        None if the prior is not normal in more than 16 coordinates, or in all.
 
     Examples
     --------
-    Three effects of a scale whose logarithm is standard normal:
+    Three effects with one scale, whose logarithm is standard normal:
 
     >>> def prior(x):
     ...     scale, effects = np.exp(x[:, :1]), x[:, 1:]
@@ -206,7 +206,7 @@ def find_hierarchy(
         if is_normal(~is_scale):
             break
         is_scale[own] = True
-    for own in by_size:  # those that need not be among them
+    for own in by_size:  # drop variables that need not be scales
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)
@@ -218,7 +218,7 @@ def find_hierarchy(
 def _mixed_differences(
     function: OfPoints, x: Array, one: Array, other: Array
 ) -> tuple[Array, Array]:
-    """Return how values change by either of two steps, (2, k), and by both more than by each."""
+    """Return changes of values by each of two steps, (2, k), and their interaction."""
     with np.errstate(all="ignore"):
         here, there, beside, across = function(x + np.stack([0 * x, one, other, one + other]))
         return np.stack([there - here, beside - here]), across - there - beside + here
@@ -263,8 +263,8 @@ def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
 class ConditionalGaussian:
     """The posterior of a quadratic under a hierarchical prior, with known density.
 
-    Exact but for the marginal of the scales, whose draws importance weights correct: they come
-    from a normal distribution around its mode, a little wider and skewed as it is.
+    Exact except for the marginal of the scales: their draws come from a slightly wider normal
+    distribution around its mode, with the same skewness, and are corrected by importance weights.
 
     Parameters
     ----------
@@ -274,10 +274,10 @@ class ConditionalGaussian:
     scales : Normal
         Near the marginal posterior of the scales.
     n_operations : float
-        Several draws have the same scales where decompositions would take more multiplications than
-        that; by default some seconds.
+        Several draws share the same scales if decompositions would take more multiplications than
+        this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
-        Of the precision in the midst of the posterior, for NUTS.
+        Of the precision in the middle of the posterior, for NUTS.
     order : ndarray of int, optional
         See `CholeskyFactor`.
 
@@ -313,7 +313,7 @@ class ConditionalGaussian:
         hierarchy : Hierarchy
         quadratic : Quadratic
         like : ConditionalGaussian, optional
-            That of a similar quadratic: the search begins there.
+            Posterior of a similar quadratic, at which the search starts.
 
         Raises
         ------
@@ -336,7 +336,7 @@ class ConditionalGaussian:
 
     @property
     def mode(self) -> Array:
-        """That of the scales, and of the rest given these: (n_dims,)."""
+        """Mode of the scales, and of the rest given these: (n_dims,)."""
         is_scale = self.hierarchy.is_scale
         mode = np.empty(len(is_scale))
         mode[is_scale], mode[~is_scale] = self.scales.location, self.given_mode.location
@@ -354,12 +354,12 @@ class ConditionalGaussian:
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant.
 
-        Where decompositions take long, several draws have the same scales.
+        If decompositions take long, several draws share the same scales.
         """
         is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
         logq, n_scales = np.empty(n_draws), 1
         if len(self.scales.location):
-            least = min(64, n_draws // 3)  # however dear
+            least = min(64, n_draws // 3)  # at any cost
             affordable = self.n_operations / self._n_operations_each
             n_scales = int(np.clip(affordable, least, n_draws))
         at, of_scales = self.scales.draw(n_scales, rng=rng)
@@ -379,18 +379,18 @@ class ConditionalGaussian:
 
     @property
     def n_products(self) -> float:
-        """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
+        """See `KnownDensity`; LAPACK is ten times as fast."""
         return len(self.reference) ** 2 + self._n_operations_each / 10
 
     @property
     def _n_operations_each(self) -> float:
-        """Operations for a draw of the scales, if there are any."""
+        """Operations per draw of the scales, if there are any."""
         return self.given_mode.factor.n_operations if len(self.scales.location) else 0.0
 
     def _given(self, scales: Array) -> Iterator[tuple[Normal, float]]:
         """Return the other coordinates given each of some scales, and the scales' log-marginal.
 
-        Completes the square: what is quadratic has its maximum a Newton step away.
+        Completes the square: the maximum of a quadratic is one Newton step away.
         """
         places, own = self.hierarchy.slopes, self.quadratic
         start = self.reference[~self.hierarchy.is_scale]
@@ -416,7 +416,7 @@ class ConditionalGaussian:
 
     @cached_property
     def _of_rows(self) -> Curvature:
-        """Where the coefficients' derivatives do not depend on the scales."""
+        """The coefficients' derivatives, if they do not depend on the scales."""
         return self._seen_by(self.hierarchy.slopes)
 
     def _seen_by(self, slopes: sparse.csr_array) -> Curvature:

@@ -1,4 +1,4 @@
-"""The method: a quadratic for all rows, rows for what it misses, and rounds at its own draws."""
+"""The method: a quadratic for all rows, rows for its residual, and rounds at its own draws."""
 
 import logging
 import math
@@ -31,25 +31,25 @@ from pymc_coresets.solving.solution import History, Progress, Solution, Status, 
 
 _log = logging.getLogger(__name__)
 
-_LEAST_ROWS = 40  #: Fewest rows beside a quadratic: fewer save nothing.
-_SETTLED = 0.7  #: Of the divergence before: what is left of it is not worth another pass.
-_SETTLING = 100  #: Draws that tell the widths of the rows' predictors.
-_WORTHWHILE = 10_000  #: Rows: where there are fewer, sampling the model itself may be faster.
+_LEAST_ROWS = 40  #: Fewest rows in addition to a quadratic: fewer save no time.
+_SETTLED = 0.7  #: Stop once a round leaves more than this share of the divergence.
+_SETTLING = 100  #: Draws that determine the widths of the rows' predictors.
+_WORTHWHILE = 10_000  #: Rows: with fewer, sampling the model itself may be faster.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates:
-    """A quadratic in what the rows see for all of them, and weighted rows for what it misses.
+    """A quadratic approximation of all rows' log-likelihood, and weighted rows for its residual.
 
-    Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
-    right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
-    it leaves is of third order and small where there are many rows for each dimension; a few rows
-    stand for that.  Made for models of 25 to 1 000 dimensions, and of a few thousand whose rows
-    depend on at most five numbers each: linear predictors, and scalars that all rows share, such as
-    a noise scale.  So regressions with or without a free scale, shape or dispersion, mean and scale
-    both of covariates, ordered answers, choices between five alternatives, item response,
-    hierarchies and crossed factors.  At the end other modes are looked for, given the scales of a
-    hierarchy, as long as that takes a small part of the time.
+    Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers to be accurate.  But a
+    quadratic needs no rows: its slope and curvature are sums over all of them.  Its residual is of
+    third order, small if there are many rows per dimension, and represented by a few rows.  For
+    models of 25 to 1 000 dimensions, and of a few thousand if each row depends on at most five
+    numbers: linear predictors, and scalars that all rows share, such as a noise scale.  Examples
+    are regressions with or without a free scale, shape or dispersion, mean and scale both of
+    covariates, ordered answers, choices between five alternatives, item response, hierarchies and
+    crossed factors.  At the end the posterior is searched for other modes, given the scales of a
+    hierarchy, if that takes a small part of the time.
 
     Parameters
     ----------
@@ -58,10 +58,10 @@ class ControlVariates:
     max_rounds : int, default 6
         Largest number of rounds with a quadratic alone, and then of rounds with rows.
     correctable : float, optional
-        Divergence in nats that importance weights correct, which is then the tolerance where rows
-        are few: where half of them are predicted to leave more than the tolerance.  Where they
-        leave four times as much as weights correct, the model is refused.  ``"auto"`` has 0.5, at
-        which weights keep six tenths of the draws, if neither a size nor a tolerance is given.
+        Divergence in nats that importance weights can correct.  It becomes the tolerance if half of
+        the rows are predicted to miss the tolerance.  If they are predicted to exceed four times
+        this divergence, the model is refused.  ``"auto"`` uses 0.5, with an effective sample size
+        of six tenths of the draws, if neither a size nor a tolerance is given.
 
     Raises
     ------
@@ -70,24 +70,23 @@ class ControlVariates:
 
     Notes
     -----
-    The log-likelihood of row n is approximated as a function of the numbers that it sees, by the
-    quadratic that is closest to it on average over the posterior (its projection on Hermite
-    polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
-    any functions of the free variables: prior, scales and transforms stay exact.  Where rows see
-    more numbers, and for units, it is a function of all coordinates, and slope and curvature of the
+    The log-likelihood of row n is approximated, as a function of the numbers it depends on, by the
+    quadratic that is closest on average over the posterior (its projection on Hermite polynomials),
+    not by the Taylor expansion at the mode.  Predictors are affine in coefficients, which may be
+    any functions of the free variables: prior, scales and transforms stay exact.  If rows depend on
+    more numbers, and for units, the quadratic is in all coordinates, and slope and curvature of the
     sum are regressions of its gradients on draws (Stein's identity).  In every round the average is
-    taken over draws of the approximation of the round before.  Rows are then drawn by priority
-    sampling with probabilities in proportion to what the quadratic misses of them, and kept whole
-    where that is one; ridge regression at the draws brings their weighted sum closer to that of all
-    rows, where that helps at other draws, too.  Weights shrink in directions where rows have more
-    curvature than the posterior, so that the quadratic without the rows' part is concave, with the
-    prior.
+    taken over draws of the previous round's approximation.  Rows are then drawn by priority
+    sampling with probabilities in proportion to their residuals, and kept whole if the probability
+    is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
+    that helps at other draws, too.  Weights shrink in directions in which rows have more curvature
+    than the posterior, so that the quadratic without the rows' part is concave, with the prior.
 
-    A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients, or
-    20 000 where few pairs of them meet in a row.  Rows elsewhere are read once for each quadratic,
-    and once to judge each coreset.  Control variates are known from subsampling MCMC (Quiroz et al.
-    2019), where a new subsample is drawn in each step; here it is chosen once.
+    A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
+    and memory O(p^2) and that of the candidates.  At most 3 000 coefficients, or 20 000 if few
+    pairs of them occur in the same row.  Rows outside memory are read once for each quadratic, and
+    once to measure each coreset.  Control variates are known from subsampling MCMC (Quiroz et al.
+    2019), in which a new subsample is drawn in each step; here it is chosen once.
 
     References
     ----------
@@ -115,13 +114,13 @@ class ControlVariates:
             positive_number("correctable", self.correctable)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
+        """Twenty rows per dimension, at least 1 000; an upper limit, of which few may be used."""
         return min(n_rows, max(1_000, 20 * n_dims))
 
     def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.
 
-        Where the job's posterior has a quadratic itself, that is part of what is approximated.
+        If the job's posterior has a quadratic itself, it is included in the approximation.
         """
         with job.report.part("linear predictor"):
             expansion = _expansion_of(job.loglikelihood)
@@ -138,14 +137,14 @@ def has_quadratics(loglik: LogLikelihood) -> bool:
     return True
 
 
-#: How the rows of a model are approximated by quadratics.
+#: The ways to approximate the rows of a model by quadratics.
 type Expansion = ByPredictors | ByGradients
-#: By whose log-likelihood: the choice of a method asks for them, too.
+#: Approximations by log-likelihood, shared with the choice of a method.
 _found: WeakKeyDictionary[LogLikelihood, Expansion] = WeakKeyDictionary()
 
 
 def _expansion_of(loglik: LogLikelihood) -> Expansion:
-    """Return that by predictors, where rows see few numbers, or else that by gradients."""
+    """Return the approximation by predictors if rows depend on few numbers, else by gradients."""
     if loglik in _found:
         return _found[loglik]
     expansion: Expansion
@@ -160,9 +159,8 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
     n_coefficients = len(expansion.interface.names)
     if n_coefficients > most:
         raise UnsupportedModelError(
-            f"method='control_variates' keeps a matrix of the pairs of {n_coefficients:,} "
-            f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
-            "method='auto'."
+            f"method='control_variates' keeps a matrix of coefficient pairs, for at most {most:,} "
+            f"coefficients; this model has {n_coefficients:,}. Use method='auto'."
         )
     _found[loglik] = expansion
     return expansion
@@ -170,7 +168,7 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Place:
-    """A quadratic, draws of its coefficients, and how many rows were tried beside it."""
+    """A quadratic, draws of its coefficients, and the number of rows tried with it."""
 
     quadratic: Quadratic
     coefficients: np.ndarray
@@ -179,7 +177,7 @@ class _Place:
 
 
 class _Run:
-    """One construction: quadratics until they settle, then rows."""
+    """One construction: quadratics until convergence, then rows."""
 
     def __init__(
         self,
@@ -223,7 +221,7 @@ class _Run:
         )
 
     def _round(self, place: _Place) -> _Place:
-        """Choose rows for what a quadratic misses, and measure both."""
+        """Choose rows for the residual of a quadratic, and measure both."""
         most = self.job.size
         averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
@@ -251,7 +249,7 @@ class _Run:
     # -- the quadratic ---------------------------------------------------------------------------
 
     def _settled(self) -> tuple[Quadratic, np.ndarray]:
-        """Return a quadratic that has settled, and draws of the coefficients by it."""
+        """Return a converged quadratic, and draws of the coefficients from its posterior."""
         quadratic = self._climbed()
         self._look_ahead(quadratic)
         best, lowest = quadratic, math.inf
@@ -268,7 +266,7 @@ class _Run:
         return best, self._coefficients(best, self.n_draws)
 
     def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
-        """Measure a quadratic alone, at draws by it, from whose average the following one is."""
+        """Measure a quadratic alone, at its own draws, over which the next one is averaged."""
         total = averaged.residual + following.at(averaged.draws)
         alone = self.posteriors.alone(of)
         sums = PassSums(total=total, norm_total=0.0, candidates=alone.rows)
@@ -281,10 +279,11 @@ class _Run:
             return self.posteriors.coefficients(quadratic, n_draws)
 
     def _look_ahead(self, quadratic: Quadratic) -> None:
-        """Foresee, before anything is drawn, what half of the rows leave where they are few.
+        """Predict the error of a coreset of half of the rows, before anything is drawn.
 
-        Where each person has answered few times, as an example.  Then be content with what
-        importance weights correct, and refuse to keep most of the rows and be further off.
+        It is large if there are few rows per dimension, such as few answers per person.  The
+        tolerance is then the divergence that importance weights correct; a model that would need
+        most of its rows and still miss it is refused.
         """
         n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
         may_keep_all, enough = self.job.size == n_rows, self.options.correctable
@@ -300,7 +299,7 @@ class _Run:
             return
         reason = (
             f"{n_rows:,} rows are few for {n_dims:,} free dimensions, and {size:,} of them, with a "
-            f"quadratic for the others, would still be about {left:.1g} nats from all"
+            f"quadratic for the others, would still be about {left:.1g} nats from the full data"
         )
         if not is_large:
             warn_user(f"Sampling the model itself is probably faster than this coreset: {reason}.")
@@ -308,16 +307,16 @@ class _Run:
         if left > 4 * enough:
             raise UnsupportedModelError(
                 f"A coreset saves little here: {reason}. Sample the model itself, integrate out "
-                "variables that few rows see, such as those of each person, or say how rows are "
-                "to be chosen all the same (method='control_variates', size=... or tolerance=...)."
+                "variables that few rows depend on, such as those of each person, or build one "
+                "anyway (method='control_variates', size=... or tolerance=...)."
             )
         self.goal = max(self.goal, enough, left)
 
     def _climbed(self) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
 
-        Newton's steps from that for some rows, halved while they lead downhill: levels of which
-        those have few rows end far off, and quadratics there lead further away.
+        Newton steps from the mode for a sample of rows, halved while they lower the density: levels
+        with few rows in the sample end far from the mode, and quadratics there lead further away.
         """
         quadratic = self._at(self.posteriors.mode)
         if self.posteriors.base is not None:
@@ -333,7 +332,7 @@ class _Run:
             if not gained > 0:
                 break
             self.posteriors.mode, height = tried, height + gained
-            near = not halvings and gained < len(tried)  # as far off as a draw is
+            near = not halvings and gained < len(tried)  # within the distance of a typical draw
             if near or time.perf_counter() > self.job.deadline:
                 break
             quadratic = self._at(tried)
@@ -368,7 +367,7 @@ class _Run:
     # -- the rows --------------------------------------------------------------------------------
 
     def _wanted(self, averaged: AveragedRows) -> int:
-        """Return how many rows are predicted to bring the divergence within the tolerance."""
+        """Return the number of rows predicted to meet the tolerance."""
         size, enough = _LEAST_ROWS, 0.75 * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)

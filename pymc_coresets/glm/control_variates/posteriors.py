@@ -1,4 +1,4 @@
-"""Posteriors of quadratics, alone and beside weighted rows: where they are, and draws."""
+"""Posteriors of quadratics, with and without weighted rows: their modes, and draws."""
 
 import logging
 import math
@@ -32,7 +32,7 @@ from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
 
-_STEP = 1e-2  #: Of a coordinate's scale, for differences: their errors are of the square of it.
+_STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
 def mode_given_the_rest(
@@ -40,8 +40,8 @@ def mode_given_the_rest(
 ) -> np.ndarray:
     """Return the mode of a density over some coordinates, (n_dims,); the others stay.
 
-    For what rows see: the density of a hierarchy rises without end where effects and their scale,
-    which only the prior sees, go to zero.
+    For variables in the likelihood: the density of a hierarchy is unbounded as effects and their
+    scale, which occurs only in the prior, go to zero.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def mode_given_the_rest(
 def derivatives(
     coefficients: Callable[[np.ndarray], np.ndarray], x: np.ndarray
 ) -> sparse.csr_array:
-    """Return those of the coefficients by the free coordinates at a point, (n_dims, p)."""
+    """Return derivatives of the coefficients by the free coordinates at a point, (n_dims, p)."""
     return sparse_differences(coefficients, x, np.full(len(x), _STEP))
 
 
@@ -82,7 +82,7 @@ def precision_near(
     slopes : csr_array of shape (n_dims, p)
         Derivatives of the coefficients there.
     gradients : callable
-        Those of the prior, at points (n_points, n_dims); with the quadratic's tangent, where the
+        Gradients of the prior, at points (n_points, n_dims); plus the quadratic's tangent, if the
         coefficients are not linear.
     curvature : ndarray or csr_array, of shape (p, p)
         Of the quadratic.
@@ -102,7 +102,7 @@ def precision_near(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Approximation:
-    """Rows and a quadratic that stand for all rows, and what their posterior is near."""
+    """Rows and a quadratic that represent all rows, and an approximation of their posterior."""
 
     coreset: Measured
     of_all: Quadratic
@@ -112,22 +112,22 @@ class Approximation:
 
 
 class Posteriors:
-    """The posteriors that one construction goes through, whose density is compiled once.
+    """The successive posteriors of one construction, whose density is compiled once.
 
     Parameters
     ----------
     job : Reduction
     found : Interface
-        What the rows see.
+        The coefficients that rows depend on.
 
     Attributes
     ----------
     sampler : CoresetSampler
-        Of the last quadratic.
+        Sampler of the last quadratic.
     mode : ndarray of shape (n_dims,)
-        Near that of the last posterior.
+        Near the mode of the last posterior.
     base : Quadratic, or None
-        What the job's posterior has besides the rows: part of every quadratic.
+        Quadratic of the job's posterior, if any; part of every quadratic.
     """
 
     def __init__(self, job: Reduction[Any], found: Interface) -> None:
@@ -159,13 +159,13 @@ class Posteriors:
         self.last: Drawn | None = None
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
-        """Return the mode of the posterior of a quadratic, given what only the prior sees."""
+        """Return the mode of the posterior of a quadratic, given variables only in the prior."""
         space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
         return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
 
     def mode_of_some(self, key: int) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
-        # Levels of which the sample has few rows end far off.
+        # Levels with few rows in the sample end far from the mode.
         several = min(100_000, rows_at_once(self.found.entries_a_row / 4))
         size = max(rows_to_start(self.sampler.n_dims), several)
         space = self.sampler.space.with_density(self.sampler.density_of_some(size, key))
@@ -182,10 +182,10 @@ class Posteriors:
         return self.sampler.log_prior.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        """Draw from near the posterior of a quadratic, which takes no time.
+        """Draw from near the posterior of a quadratic, in negligible time.
 
-        Where its prior is not that of a `Hierarchy`, as if it were normal around its mode, at which
-        stays what only the prior sees.
+        If its prior is not a `Hierarchy`, from a normal approximation around its mode, at which
+        variables only in the prior are fixed.
         """
         near = self._conditional_gaussian(quadratic)
         if near is not None:
@@ -196,7 +196,7 @@ class Posteriors:
         return self.sampler.log_prior.coefficients(points)
 
     def alone(self, quadratic: Quadratic) -> Weighted:
-        """Return a quadratic without rows: one of weight 0 says what they have."""
+        """Return a quadratic without rows: a single row of weight 0 provides their columns."""
         rows, weights = self.no_rows
         return Weighted(rows=rows, weights=weights, quadratic=quadratic)
 
@@ -209,7 +209,7 @@ class Posteriors:
         if near is None and not sampler.corrects:
             points = self.mode[None] if self.last is None else self.last.points
             metric = CholeskyFactor.near(self._precision_near(points.mean(axis=0), of_all))
-            if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
+            if sampler.n_dims > MOST_BY_LAPLACE:  # NUTS would take hours
                 near = Normal(points.mean(axis=0), metric)
         self.last = sampler.drawn(
             chosen.rows,
@@ -234,9 +234,9 @@ class Posteriors:
         return self._like
 
     def sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
-        """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
+        """Return the sampler of a quadratic, or of rows and the remainder of that of all rows.
 
-        On average over the posterior, both have the curvature of the latter.
+        On average over the posterior, both have the curvature of the quadratic of all rows.
         """
         before = self.sampler.quadratic
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
@@ -262,10 +262,10 @@ class Posteriors:
         return precision_near(slopes, gradients, quadratic.curvature, x)
 
     def modes(self, best: Approximation, *, key: int, n_evaluations: float) -> Modes | None:
-        """PassSums for other modes of the posterior of all rows than that of an approximation.
+        """Search for modes of the posterior of all rows other than that of an approximation.
 
-        Given the scales on which the prior's precision depends.  None where they were not looked
-        for: it would take longer than so many log-likelihoods of a row, or no mode is near.
+        Given the scales on which the prior's precision depends.  None if there was no search: it
+        would exceed the given number of log-likelihoods of a row, or no mode is near.
         """
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
@@ -290,7 +290,7 @@ class Posteriors:
                 held=held,
             )
         except (SamplingError, LinAlgError, ValueError) as error:
-            _log.info("Other modes were not looked for: %s", error)
+            _log.info("No search for other modes: %s", error)
             return None
         if found is None:
             return None
@@ -324,9 +324,9 @@ class Posteriors:
     def _joint(
         self, center: np.ndarray, precision: np.ndarray, best: Approximation
     ) -> Normal | None:
-        """Return one normal distribution of all coordinates, if the posterior is near that.
+        """Return one normal distribution of all coordinates, if the posterior is near it.
 
-        By draws of either: its own do not show what it does not reach.
+        Compared at draws of both: those of the normal alone do not detect regions it misses.
         """
         try:
             found = Normal(center, CholeskyFactor(precision)).with_tails()

@@ -1,4 +1,4 @@
-"""PASS-GLM: polynomial approximate sufficient statistics, and the posterior that they give.
+"""PASS-GLM: polynomial approximate sufficient statistics, and their posterior.
 
 May import: what `glm` may.
 """

@@ -1,4 +1,4 @@
-"""Parts of the data of PASS-GLM: the polynomials of their rows, their sums, how good these are."""
+"""Parts of the data of PASS-GLM: polynomials of their rows, sums of these, and their accuracy."""
 
 import logging
 import math
@@ -32,12 +32,11 @@ from pymc_coresets.solving.problem import Matrix, Vector
 
 _log = logging.getLogger(__name__)
 
-#: Beyond this degree, the conversion to monomials loses more than half of the digits.
+#: Above this degree, the conversion to monomials loses more than half of the digits.
 MAX_DEGREE = 20
-#: Values of each row, at least: more than its degree needs, so that what is cut off hardly folds
-#: back (aliasing).
+#: Fewest values per row: more than the degree needs, to limit aliasing of truncated terms.
 MIN_NODES = 32
-#: Passes over the data after which a radius that has not settled stays as it is.
+#: Largest number of passes over the data to choose the radius.
 _ROUNDS = 20
 
 
@@ -143,7 +142,7 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
             )
         raise InvalidDataError(
             f"The log-likelihood of {where} is {values[row, node]} where the linear predictor is "
-            f"{nodes[node]:.3g}: no polynomial stands for it on [-{radius:g}, {radius:g}]. Use a "
+            f"{nodes[node]:.3g}: no polynomial approximates it on [-{radius:g}, {radius:g}]. Use a "
             "smaller radius, or another link."
         )
     fitted: Matrix = fit.T @ values.T
@@ -182,7 +181,7 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
 
 
 class Reach(NamedTuple):
-    """Where the linear predictors lie at some draws, and how good the polynomials are there.
+    """Range of the linear predictors at some draws, and accuracy of the polynomials there.
 
     Attributes
     ----------
@@ -201,9 +200,9 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PredictorRows:
-    """A generalised linear model of all rows of some data, wherever they lie.
+    """A generalised linear model of all rows of some data, in memory or elsewhere.
 
-    Polynomials of their log-likelihoods are summed as often as it is asked.
+    Sums polynomials of their log-likelihoods, repeatedly if needed.
 
     Parameters
     ----------
@@ -251,7 +250,7 @@ class PredictorRows:
     def statistics(
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
     ) -> PolynomialStatistics:
-        """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
+        """Sum the statistics of all rows in one pass; calls `show` with their number."""
         seen, loglik = self.seen, self.loglikelihood
         width = n_monomials(len(self.names), -(-degree // 2)) if degree > 2 else 1
         size = seen.block_rows(max(width, MIN_NODES))
@@ -289,11 +288,11 @@ class PredictorRows:
         Warns
         -----
         CoresetWarning
-            If it had not settled after 20 rounds.
+            If it has not converged after 20 rounds.
         """
-        # Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set that we
-        # tried: a wider radius makes the fit worse where nearly all predictors are.  Higher
-        # degrees are bad outside.
+        # Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set tried:
+        # a wider radius worsens the fit in the bulk of the predictors.  Higher degrees are
+        # inaccurate outside.
         radius, low, high, least, settled = 4.0, 0.0, math.inf, 1.0, 0.05
         for _ in range(_ROUNDS):
             statistics, bulk = self.statistics(2, radius, show), math.inf
@@ -307,19 +306,19 @@ class PredictorRows:
                     return radius
                 return max(1.1 * self.quantile(theta, 0.999), least)
             low, high = (radius, high) if bulk > radius else (low, radius)
-            # Without a posterior the radius is too small: the responses lie outside it.
+            # An improper posterior means that the radius is too small: responses lie outside it.
             radius = max(bulk if bulk < math.inf else 2 * radius, least)
             if not low < radius < high:
                 radius = math.sqrt(low * high)
         warn_user(
-            f"radius='auto' had not settled after {_ROUNDS} rounds, and stays at {radius:.3g}: see "
-            "check(), and give a radius, or scale the covariates."
+            f"radius='auto' has not converged after {_ROUNDS} rounds; using {radius:.3g}. Call "
+            "check(), and give a radius or scale the covariates if it fails."
         )
         return radius
 
     @cached_property
     def _sample(self) -> tuple[RowsInMemory, Vector]:
-        """At most 100 000 rows, fewer where they are wide, and how many each of them stands for."""
+        """A sample of at most 100 000 rows, fewer if they are wide, with their base weights."""
         size = min(100_000, rows_at_once(len(self.names) / 8, least=1_000))
         scan = self.loglikelihood.source.scan(size, key=0, distinct=True)
         return self.seen.of(scan.rows), scan.weights
@@ -331,9 +330,9 @@ class PredictorRows:
         quadratic = statistics.quadratic(self.names)
         try:
             return NormalPosterior.of(self.held, quadratic).draw(n_draws, rng=rng)
-        except UnsupportedModelError:  # a unit-information prior takes the place of theirs
+        except UnsupportedModelError:  # use a unit-information prior instead
             information = -quadratic.curvature.diagonal() / max(statistics.n_obs, 1)
-        # A coefficient that occurs in no row moves no predictor: any precision will do.
+        # A coefficient that occurs in no row changes no predictor: any precision will do.
         unit = np.where(information > 0, information, 1.0)
         precision: Curvature = sparse.diags_array(unit) - quadratic.curvature
         is_dense = isinstance(precision, np.ndarray)

@@ -1,4 +1,4 @@
-"""What replaces the likelihood of all rows: a potential or a normal posterior, and the verdict."""
+"""Replacements of the likelihood of all rows: a potential, a normal posterior, and their check."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +26,7 @@ from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import Normal
 
-#: Name of the potential that stands for the likelihood.
+#: Name of the potential that replaces the likelihood.
 POLYNOMIAL = "polynomial_loglik"
 
 
@@ -36,13 +36,13 @@ def polynomial_model(found: Predictors, statistics: PolynomialStatistics) -> pm.
     Parameters
     ----------
     found : Predictors
-        Read from the user's model, which is not changed.
+        From the user's model, which is not changed.
     statistics : PolynomialStatistics
 
     Returns
     -------
     pm.Model
-        A model with the free variables of the user's: names, dims, coords, priors, transforms.
+        A model with the user's free variables: names, dims, coords, priors, transforms.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def polynomial_model(found: Predictors, statistics: PolynomialStatistics) -> pm.
 def verify_polynomial_model(
     found: Predictors, statistics: PolynomialStatistics, model: pm.Model
 ) -> None:
-    """Compare the model's potential with the statistics that it stands for.
+    """Compare the model's potential with its statistics.
 
     Raises
     ------
@@ -97,8 +97,8 @@ def verify_polynomial_model(
     expected = float(statistics.loglik(theta))
     if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * statistics.n_obs):
         raise UnsupportedModelError(
-            f"The model of the polynomial has the log-likelihood {value} where the statistics "
-            f"give {expected}: its structure is not understood. Please report the model."
+            f"The model of the polynomial has the log-likelihood {value}, but its statistics give "
+            f"{expected}: the model's structure is not understood. Please report the model."
         )
 
 
@@ -143,17 +143,17 @@ class NormalPosterior:
 
     @classmethod
     def of(cls, found: Predictors, of_rows: Quadratic) -> Self:
-        """Combine the prior, which is all that is not summarised, with a quadratic of all rows.
+        """Combine the prior (all terms that are not summarised) with a quadratic of all rows.
 
         Raises
         ------
         UnsupportedModelError
-            If a variable's prior is not normal, or the coefficients are not affine in it: by its
-            gradients near the start, and its values at draws.  Those say what gradients do not,
-            such as that a `pm.Potential` excludes values, or bends far away.
+            If a variable's prior is not normal, or the coefficients are not affine in it, judged
+            by its gradients near the start and its values at draws.  The latter detect, for
+            instance, a `pm.Potential` that excludes values, or is not quadratic in the tails.
         InvalidDataError
-            If the posterior is improper: the prior is flat in a direction that the data leave
-            open, or so wide there that rounding hides it.
+            If the posterior is improper: the prior is flat in a direction that the data do not
+            determine, or so wide that it is lost to rounding.
         """
         log_prior = LogPrior(found.observations, found.coefficients)
         hierarchy = _without_scales(log_prior)
@@ -173,7 +173,7 @@ class NormalPosterior:
 
     @property
     def covariance(self) -> np.ndarray:
-        """That of the coefficients, (n_coefficients, n_coefficients)."""
+        """Covariance of the coefficients, (n_coefficients, n_coefficients)."""
         product: np.ndarray = self.slopes.T @ self.normal.covariance @ self.slopes
         symmetric: np.ndarray = (product + product.T) / 2
         return symmetric
@@ -186,7 +186,7 @@ class NormalPosterior:
 
 
 def _without_scales(log_prior: LogPrior) -> Hierarchy:
-    """Return the prior as one that is normal in all coordinates."""
+    """Return the prior as a hierarchy that is normal in all coordinates."""
     space, model = log_prior.space, log_prior.observations.model
     columns = {name: np.ravel(own) for name, own in space.columns.items()}
     names, hierarchy = [str(v.name) for v in model.discrete_value_vars], None
@@ -204,7 +204,7 @@ def _without_scales(log_prior: LogPrior) -> Hierarchy:
 
 
 def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -> None:
-    """Refuse a prior that is another one at draws of the posterior than where it was read."""
+    """Raise if the prior at draws of the posterior is not the normal one found near the start."""
     n_draws = min(400, rows_at_once(8 * len(normal.location), least=2))
     points, logq = normal.draw(n_draws, rng=np.random.default_rng(0))
     values, quadratic = log_prior.values(points), of_rows.at(log_prior.coefficients(points))
@@ -212,22 +212,22 @@ def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -
     finite = np.isfinite(difference)
     usual = np.median(difference[finite]) if finite.any() else np.nan
     size = 1.0 + np.abs(logq) + np.abs(quadratic) + np.abs(values)
-    # Far along ridges, rounding is as large.
+    # Rounding reaches this size far along ridges.
     same = finite & (np.abs(difference - usual) <= 1e-4 * size)
     if not same.all():
         raise UnsupportedModelError(
-            f"There is no closed form: at {np.mean(~same):.0%} of its draws the prior, or another "
-            "term of the model such as a pm.Potential, is not the Gaussian one that it is near the "
+            f"There is no closed form: at {np.mean(~same):.0%} of the draws the prior, or another "
+            "term of the model such as a pm.Potential, differs from its Gaussian form near the "
             f"model's initial point. Use sample(), which takes any prior."
         )
 
 
-# -- the verdict -----------------------------------------------------------------------------------
+# -- the check -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolynomialCheck:
-    """What draws of a polynomial approximation say about its distance from the full posterior.
+    """Diagnostics of a polynomial approximation: its divergence from the full posterior.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class PolynomialCheck:
     outside : float
         Share of the predictors eta_n, over all rows and draws, that lie outside the radius.
     reach : float
-        The 99.9 % quantile of ``|eta_n|``: a radius that would hold nearly all.
+        The 99.9 % quantile of ``|eta_n|``: a radius that covers nearly all predictors.
     max_error : float
         Largest difference between the log-likelihood of a row and its polynomial at the draws, in
         nats.
@@ -251,8 +251,8 @@ class PolynomialCheck:
 
     Notes
     -----
-    The verdict follows from the importance ratios.  The share outside the radius, which is the
-    warning sign of the paper (20 % where PASS-LR2 failed), says why ratios are bad, and what to do.
+    The verdict follows from the importance ratios.  The share outside the radius, the warning sign
+    of the paper (20 % when PASS-LR2 failed), explains poor ratios, and suggests the remedy.
 
     Examples
     --------
@@ -277,17 +277,17 @@ class PolynomialCheck:
 
     @property
     def reliable(self) -> bool:
-        """Whether the draws serve for the full posterior, re-weighted where they need it."""
+        """Whether the draws can represent the full posterior, re-weighted if necessary."""
         return self.bounded and self.draws.reliable
 
     @property
     def needs_reweighting(self) -> bool:
-        """Whether the draws, as they are, differ noticeably from the full posterior's."""
+        """Whether the unweighted draws differ noticeably from the full posterior's."""
         return self.draws.needs_reweighting
 
     @property
     def verdict(self) -> str:
-        """What to make of it and what to do, in words."""
+        """Conclusion and recommendation, in words."""
         sentences = [self.draws.verdict]
         if not self.bounded:
             sentences.append("The polynomial is unbounded above: its posterior is improper.")
@@ -304,8 +304,8 @@ class PolynomialCheck:
             )
         return (
             f"{self.outside:.0%} of the predictors lie outside the radius {self.radius:.3g}, where "
-            "the polynomials approximate nothing. Use radius='auto', or a higher degree with a "
-            f"radius that covers nearly all of them ({self.reach:.2g})."
+            "the polynomials are invalid. Use radius='auto', or a higher degree with a radius "
+            f"that covers nearly all of them ({self.reach:.2g})."
         )
 
     def _facts(self) -> dict[str, str]:

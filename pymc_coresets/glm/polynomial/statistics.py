@@ -41,12 +41,11 @@ class PolynomialStatistics:
     radius : float
         They approximate the log-likelihood of a row where |eta_n| <= radius.
     n_obs : float
-        Number of rows summed over, each as often as its base weight says; a whole number once
-        they are `finished`.
+        Sum of the base weights of all rows; a whole number once `finished`.
     moments : tuple of (ndarray or csr_array)
         ``M_m = sum_n b_nm phi_a(x_n) phi_c(x_n)^T`` for m = 0 ... K, with a = m // 2, c = m - a and
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
-        X^T diag(b_2) X; sparse where the design is.
+        X^T diag(b_2) X; sparse if the design is.
     rising, falling : ndarray of shape (degree + 1,)
         ``sum_n max(b_nm, 0) R^m`` and ``sum_n max(-b_nm, 0) R^m``: how much each degree m
         contributes with either sign.
@@ -86,17 +85,17 @@ class PolynomialStatistics:
 
     @property
     def leading_degree(self) -> int:
-        """The highest degree that is more than rounding error; 2 for Gaussian likelihoods."""
+        """The highest degree with terms above rounding error; 2 for Gaussian likelihoods."""
         amounts = self.rising + self.falling
         rounding = np.finfo(float).eps * 2.0 ** (self.degree + 8) * amounts[1:].max(initial=0.0)
         return int(np.flatnonzero(amounts > rounding).max(initial=0))
 
     @property
     def is_proper(self) -> bool:
-        """Whether the polynomial is surely bounded above, whatever theta is.
+        """Whether the polynomial is certainly bounded above in theta.
 
-        Exact for degree 2, and where the leading coefficients of all rows have the same sign.
-        Elsewhere it may be bounded although the form in the leading monomials is not concave.
+        Exact for degree 2, and if the leading coefficients of all rows have the same sign.
+        Otherwise it may be bounded although the form in the leading monomials is not concave.
         """
         leading = self.leading_degree
         if leading % 2:
@@ -105,7 +104,7 @@ class PolynomialStatistics:
         return bool(leading == 0 or same_sign) or is_concave(self.moments[leading])
 
     def quadratic(self, names: Sequence[str], interface: TensorVariable | None = None) -> Quadratic:
-        """Return it as a quadratic of the coefficients, up to a constant.
+        """Return the statistics as a quadratic of the coefficients, up to a constant.
 
         Raises
         ------
@@ -132,8 +131,9 @@ class PolynomialStatistics:
             own, its = getattr(self, name), getattr(other, name)
             if own != its:
                 raise InvalidOptionError(
-                    f"Statistics add up only with the same {name}; here they are {own} and {its}. "
-                    "Summarise all parts of the data with the same model, degree and radius."
+                    f"Statistics can only be added if they have the same {name}, not {own} and "
+                    f"{its}. Summarise all parts of the data with the same model, degree and "
+                    "radius."
                 )
         return PolynomialStatistics(
             degree=self.degree,
@@ -145,7 +145,7 @@ class PolynomialStatistics:
         )
 
     def finished(self) -> "PolynomialStatistics":
-        """Return those of all rows: of a whole number of them, in the faster layout.
+        """Return the statistics of all rows, with a whole `n_obs`, in the faster layout.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class PolynomialStatistics:
             if not np.isfinite(moment.data if sparse.issparse(moment) else moment).all():
                 raise InvalidDataError(
                     f"The statistics of degree {m} are not finite: the design has NaN, infinite or "
-                    "too large values. Correct or scale its columns."
+                    "overly large values. Correct or scale its columns."
                 )
             moments.append(moment)
         return replace(self, n_obs=round(self.n_obs), moments=tuple(moments))
@@ -178,7 +178,7 @@ class PolynomialStatistics:
         return np.asarray(self._at(np.asarray(theta, dtype=float), lambda moment: moment))
 
     def potential(self, names: Sequence[str], theta: TensorVariable) -> TensorVariable:
-        """Return the graph of the same at theta (n_coefficients,); moments are shared variables."""
+        """Return the graph of `loglik` at theta (n_coefficients,); moments are shared variables."""
         if self.leading_degree <= 2 <= self.degree:
             quadratic = self.quadratic(names, theta).potential()
             return cast(TensorVariable, quadratic + float(self.moments[0].item()))
@@ -213,15 +213,15 @@ def polynomial_statistics(
     design : ndarray or csr_array, of shape (n_rows, n_coefficients)
         X, without the offset.
     coefficients : ndarray of shape (n_rows, degree + 1)
-        Of the powers of ``x_n . theta`` in the polynomial of each row, as often as it counts.
+        Of the powers of ``x_n . theta`` in the polynomial of each row, times its base weight.
     radius : float
     n_obs : float, optional
-        How many rows these stand for; as many as they are by default.
+        Sum of the rows' base weights; by default their number.
 
     Returns
     -------
     PolynomialStatistics
-        To be `finished`, once they are those of all rows.
+        Call `finished` on the sum over all rows.
 
     Examples
     --------
@@ -272,8 +272,8 @@ def check_size(degree: int, n_coefficients: int) -> None:
     if degree > 2 and n_monomials(n_coefficients, half) > MAX_MONOMIALS:
         raise InvalidOptionError(
             f"degree={degree} with {n_coefficients} coefficients has "
-            f"{n_monomials(n_coefficients, half):,} monomials of degree {half}, more than the "
-            f"{MAX_MONOMIALS:,} that are allowed. Use a lower degree: degree=2 has no such limit."
+            f"{n_monomials(n_coefficients, half):,} monomials of degree {half}, above the limit "
+            f"of {MAX_MONOMIALS:,}. Use a lower degree: degree=2 has no such limit."
         )
 
 

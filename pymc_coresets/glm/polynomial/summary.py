@@ -1,4 +1,4 @@
-"""The result of PASS-GLM: polynomial statistics, the model made of them, and its checks."""
+"""The result of PASS-GLM: polynomial statistics, the model built from them, and its checks."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,19 +32,19 @@ from pymc_coresets.sampling import stand_in as shared
 class PolynomialSummary:
     """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
-    Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is the summary
-    of all the data together.  Its priors are those of the first one's model, and `check` reads the
-    data of all of them.
+    Built by `build_pass_glm`.  Summaries of disjoint data can be added: ``summary + other``
+    summarises all the data.  Its priors are those of the first one's model, and `check` reads the
+    data of both.
 
     Parameters
     ----------
     statistics : PolynomialStatistics
         Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
     parts : tuple of PredictorRows
-        Coefficients, design matrix, offset and log-likelihood of each part of the data that was
-        summarised; or where its rows are read from.
+        Coefficients, design matrix, offset and log-likelihood of each summarised part of the data;
+        or the source of its rows.
     progressbar : bool, default True
-        Whether `sample` and `predict` show how far they are, if they are not told.
+        Default of `sample` and `predict` for showing progress.
 
     Notes
     -----
@@ -88,7 +88,7 @@ class PolynomialSummary:
 
     @property
     def n_observations(self) -> int:
-        """Number of rows that were summarised, each counted as often as its base weight says."""
+        """Number of summarised rows, including their base weights."""
         return int(self.statistics.n_obs)
 
     @property
@@ -98,9 +98,9 @@ class PolynomialSummary:
 
     @property
     def full_model(self) -> pm.Model:
-        """The user's model (of the first part, where summaries were added)."""
+        """The user's model (that of the first part, if summaries were added)."""
         if self.parts[0].seen.elsewhere:
-            raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
+            raise CoresetError("Your model holds only some of the rows: pm.set_data replaces them.")
         return self.parts[0].observations.held.unchanged(PUT_BACK)
 
     @cached_property
@@ -111,11 +111,11 @@ class PolynomialSummary:
     # -- inference -----------------------------------------------------------------------------
 
     def closed_form(self) -> xr.Dataset:
-        """Mean and covariance of the coefficients, where the approximate posterior is Gaussian.
+        """Mean and covariance of the coefficients, if the approximate posterior is Gaussian.
 
-        For degree 2, and for others where the log-likelihood itself is quadratic, if the
-        coefficients are linear in free variables with Gaussian priors.  No draws are needed; it
-        costs O(p^3) for p coefficients.
+        Needs degree 2, or a log-likelihood that is itself quadratic, and coefficients that are
+        linear in free variables with Gaussian priors.  No draws are needed; it costs O(p^3) for p
+        coefficients.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class PolynomialSummary:
         *,
         random_seed: int | np.random.Generator | None = None,
     ) -> xr.DataTree:
-        """Draw from the approximate posterior where it is Gaussian, without MCMC.
+        """Draw from the approximate posterior if it is Gaussian, without MCMC.
 
         The draws are independent.  Takes O(p^3) time once and O(p^2) for each draw, for p
         coefficients.
@@ -211,7 +211,7 @@ class PolynomialSummary:
     def _posterior(self) -> NormalPosterior:
         return NormalPosterior.of(self.parts[0].held, self.statistics.quadratic(self.coefficients))
 
-    # -- what can be done with it: functions of the rooms below, which say what they do ------------
+    # -- use: functions of the rooms below, documented there ---------------------------------------
 
     sample = shared.sample
     reweight = shared.reweight
@@ -223,16 +223,16 @@ class PolynomialSummary:
 
     @cached_property
     def stand_in(self) -> StandIn:
-        """What stands for all rows in `model`.
+        """The approximation of all rows in `model`.
 
         :meta private:
         """
         return StandIn(
             parts=[part.loglikelihood for part in self.parts],
             loglik=self._loglik,
-            impossible="the support of the likelihood depends on the predictor, and polynomials do "
-            "not know that. Use another link, or build_coreset.",
-            remedy="check() says why.",
+            impossible="the support of the likelihood depends on the predictor, which polynomials "
+            "cannot represent. Use another link, or build_coreset.",
+            remedy="check() shows why.",
             progressbar=self.progressbar,
         )
 
@@ -248,10 +248,10 @@ class PolynomialSummary:
         draws: int | None = None,
         random_seed: int | np.random.Generator | None = None,
     ) -> PolynomialCheck:
-        """Say how far draws can be trusted, without sampling the full posterior.
+        """Assess the accuracy of draws, without sampling the full posterior.
 
         Costs one pass over the data for 400 draws, or all of them.  Predictors and polynomials are
-        compared at 64 draws for 100 000 rows at most.
+        compared at 64 draws for at most 100 000 rows.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class PolynomialSummary:
             Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2 000
             draws from the closed form.
         draws : int, optional
-            Evaluate that many of them, as in `Coreset.check`.
+            Number of draws to evaluate, as in `Coreset.check`.
         random_seed : int or Generator, optional
             For the draws from the closed form.
 
@@ -274,7 +274,8 @@ class PolynomialSummary:
         InvalidOptionError
             If there is no closed form and no draws were given.
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+            If the draws have no values of a variable, are impossible under the full data, or are
+            fewer than 30.
 
         Examples
         --------
@@ -309,7 +310,7 @@ class PolynomialSummary:
             return self.draw(random_seed=random_seed)
         except (InvalidOptionError, UnsupportedModelError) as error:
             raise InvalidOptionError(
-                f"check() needs draws here: give it what sample() returned. {error.message}"
+                f"check() needs draws here: pass it the result of sample(). {error.message}"
             ) from error
 
     # -- adding --------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ class PolynomialSummary:
             if own != given:
                 raise InvalidOptionError(
                     f"The summaries have different {what}, {own} and {given}: only summaries of "
-                    "different data under the same model add up."
+                    "different data under the same model can be added."
                 )
         return replace(
             self, statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)

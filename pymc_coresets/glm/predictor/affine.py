@@ -1,9 +1,10 @@
-"""Arrays that are affine in coefficients, and how operations move, scale, add and multiply them.
+"""Arrays that are affine in coefficients, and rules for operations on them.
 
 An array is kept as one matrix for each coefficient node and an offset: ``array.ravel() =
 sum_k matrix_k @ node_k.ravel() + offset``.  A matrix that comes from an index array is sparse and
 stays sparse; one that comes from covariates is the array of the covariates itself.  Each Op has
-one rule, which combines the affine maps of its inputs.  An Op without a rule is refused by name.
+one rule, which combines the affine maps of its inputs.  The error for an Op without a rule names
+it.
 """
 
 import math
@@ -38,7 +39,7 @@ class Affine:
     blocks : mapping of Variable to (ndarray or csr_array)
         For each coefficient node, a matrix of shape (entries of the array, entries of the node).
     offset : ndarray of shape (entries of the array,), or None
-        ``None`` stands for zeros.
+        ``None`` means zeros.
     """
 
     shape: tuple[int, ...]
@@ -183,7 +184,7 @@ def affine_map(variable: Variable, graph: RowGraph) -> Affine:
 def designs_of(
     node: Variable, graph: RowGraph, n_obs: int
 ) -> Iterator[tuple[Mapping[Variable, Matrix], np.ndarray]]:
-    """Derive design and offset of each predictor that a variable has, which may be a matrix.
+    """Derive design and offset of each predictor of a variable, which may be a matrix.
 
     Yields
     ------
@@ -286,7 +287,7 @@ def _not_affine(node: Apply, graph: RowGraph) -> UnsupportedModelError:
         f"The predictor is not linear in its coefficients: it applies {operation} to an expression "
         f"of the data and the free variables {names!r}. A linear predictor is made of sums, "
         "products with data, dot products, and indexing by data. Fix a variable (given={...}) if "
-        "that makes it one, multiply coefficients before they are indexed ((sigma * z)[group]), "
+        "that makes it linear, multiply coefficients before indexing ((sigma * z)[group]), "
         "or use a method for general models."
     )
 
@@ -378,7 +379,7 @@ def _chosen(condition: np.ndarray, a: Operand, b: Operand) -> Affine:
 def _where(holds: np.ndarray, x: Operand, shape: tuple[int, ...]) -> Operand:
     if not isinstance(x, Affine):
         return np.where(holds.reshape(shape), x, 0.0)
-    kept = np.flatnonzero(holds)  # a product with 0 would keep NaN where the other branch is used
+    kept = np.flatnonzero(holds)  # a product with 0 would keep NaN of the unused branch
     ones, size = np.ones(kept.size), holds.size
     return x.broadcast(shape).mapped(
         sparse.csr_array((ones, (kept, kept)), shape=(size, size)), shape

@@ -1,4 +1,4 @@
-"""The fewest numbers through which the free variables enter a row's density, and their scales."""
+"""Minimum cut: the fewest numbers through which free variables enter a row's density."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,30 +26,30 @@ from pymc_coresets.glm.predictor.row_graph import (
 )
 from pymc_coresets.reading.observations import Observations
 
-_ANY = 10**6  #: What costs as much is no part of a cut.
+_ANY = 10**6  #: Cost of a variable that must not be part of a cut.
 
 
 class Costs(NamedTuple):
-    """What each number of a row costs, about a thousand, and what is allowed.
+    """Costs of the numbers of a row, about a thousand each, and limits of a cut.
 
     Attributes
     ----------
     predictor : int
         A predictor that is not computed from observed values.
     with_response : int
-        Another one.
+        A predictor that is computed from observed values.
     free : int
-        A number of a free variable that all rows see.
+        A number of a free variable that enters all rows.
     common : int
-        A single number that is computed from free variables, and that all rows see.
+        A single number that is computed from free variables and enters all rows.
     several : int
         Each number of predictors that are one matrix, such as those of alternatives.
     repeated : int
-        What a predictor costs more that is another one but for its shape or its sign.
+        Extra cost of a predictor that differs from another one only in shape or sign.
     only_affine : bool
-        Whether predictors must be affine in what rows share.
+        Whether predictors must be affine in the coefficient nodes.
     most : int
-        Most numbers of a row.
+        Largest number of numbers per row.
     """
 
     predictor: int = 1_000
@@ -72,12 +72,12 @@ class Cut:
     Attributes
     ----------
     predictors : tuple of Variable
-        With one number for each row, or several in a matrix, affine in what rows share.
+        With one number per row, or several in a matrix, affine in the coefficient nodes.
     shared : tuple of Variable
-        Free variables of few entries, such as a scale, that rows see besides.
+        Other free variables of few entries, such as a scale, that enter all rows.
     highest : tuple of Variable
-        Predictors and shared variables of the cut of the same cost that lies nearest to the
-        log-likelihood: there, what is added to a predictor or scales it is part of it.
+        Predictors and shared variables of the cut of the same cost that is nearest to the
+        log-likelihood: these predictors include terms added to them and factors.
     """
 
     predictors: tuple[Variable, ...]
@@ -93,10 +93,10 @@ def smallest_cut(
 ) -> Cut:
     """Find the fewest affine predictors and shared numbers that separate the free variables.
 
-    By a maximum flow: what can be reached from the free variables through edges that are not full
-    ends at the smallest cut next to them, and what reaches the log-likelihood at the one next to
-    that.  Predictors without observed values come before those with them, and these before what is
-    shared.
+    By maximum flow: the nodes reachable from the free variables through unsaturated edges are
+    bounded by the minimum cut nearest to these, and the nodes that reach the log-likelihood by the
+    one nearest to it.  Predictors without observed values come before those with them, and these
+    before shared variables.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def smallest_cut(
     Raises
     ------
     UnsupportedModelError
-        If each row sees more than four numbers, or some that are not affine.
+        If each row depends on more than four numbers, or on some that are not affine.
 
     Examples
     --------
@@ -139,8 +139,8 @@ def smallest_cut(
     through = maximum_flow(flow, source, sink)
     if through.flow_value >= min(1_000 * (costs.most + 1), _ANY):
         raise UnsupportedModelError(
-            f"Each row sees more than {costs.most} numbers of the free variables, or some that "
-            "are not affine in them."
+            f"Each row depends on more than {costs.most} functions of the free variables, or on "
+            "some that are not affine in them."
         )
     left = sparse.csr_array(flow - through.flow)
     left.eliminate_zeros()
@@ -207,7 +207,7 @@ def _of_predictors(v: Variable, observed: Collection[Variable], costs: Costs) ->
 
 
 def _repeats(v: Variable, graph: RowGraph, costs: Mapping[Variable, int]) -> bool:
-    """Whether a predictor is another one, of finite cost, but for its shape, type or sign."""
+    """Whether a predictor equals another one of finite cost up to shape, type or sign."""
     inner = [i for i in v.owner.inputs if graph.depends(i)]
     others = [i for i in v.owner.inputs if i not in inner]
     if len(inner) != 1 or costs[inner[0]] >= _ANY:
@@ -226,7 +226,7 @@ def _repeats(v: Variable, graph: RowGraph, costs: Mapping[Variable, int]) -> boo
 
 
 def _is_of_links(factor: np.ndarray) -> bool:
-    """Whether a factor is a sign, or the root of two of the error function."""
+    """Whether a factor is a sign, or the square root of two (from the error function)."""
     scales = np.array([1.0, np.sqrt(2.0), np.sqrt(0.5)])
     return bool(np.isclose(np.abs(factor).ravel(), scales[:, None]).any(axis=0).all())
 
@@ -239,7 +239,7 @@ def _is_affine(variable: Variable, graph: RowGraph) -> bool:
     return True
 
 
-# -- the scales of what is cut ---------------------------------------------------------------------
+# -- scales of the cut variables -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +249,9 @@ class Coordinate:
     Attributes
     ----------
     variable : Variable
-        The input that stands for it.
+        The input that represents it.
     forward : TensorVariable
-        What it is on that scale: a graph of `variable`.
+        Its value on that scale: a graph of `variable`.
     value : TensorVariable
         An input on that scale.
     backward : Variable
@@ -270,9 +270,9 @@ class Coordinate:
     def of(
         cls, variable: Variable, observations: Observations, *, apart: bool = False
     ) -> "Coordinate":
-        """Take a free variable's own scale where the unconstrained one needs another variable.
+        """Return a coordinate, on its own scale if the unconstrained one needs another variable.
 
-        Also where it has no number for each entry, if these are wanted `apart`.
+        Also if it has no number per entry, and entries are wanted `apart`.
         """
         found = cls.unconstrained(variable, observations, apart=apart)
         if found is not None:
@@ -285,7 +285,7 @@ class Coordinate:
     def unconstrained(
         cls, variable: Variable, observations: Observations, *, apart: bool
     ) -> "Coordinate | None":
-        """Take the unconstrained scale of a free variable; None where it has none of its own."""
+        """Return the unconstrained scale of a free variable; None if it has none of its own."""
         names = [name for name, v in observations.parameters.items() if v is variable]
         model: pm.Model = observations.model
         rv = model[names[0]] if names else None
@@ -315,13 +315,13 @@ class Coordinate:
 
     @property
     def has_single_bounds(self) -> bool:
-        """Whether the scale is the same for all entries: no limit is an array."""
+        """Whether all entries have the same scale: no limit is an array."""
         inputs = graph_inputs([self.forward, self.backward])
         return all(is_single(v) for v in inputs if isinstance(v, Constant))
 
 
 class Link(NamedTuple):
-    """What a predictor is an elementwise function of.
+    """An elementwise function of a coefficient node that gives a predictor.
 
     Attributes
     ----------
@@ -336,10 +336,10 @@ class Link(NamedTuple):
 
 
 def links_below(node: Variable, graph: RowGraph, observations: Observations) -> Link | None:
-    """Find what a predictor is a function of, where it is but entries of a coefficient node.
+    """Find the link of a predictor that consists of entries of one coefficient node.
 
     Quadratics are good approximations on the unconstrained scale: posteriors are closer to normal
-    there, and nothing is impossible near them, such as degrees of freedom below zero.
+    there, and no nearby value is impossible, such as degrees of freedom below zero.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     Returns
     -------
     Link, or None
-        None where it is on that scale, or more than entries of one node.
+        None if it is on that scale already, or is more than entries of one node.
 
     Examples
     --------
@@ -391,7 +391,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
 
 
 def _argument(node: Variable, graph: RowGraph) -> Variable | None:
-    """Return what a node is an elementwise function of, if that is one array of its shape."""
+    """Return the only argument of an elementwise node, if it is one array of its shape."""
     if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
         return None
     inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]

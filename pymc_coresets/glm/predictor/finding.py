@@ -1,4 +1,4 @@
-"""Search for the fewest numbers through which rows see the free variables, or for a single one."""
+"""Search for the fewest numbers through which rows depend on free variables, or a single one."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 
 
 def find_predictors(observations: Observations) -> Predictors:
-    """Find the fewest numbers through which a row sees the free variables: four at most.
+    """Find the fewest numbers through which a row depends on the free variables, at most four.
 
     For generalised linear models with or without a free scale, shape or dispersion; several
-    predictors, as where mean and scale both depend on covariates; products of effects, as in item
-    response; hierarchies and crossed factors, however written.  Rows may see more numbers where
-    each depends on few of them: five at most, such as the predictor and the two cut points next to
-    an ordered answer, or the utilities of five alternatives.  Time and memory as
-    `find_linear_predictor`.
+    predictors, as for a mean and a scale that both depend on covariates; products of effects, as in
+    item response; hierarchies and crossed factors, in any parametrisation.  There may be more
+    numbers if each row depends on at most five of them, such as the predictor and the two cut
+    points next to an ordered answer, or the utilities of five alternatives.  Time and memory as
+    for `find_linear_predictor`.
 
     Raises
     ------
@@ -77,8 +77,8 @@ def find_predictors(observations: Observations) -> Predictors:
            [1., 2.]])
     """
     search, errors = _Search.of(observations), list[UnsupportedModelError]()
-    # Of four numbers at most, each row may depend on all; of more, on few: first with what all see
-    # as it is, whose designs take no memory, then with predictors that are a matrix.
+    # Each row may depend on all of up to four numbers, or on few of more.  Numbers that enter all
+    # rows directly are tried first, as their designs take no memory, then predictor matrices.
     for costs, most_own in (
         (FEWEST, MOST_TOGETHER),
         (Costs(most=16), MOST_TOGETHER),
@@ -97,18 +97,18 @@ def find_predictors(observations: Observations) -> Predictors:
 
 
 def find_linear_predictor(observations: Observations) -> Predictors:
-    """Find the linear predictor of a generalised linear model, however the user wrote it.
+    """Find the linear predictor of a generalised linear model, in any parametrisation.
 
     For models whose likelihood depends on the free variables through one number per row that is
     linear in coefficients: logistic, probit, Poisson, robust and Gaussian regression with known
     scale, with groups, interactions, offsets and hierarchical priors.  Takes one pass over the data
     for the parts of the design matrix that have to be computed, and the memory of the design
-    matrix: dense where it comes from covariates, sparse where columns come from index arrays.
+    matrix: dense if it comes from covariates, sparse if columns come from index arrays.
 
     Parameters
     ----------
     observations : Observations
-        What `find_observations` derived from the model.
+        Result of `find_observations` for the model.
 
     Returns
     -------
@@ -126,8 +126,8 @@ def find_linear_predictor(observations: Observations) -> Predictors:
 
     Notes
     -----
-    The predictor is the affine node without observed values that all paths from the free variables
-    to the log-likelihood lead through, and of several the highest: data that are added to it or
+    The predictor is the affine node without observed values on all paths from the free variables to
+    the log-likelihood, and of several the one nearest to the latter: data that are added to it or
     multiply it belong to it; a link function and the observed values do not.
 
     Examples
@@ -196,7 +196,7 @@ class _Search:
         return smallest_cut(self.observations.loglik, self.few, observed, costs)
 
     def highest(self, costs: Costs) -> Variable | None:
-        """Return the node that all paths from the free variables lead through, if there is one."""
+        """Return the node on all paths from the free variables, if there is one."""
         try:
             cut = self.cut(costs)
             [node] = [*cut.predictors, *cut.shared]
@@ -210,9 +210,9 @@ class _Search:
         return node
 
     def _perhaps_with_response(self, node: Variable) -> set[Variable]:
-        """Return what is computed from a predictor and data that may be a response.
+        """Return the variables computed from a predictor and data that may be a response.
 
-        In potentials, whose observed values are not known: all data but those that are added.
+        In potentials, whose observed values are unknown: all data except added terms.
         """
         found, graph = set[Variable](), self.few
         for apply in io_toposort([node], [self.observations.loglik]):
@@ -286,7 +286,7 @@ class _Search:
 
 
 def _is_linear(at: np.ndarray, values: np.ndarray) -> bool:
-    """Whether the log-density of every row is a straight line, so that there is no link."""
+    """Whether the log-density of every row is linear in the predictor, so there is no link."""
     with np.errstate(invalid="ignore"):  # infinite values
         slopes = np.diff(values, axis=0) / np.diff(at)[:, None]
     return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
@@ -304,7 +304,7 @@ class FreeCoordinates:
     names : tuple of str
     coefficients : TensorVariable of shape (p,)
     columns : ndarray of int64, of shape (p,)
-        Where they stand among all coordinates of the model.
+        Their positions among all coordinates of the model.
     """
 
     names: tuple[str, ...]
@@ -335,14 +335,14 @@ class FreeCoordinates:
         is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
         if is_other or not space.continuous[columns].all():
             raise UnsupportedModelError(
-                f"Rows depend on variables without continuous coordinates of their own, among "
-                f"{list(seen)!r}: use method='auto'."
+                f"Rows depend on variables without continuous coordinates of their own (at least "
+                f"one of {list(seen)!r}): use method='auto'."
             )
         return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
 
 def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
-    """Return what rows see of the free variables: few predictors, or all coordinates.
+    """Return the coefficients that rows depend on: few predictors, or all coordinates.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def interface_of(observations: Observations) -> Predictors | FreeCoordinates:
 
 
 def _refuse_all_rows(node: Variable, search: _Search) -> None:
-    """Refuse expressions that an operation without a rule computes for all rows at once."""
+    """Raise for expressions that an operation without a rule computes for all rows at once."""
     n_obs = search.observations.n_obs
     [(blocks, _)] = designs_of(node, search.graph, n_obs)
     for variable, matrix in blocks.items():
@@ -377,16 +377,16 @@ def _refuse_all_rows(node: Variable, search: _Search) -> None:
 
 
 def _why_none(search: _Search) -> str:
-    """Explain what else enters the log-likelihood; raise where the predictor is not linear."""
+    """Explain what else enters the log-likelihood; raise if the predictor is not linear."""
     graph, cut = search.graph, Cut((), (), ())
     with suppress(UnsupportedModelError):
         cut = search.cut(Costs(with_response=10**6, only_affine=not search.observed, most=1_000))
     parts = [*cut.predictors, *cut.shared]
     if len(parts) == 1 and cut.predictors:
-        list(designs_of(parts[0], graph, search.observations.n_obs))  # says what is not linear
+        list(designs_of(parts[0], graph, search.observations.n_obs))  # raises if one is not linear
     if len(parts) < 2:
         return (
-            "The free variables enter the log-likelihood of a row by several numbers, not by one "
+            "The free variables enter the log-likelihood of a row through several numbers, not one "
             "linear predictor: several outcomes or categories, or a variable with several roles. "
             "Use a method for general models."
         )
@@ -401,6 +401,7 @@ def _why_none(search: _Search) -> str:
     names, fixed = [str(p.name) for p in outside], ", ".join(f"{p.name!r}: ..." for p in outside)
     what = "another linear predictor" if len(cut.predictors) > 1 else "a scale or dispersion"
     return (
-        f"The free variables {names!r} enter the likelihood besides the linear predictor of "
-        f"{inside!r}, as {what}. Fix them (given={{{fixed}}}), or use a method for general models."
+        f"The free variables {names!r} enter the likelihood as {what}, in addition to the linear "
+        f"predictor of {inside!r}. Fix them (given={{{fixed}}}), or use a method for general "
+        "models."
     )

@@ -1,4 +1,4 @@
-"""The few numbers through which each row of a model sees the free variables."""
+"""Predictors: the few numbers through which each row depends on the free variables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +28,9 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature, interface_at
 
-#: Coefficients up to which a dense matrix of their pairs is kept, which takes 8 MB.
+#: Largest number of coefficients for which a dense matrix of their pairs is kept, of 8 MB.
 _DENSE_UP_TO = 1_000
-#: Numbers of a block of rows: with its scaled copy, it stays in the cache of a processor.
+#: Numbers in a block of rows: with its scaled copy, it fits into the cache of a processor.
 _GRAM_ENTRIES = 2**19
 
 
@@ -51,16 +51,16 @@ class LinearPredictor:
     offset: np.ndarray
 
     def of(self, rows: slice | np.ndarray) -> "LinearPredictor":
-        """Return that of some rows."""
+        """Return the predictor of some rows."""
         return LinearPredictor(self.columns, self.design[rows], self.offset[rows])
 
     def refuse_not_finite(self, names: Sequence[str], place: Callable[[int], str]) -> None:
-        """Raise `InvalidDataError` if it is not finite in some row, with the names of columns."""
+        """Raise `InvalidDataError`, naming the column, if it is not finite in some row."""
         if not np.isfinite(self.offset).all():
             [n, *_] = np.flatnonzero(~np.isfinite(self.offset))
             raise InvalidDataError(
                 f"The offset of the linear predictor is {self.offset[n]} in {place(int(n))}. "
-                "Correct the data (such as an exposure of zero, of which the logarithm is taken), "
+                "Correct the data (such as an exposure of zero, whose logarithm is infinite), "
                 "or leave the row out."
             )
         with np.errstate(over="ignore", invalid="ignore"):
@@ -83,25 +83,25 @@ class LinearPredictor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictors:
-    """A model whose rows see the free variables through few numbers, affine in coefficients c.
+    """A model whose rows depend on the free variables through few numbers, affine in c.
 
     Attributes
     ----------
     observations : Observations
     names : tuple of str
-        A label for each coefficient; first those that all rows see as they are.
+        A label for each coefficient; first those that enter all rows directly.
     coefficients : TensorVariable
         c, of shape (p,): a graph of ``observations.parameters``.  Shared scalars are on their
         unconstrained scale, such as the logarithm of a standard deviation.
     n_shared : int
-        Number m of coefficients that all rows see as they are.
+        Number m of coefficients that enter all rows directly.
     predictors : tuple of LinearPredictor
         The predictors.
     nodes : tuple of Variable
         The same, in the graph of ``observations.loglik``.
     density : RowDensity
     most_own : int
-        On how many of the numbers that rows see each may depend, where they see more than four.
+        Largest number of predictors that a row depends on, if there are more than four.
     """
 
     observations: Observations
@@ -115,34 +115,31 @@ class Predictors:
 
     @property
     def n_seen(self) -> int:
-        """How many numbers rows see, all of them together."""
+        """Number of predictors and shared coefficients."""
         return self.n_shared + len(self.predictors)
 
     @property
     def entries_a_row(self) -> int:
-        """How many entries of the designs belong to a row: those that are not zero, of sparse ones.
-
-        One at least.
-        """
+        """Entries of the designs per row (non-zero ones of sparse designs), at least 1."""
         designs = [predictor.design for predictor in self.predictors]
         total = sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
         return max(total // self.observations.n_obs, 1)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether few pairs of coefficients meet in rows, of so many that this matters."""
+        """Whether there are many coefficients, few pairs of which occur in the same row."""
         large = len(self.names) > _DENSE_UP_TO
         return large and all(sparse.issparse(predictor.design) for predictor in self.predictors)
 
     def refuse_not_finite(self, place: Callable[[int], str]) -> None:
-        """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""
+        """Raise `InvalidDataError`, naming the row, if a predictor is not finite."""
         for predictor in self.predictors:
             predictor.refuse_not_finite([self.names[k] for k in predictor.columns], place)
 
 
 @dataclass(frozen=True, eq=False)
 class RowsInMemory:
-    """Distinct rows of a model, with how many rows each of them stands for.
+    """Distinct rows of a model, with their base weights.
 
     Parameters
     ----------
@@ -151,7 +148,7 @@ class RowsInMemory:
         Numbers of the rows in ``found``, ascending.
     base_weights : ndarray of float64
     where : callable, optional
-        Says where one of them lies, for messages.
+        Returns the location of a row, for messages.
     """
 
     found: Predictors
@@ -168,7 +165,7 @@ class RowsInMemory:
 
     @property
     def place(self) -> slice | np.ndarray:
-        """Where they lie: a slice where they are consecutive, since that copies nothing."""
+        """Positions of the rows: a slice if they are consecutive, which avoids copies."""
         first, last = self.which[[0, -1]] if len(self) else (0, -1)
         return slice(first, last + 1) if last - first + 1 == len(self) else self.which
 
@@ -180,7 +177,7 @@ class RowsInMemory:
     def gram(self, weights: np.ndarray) -> Curvature:
         """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
 
-        Sparse where the designs are, and p is large.
+        Sparse if the designs are, and p is large.
         """
         p, k = len(self.found.names), range(len(weights))
         is_sparse = self.found.is_sparse
@@ -189,7 +186,7 @@ class RowsInMemory:
             (one, x), (other, z) = self._columns(i), self._columns(j)
             own = weights[i, j]
             some = np.flatnonzero(own)
-            if 2 * len(some) < len(own):  # of those that do not depend on both numbers, nothing
+            if 2 * len(some) < len(own):  # skip rows that do not depend on both numbers
                 if not len(some):
                     continue
                 own, x, z = own[some], x[some], z[some]
@@ -207,7 +204,7 @@ class RowsInMemory:
         return total
 
     def _columns(self, i: int) -> tuple[np.ndarray, Matrix]:
-        """Return the coefficients that number i of each row sees, and the design matrix."""
+        """Return the coefficients in number i of each row, and the design matrix."""
         m = self.found.n_shared
         if i >= m:
             return self.predictors[i - m].columns, self.predictors[i - m].design
@@ -215,7 +212,7 @@ class RowsInMemory:
         return np.array([i]), sparse.csr_array(ones) if self.found.is_sparse else ones
 
     def seen(self, away: np.ndarray) -> np.ndarray:
-        """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
+        """Return the changes of rows' numbers for changes (S, p) of coefficients, as (k, S, n)."""
         m, shape = self.found.n_shared, (len(away), len(self))
         shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
         return np.stack([*shared, *(predictor.at(away) for predictor in self.predictors)])
@@ -230,25 +227,25 @@ class RowsInMemory:
 
     @property
     def response(self) -> list[np.ndarray]:
-        """All that their log-density depends on besides what they see; the rows come first."""
+        """Other inputs of the rows' log-density; the rows come first."""
         arrays = [np.moveaxis(r.take(self.place), r.axis, 0) for r in self.found.density.rows]
         return arrays or [np.zeros(len(self))]
 
     def numbers(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the numbers that rows see at (S, p) coefficients, with offsets, as (k, S, n)."""
+        """Return the rows' numbers at (S, p) coefficients, including offsets, as (k, S, n)."""
         numbers = self.seen(coefficients)
         for i, predictor in enumerate(self.predictors, self.found.n_shared):
             numbers[i] += predictor.offset
         return numbers
 
     def density(self, seen: np.ndarray, *, compiled: bool = True) -> np.ndarray:
-        """Evaluate the log-density at numbers that rows see (k, K, n) or (k, K, 1), as (K, n)."""
+        """Evaluate the log-density at rows' numbers (k, K, n) or (k, K, 1), as (K, n)."""
         return self.found.density(seen, self.place, len(self), compiled=compiled)
 
     def kinds_at(self, eta: np.ndarray) -> tuple[np.ndarray, slice | np.ndarray, np.ndarray]:
-        """Evaluate the log-density at values of one predictor, once for rows that are equal.
+        """Evaluate the log-density at values of one predictor, once per kind of equal rows.
 
-        Nothing is compiled for up to 4 096 kinds of rows; if there are more, each row is one.
+        Nothing is compiled for up to 4 096 kinds; if there are more, each row is its own kind.
 
         Parameters
         ----------
@@ -282,14 +279,14 @@ class RowsInMemory:
         UnsupportedModelError
             If they differ, or a row depends on too many numbers.
         InvalidDataError
-            If the model's is nowhere finite.
+            If the model's density is not finite at any point.
         """
         at, expected = self._at_points(arrays)
         seen = self.numbers(at)
         values = self.density(seen, compiled=False)
         if not np.isfinite(expected).any():
             raise InvalidDataError(
-                "The log-likelihood is not finite at the model's initial point and near it. Give a "
+                "The log-likelihood is not finite at or near the model's initial point. Give a "
                 "better one (initval=...), scale the covariates, or correct the values of "
                 "given={...}."
             )
@@ -298,7 +295,7 @@ class RowsInMemory:
             s, n = np.argwhere(wrong)[0]
             raise UnsupportedModelError(
                 f"The log-likelihood of {self.where(int(n))} is {values[s, n]} by the linear "
-                f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
+                f"predictor, but {expected[s, n]} by the model, whose structure is not understood. "
                 "Please report the model, and use a method for general models."
             )
         if self.found.n_seen > MOST_TOGETHER:
@@ -315,7 +312,7 @@ class RowsInMemory:
     def _at_points(self, arrays: Mapping[Variable, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate coefficients (n_points, p) and the model's log-density (n_points, n_rows)."""
         obs = self.found.observations
-        # On the unconstrained scale, as `verify` of a model has them.
+        # On the unconstrained scale, as in `verify` of a model.
         jitters = np.array([[0.0], [0.1], [0.5]]) * (2.0 * evenly_spread(obs.space.n_dims) - 1.0)
         draws = obs.space.constrain(obs.space.start + jitters)
         outputs = [self.found.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
@@ -368,7 +365,7 @@ def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:
 
 
 def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
-    """Sum ``weights[n] x_n x_n'`` over rows, as (p, p); sparse where the rows are.
+    """Sum ``weights[n] x_n x_n'`` over rows, as (p, p); sparse if the rows are.
 
     Nothing as large as the rows is copied.
 
@@ -380,9 +377,9 @@ def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
 
     Notes
     -----
-    The symmetric product of BLAS takes half the time of a general one, but knows no weights: the
-    rows are scaled by the roots of these, for each sign separately.  For canonical links all are
-    the same, and there is nothing to scale.
+    The symmetric product of BLAS takes half the time of a general one, but does not support
+    weights: rows are scaled by their square roots, for each sign separately.  If all weights are
+    equal, no scaling is needed.
 
     Examples
     --------
@@ -395,7 +392,7 @@ def weighted_gram(x: Matrix, weights: np.ndarray) -> Matrix:
     n, p = x.shape
     total = np.zeros((p, p), order="F")
     step = max(64, _GRAM_ENTRIES // max(p, 1))
-    with np.errstate(over="ignore", invalid="ignore"):  # whoever needs finite sums refuses them
+    with np.errstate(over="ignore", invalid="ignore"):  # callers check for finite sums
         for start in range(0, n, step):
             block = slice(start, start + step)
             _add_gram(total, np.asarray(x[block], dtype=float), weights[block])
@@ -417,7 +414,7 @@ def _add_gram(total: np.ndarray, x: np.ndarray, weights: np.ndarray) -> None:
 
 
 def weighted_product(x: Matrix, weights: np.ndarray, z: Matrix) -> Matrix:
-    """Sum ``weights[n] x_n z_n'`` over rows, as (p, q); sparse where both are.
+    """Sum ``weights[n] x_n z_n'`` over rows, as (p, q); sparse if both are.
 
     Examples
     --------

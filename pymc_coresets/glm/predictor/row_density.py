@@ -1,4 +1,4 @@
-"""The log-density of a row as a function of what it sees, and rows that are alike in it."""
+"""The log-density of a row as a function of its predictors, and groups of equal rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,12 +22,12 @@ from pymc_coresets.rows.memory import numbered_rows
 
 type Array = NDArray[np.float64]
 
-#: Up to so many numbers, each row is taken to depend on all of them.
+#: Up to this many numbers, each row is assumed to depend on all of them.
 MOST_TOGETHER = 4
-#: Most numbers that a row may depend on.
+#: Largest number of numbers that a row may depend on.
 MOST_OWN = 5
 
-_ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
+_ONE_AT_A_TIME = Lock()  # for functions that reuse their output buffers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class RowDensity:
     n_rows : TensorVariable
         Input: the number of rows.
     rows : tuple of RowArray
-        The arrays that `graph` depends on besides.
+        The other arrays that `graph` depends on.
 
     Notes
     -----
@@ -83,12 +83,12 @@ class RowDensity:
         Parameters
         ----------
         predictors : sequence of Variable
-            With one number for each row, or several in a matrix; or a single one of all rows.
+            With one number per row, or several in a matrix; or a single one for all rows.
         shared : mapping of Variable to tuple of TensorVariable and Variable
-            For each free variable that all rows see: an input, and what takes its place.
+            For each free variable that enters all rows: an input, and the graph that replaces it.
         observations : Observations
         links : mapping of Variable to callable, optional
-            For predictors whose place a function of the input takes.
+            For predictors that are replaced by a function of the input.
         """
         cut: dict[Variable, Variable] = {v: place for v, (_, place) in shared.items()}
         etas: list[TensorVariable] = []
@@ -105,7 +105,7 @@ class RowDensity:
         values = tuple(value for value, _ in shared.values())
         inputs = set(graph_inputs([graph]))
         if inputs & set(observations.parameters.values()):
-            raise UnsupportedModelError("The rows see free variables besides their predictors.")
+            raise UnsupportedModelError("Rows depend on free variables outside their predictors.")
         return cls(
             graph=pt.broadcast_to(graph, (observations.n_rows,)),
             shared=values,
@@ -130,7 +130,7 @@ class RowDensity:
         *,
         compiled: bool = True,
     ) -> np.ndarray:
-        """Evaluate at the numbers that rows see (k, K, n_rows), or (k, K, 1); as (K, n_rows)."""
+        """Evaluate at rows' numbers (k, K, n_rows) or (k, K, 1), as (K, n_rows)."""
         given, start, n_points = list[np.ndarray](), 0, seen.shape[1]
         for v in (*self.shared, *self.etas):
             size = 1 if None in v.type.shape else int(np.prod(v.type.shape, dtype=int))
@@ -151,7 +151,7 @@ class RowDensity:
         return np.broadcast_to(found, (n_points, n_rows))
 
     def made[T](self, key: Any, make: Callable[[], T]) -> T:  # noqa: ANN401
-        """Return what is made of the density, once for these rows and for others."""
+        """Return an object made from the density, cached for these rows and for others."""
         if key not in self._made:
             self._made[key] = make()
         found: T = self._made[key]
@@ -180,7 +180,7 @@ def _itself(eta: TensorVariable) -> TensorVariable:
 
 
 def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
-    """Give vectors of all rows the shape of the variable whose place they take."""
+    """Give vectors of all rows the shape of the variable they replace."""
     shape = [n for n in node.type.shape if n != 1]
     axes = iter(range(len(shape)))
     together = etas[0] if len(shape) == 1 else pt.stack(etas, axis=1 - shape.index(None))
@@ -188,15 +188,15 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
     return cast(Variable, together.dimshuffle(order))
 
 
-# -- rows that are alike ---------------------------------------------------------------------------
+# -- groups of equal rows --------------------------------------------------------------------------
 
 
 def distinct_rows(
     arrays: Sequence[NDArray[Any]], most: int = 4_096, *, beginning: int = 1_000
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Number the distinct rows of some columns, and say where the first of each is.
+    """Number the distinct rows of some columns, and return the position of the first of each.
 
-    Returns None where there are more than `most`, or seem to be by the first.
+    Returns None if there are more than `most`, or the first rows suggest it.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def distinct_rows(
         At least one.
     most : int, default 4096
     beginning : int, default 1000
-        Rows that are often all different where hardly any two are equal.
+        Number of first rows; if all of them differ, equal rows are taken to be rare.
 
     Examples
     --------
@@ -219,9 +219,9 @@ def distinct_rows(
 
 
 def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> Array:
-    """Return how much each row's log-density changes with each number that rows see.
+    """Return the change of each row's log-density with each of its numbers.
 
-    A change to where the density is not finite does not count: that may be a check of all numbers,
+    Changes to values that are not finite do not count: they may come from a check of all numbers,
     such as that cut points ascend.
 
     Parameters
@@ -230,7 +230,7 @@ def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> 
         From numbers (k, n_points, n_rows) to log-densities (n_points, n_rows).
     middle : ndarray of shape (k, n_rows)
     widths : ndarray of shape (k, n_rows)
-        Steps that matter; a thousandth of a number's size at least.
+        Step sizes; at least a thousandth of a number's size.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def effects(density: Callable[[Array], Array], middle: Array, widths: Array) -> 
 
 
 def kinds_by_entries(size: Array) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Group rows by the numbers that they depend on; by those that matter most, if more than five.
+    """Group rows by the numbers that they depend on (the five most important, if more).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the parts of a graph for selected rows depend on, the values of its data, and names."""
+"""The graph for selected rows: dependencies of its variables, values of its data, and names."""
 
 import copy
 import math
@@ -34,12 +34,12 @@ MOVES = (
 
 
 class RowGraph:
-    """Tells what each variable of a graph for selected rows depends on, and evaluates its data.
+    """Dependencies of each variable of a graph for selected rows, and values of its data.
 
     Parameters
     ----------
     parameters : sequence of Variable
-        Inputs of known shape that stand for the free variables.
+        Inputs of known shape that represent the free variables.
     rows : mapping of Variable to ndarray
         The other inputs of the graph, and the values of each one for all rows.
 
@@ -55,7 +55,7 @@ class RowGraph:
     Attributes
     ----------
     computed : list of Variable
-        What was computed from the rows when its values were asked for.
+        Variables whose values were computed from the rows.
     """
 
     def __init__(self, parameters: Sequence[Variable], rows: Mapping[Variable, np.ndarray]) -> None:
@@ -138,7 +138,7 @@ class RowGraph:
 
 
 def row_graph_of(observations: Observations) -> RowGraph:
-    """Return what the parts of the log-likelihood depend on, for the rows that the model holds.
+    """Return the row graph of the log-likelihood, for the rows that the model holds.
 
     Raises
     ------
@@ -147,8 +147,8 @@ def row_graph_of(observations: Observations) -> RowGraph:
     """
     if observations.units is not None:
         raise UnsupportedModelError(
-            "There is no linear predictor of units, which see all variables through integrals: "
-            "keep these as parameters (integrate=False), or use method='auto'."
+            "Units have no linear predictor, since their variables are integrated out: keep these "
+            "as parameters (integrate=False), or use method='auto'."
         )
     used = set(graph_inputs([observations.loglik]))
     rows: dict[Variable, np.ndarray] = {}
@@ -158,7 +158,7 @@ def row_graph_of(observations: Observations) -> RowGraph:
 
 
 def few_rows_of(graph: RowGraph, observations: Observations) -> RowGraph:
-    """Return the same for 60 of the rows, on which predictors are tried."""
+    """Return the row graph for 60 of the rows, on which predictors are tried."""
     some = spread_rows(observations.n_obs, 60)
     few: dict[Variable, np.ndarray] = {observations.n_rows: np.asarray(len(some))}
     few |= {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
@@ -171,7 +171,7 @@ def is_single(variable: Variable) -> bool:
 
 
 def n_predictors(node: Variable) -> int:
-    """Return how many numbers a variable has for each row: one, unless it is a matrix."""
+    """Return the number of entries of a variable per row: one, unless it is a matrix."""
     numbers = [n for n in node.type.shape if n != 1]
     return int(sum(n for n in numbers if n is not None)) if len(numbers) == 2 else 1
 
@@ -228,9 +228,9 @@ def coefficient_names(
     nodes : mapping of Variable to tuple of int
         The nodes and their shapes.
     parameters : mapping of str to Variable
-        The inputs that stand for the free variables in the nodes.
+        The inputs that represent the free variables in the nodes.
     model : pm.Model
-        Has the dims and coords, and the deterministics that nodes are named after.
+        Provides the dims and coords, and the deterministics that nodes are named after.
 
     Yields
     ------
@@ -283,10 +283,10 @@ def _without_copies(graph: Variable) -> Variable:
 
 
 def evenly_spread(n: int) -> np.ndarray:
-    """Return `n` numbers between 0 and 1 that fill the interval evenly, in no period.
+    """Return `n` numbers between 0 and 1 that fill the interval evenly, without a period.
 
     They are the multiples of the golden ratio, modulo 1.  A sequence in base 2, such as
-    `scipy.stats.qmc.Halton`, would meet only some of the groups where rows repeat in periods.
+    `scipy.stats.qmc.Halton`, would miss some of the groups if rows repeat periodically.
 
     Examples
     --------

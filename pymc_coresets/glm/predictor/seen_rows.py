@@ -1,4 +1,4 @@
-"""What rows see of the free variables: rows that the model holds, and rows that are read."""
+"""Predictors of any rows: those that the model holds, and those that are read."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,24 +19,24 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 
-_ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
-#: Fewest and most rows of a block, whatever they take, see `SeenRows.block_rows`.
+_ONE_AT_A_TIME = Lock()  # for functions that reuse their output buffers
+#: Fewest and most rows of a block, see `SeenRows.block_rows`.
 _BLOCK_ROWS = (64, 2**17)
 
 
 @dataclass(frozen=True, eq=False)
 class SeenRows:
-    """What any rows of some data see of the free variables.
+    """Predictors of any rows of some data.
 
     Parameters
     ----------
     found : Predictors
-        What those rows see that the model holds.
+        Predictors of the rows that the model holds.
     elsewhere : bool, default False
-        Whether the rows are read, and their designs computed from their data by the same rules
-        whenever they are needed; without compilation for each block.
+        Whether rows are read, and their designs computed from their data by the same rules on
+        demand, without compilation for each block.
     where : callable, optional
-        Says where a row lies, for messages; other processes know its number only.
+        Returns the location of a row, for messages; other processes report its number only.
 
     Examples
     --------
@@ -61,10 +61,10 @@ class SeenRows:
         return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
 
     def block_rows(self, width: int) -> int:
-        """Return how many rows a block has, for which so many numbers are computed for each row.
+        """Return the number of rows of a block, given the numbers computed per row.
 
-        They stay in the cache where rows are cut from memory, which copies nothing; where rows are
-        read, their designs may take 32 MB.
+        Blocks of rows in memory, which are not copied, fit into the cache; designs of rows that
+        are read may take 32 MB.
         """
         least, most = _BLOCK_ROWS
         if self.elsewhere:
@@ -74,7 +74,7 @@ class SeenRows:
         return int(np.clip(2 ** max(0, rows_at_once(width).bit_length() - 1), least, most))
 
     def of(self, rows: Rows) -> RowsInMemory:
-        """Return what some rows see.
+        """Return the predictors of some rows.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class SeenRows:
     def _predictors(
         self, arrays: dict[Variable, np.ndarray], n_rows: int
     ) -> Iterator[LinearPredictor]:
-        with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
+        with _ONE_AT_A_TIME:  # compiled functions reuse their output buffers
             graph, nodes, compute = self._graph
             computed = compute(n_rows, *arrays.values())
         values: dict[Variable, np.ndarray] = {
@@ -118,7 +118,7 @@ class SeenRows:
 
     @cached_property
     def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:
-        """The graph of the held rows, the coefficients of each predictor, and what it computes."""
+        """Graph of the held rows, coefficients of each predictor, and computed variables."""
         observations = self.found.observations
         graph = row_graph_of(observations)
         nodes = [list(affine_map(v, graph).blocks) for v in self.found.nodes]
@@ -134,16 +134,16 @@ def _sum(parts: Iterable[Any]) -> Any:  # noqa: ANN401
 
 @dataclass(frozen=True, eq=False)
 class BlockSums[T]:
-    """Adds up what a function makes of blocks of rows, see `Pass`.
+    """Adds up the results of a function for blocks of rows, see `Pass`.
 
     Parameters
     ----------
     size : int
         Number of rows of a block.
     work : callable
-        From rows to what adds up.
+        Maps rows to a summand.
     add : callable, optional
-        Adds up what it makes of consecutive blocks.
+        Adds up the results of consecutive blocks.
 
     Examples
     --------
@@ -174,16 +174,16 @@ def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray
 
 
 def _like(held: Matrix, design: Matrix) -> Matrix:
-    """Keep all blocks dense, or all sparse: as many entries are 0 in one as in another."""
+    """Keep all blocks dense or all sparse, since their shares of zeros are similar."""
     if isinstance(held, np.ndarray):
         return design if isinstance(design, np.ndarray) else design.toarray()
     return type(held)(design)
 
 
 def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictors]) -> SeenRows:
-    """Find what the rows see of the free variables.
+    """Find the predictors of the rows.
 
-    For rows elsewhere the template tells it, and some of them are compared with the model.
+    For rows outside memory they come from the template, and some rows are compared with the model.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
     Raises
     ------
     UnsupportedModelError
-        If it does not find what it looks for, or rows elsewhere differ.
+        If the predictors are not found, or rows outside memory differ.
     InvalidDataError
         If a design matrix or an offset is not finite.
     """

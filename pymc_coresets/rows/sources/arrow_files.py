@@ -218,7 +218,7 @@ def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Pi
 
 
 def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Piece]]:
-    """Return what Parquet files hold, and their row groups."""
+    """Return the column types of Parquet files, and their row groups."""
     infos = fragments[0].filesystem.get_file_info([fragment.path for fragment in fragments])
     pieces: list[Piece] = []
     fields: dict[str, Field] = {}
@@ -280,7 +280,7 @@ def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[A
 
 
 def _fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
-    """Say what each column of an Arrow schema holds.
+    """Return the type of each column of an Arrow schema.
 
     Examples
     --------

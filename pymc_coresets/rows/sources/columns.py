@@ -1,4 +1,4 @@
-"""Columns of any library: what they hold, and their values as arrays of NumPy."""
+"""Columns of any library: their types, and their values as NumPy arrays."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ TEXT = np.dtype(object)
 
 @dataclass(frozen=True)
 class Field:
-    """What a column of a source holds, or an array that is made of some.
+    """Type of a column of a source, or of an array made from columns.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
 
 
 def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
-    """Say what an array holds, of which each row has the given shape.
+    """Return the type of an array, each row of which has the given shape.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
 
 
 def column_field(column: Any) -> Field:  # noqa: ANN401
-    """Say what a column of a table holds.
+    """Return the type of a column of a table.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
 
 
 def arrow_field(type_: Any) -> Field:  # noqa: ANN401
-    """Say what an Arrow column of a type holds.
+    """Return the type of an Arrow column.
 
     Examples
     --------
@@ -306,7 +306,7 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
 
 
 def table_of(value: Any) -> Table | None:  # noqa: ANN401
-    """Return what holds columns as a table, or None if the value is nothing of the kind.
+    """Return an object with columns as a table, or None if the value is not tabular.
 
     Whatever passes columns through Arrow's C interface is taken over without a copy.  The columns
     of a matrix are named ``"0"``, ``"1"``, ...  The index of a frame is left aside.
@@ -360,7 +360,7 @@ def n_rows_of(table: Table) -> int:
 
 
 def fields_of(table: Table) -> dict[str, Field]:
-    """Say what each column of a table holds."""
+    """Return the type of each column of a table."""
     return {name: column_field(column) for name, column in table.items()}
 
 
@@ -411,8 +411,8 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
     if len(set(lengths.values())) > 1 or not all(isinstance(n, int) for n in lengths.values()):
         raise InvalidDataError(
             "Each array needs the rows along its first axis, and the arrays must not differ in "
-            f"their numbers of rows, but the numbers of rows are {lengths}. Where Dask knows none, "
-            "call compute_chunk_sizes()."
+            f"their numbers of rows, but the numbers of rows are {lengths}. For unknown numbers of "
+            "Dask, call compute_chunk_sizes()."
         )
     return columns
 

@@ -263,7 +263,7 @@ class Cursor[T]:
 
 
 class Recent[K: Hashable, V]:
-    """What was made for some keys, of which those used last are kept; a pickle holds none.
+    """A cache of objects by key, which keeps those used last; pickles do not include them.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class Recent[K: Hashable, V]:
         return type(self), (self._size,)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return what belongs to a key; it is made where it is not held."""
+        """Return the object of a key, and make it if it is not cached."""
         with self._lock:
             value = self._held.pop(key) if key in self._held else make()
             self._held[key] = value

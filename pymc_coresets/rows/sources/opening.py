@@ -1,4 +1,4 @@
-"""`open_rows`: what kind of source it is given, and which arrays are made of its columns."""
+"""`open_rows`: the kind of a source, and the arrays made from its columns."""
 
 import inspect
 import math
@@ -73,7 +73,7 @@ def open_rows(
         categories, whole numbers or truth values.  The array holds their positions in this list,
         as int64; the codes of the source's own categories are not used.
     weight : str or int, optional
-        A column that says how many rows each row stands for, finite and >= 0.
+        A column of base weights: how often each row counts, finite and >= 0.
     dim : str, optional
         The dimension of the rows of an `xarray.Dataset`; not needed if it has only one.
 
@@ -121,12 +121,12 @@ def open_rows(
 
 
 def required_source(rows: Any) -> RowSource:  # noqa: ANN401
-    """Return what the user gave as ``rows=...``, if it is a source of rows.
+    """Return the user's ``rows=...``, if it is a source of rows.
 
     Raises
     ------
     InvalidOptionError
-        If it is not.
+        If it is not a source.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
 
 
 def _require_chunks(source: Any) -> None:  # noqa: ANN401
-    """Refuse what can be read only once, and functions that cannot be called."""
+    """Raise for sources that can be read only once, and functions that cannot be called."""
     if isinstance(source, Iterator):
         raise InvalidOptionError(
             f"A {type(source).__name__} can be read only once, and the rows are read at least "
@@ -385,7 +385,7 @@ def _require_usable(
         )
     if labels is None and field.is_text:
         raise InvalidOptionError(
-            f"Column {part!r} holds text or categories: say which labels there are, in the order "
+            f"Column {part!r} holds text or categories: list the labels, in the order "
             f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
             "Numbers that are stored as Python objects become numbers by astype(float)."
         )

@@ -1,4 +1,4 @@
-"""What finds the rows of a source: pieces, the chunks that are read together, what fails, Dask."""
+"""Readers of a source: pieces, chunks of rows that are read together, errors, and Dask."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Piece:
     origin : int
         Number of the first row in messages: rows are counted from the start of what `where` names.
     held : object
-        What the reader needs to find the rows.
+        Information with which the reader finds the rows.
     n_stored : int, optional
         Number of rows that are stored together; by default these.
 
@@ -96,7 +96,7 @@ class Chunk:
         return piece, piece.origin + row
 
     def place(self, row: int) -> str:
-        """Say where a row is: ``"part-0057.parquet, row group 3, row 41 207"``."""
+        """Return the location of a row: ``"part-0057.parquet, row group 3, row 41 207"``."""
         piece, number = self.piece_at(row)
         return f"{piece.where}{', ' if piece.where else ''}row {spaced(number)}"
 
@@ -172,9 +172,9 @@ def _name(pieces: Sequence[Piece]) -> str:
 
 @dataclass(kw_only=True, eq=False)
 class Reader:
-    """Finds the rows of a source; knows nothing of models, labels and weights.
+    """Finds the rows of a source, independently of models, labels and weights.
 
-    Nor of the layout: the chunks hold what is needed to find their rows.
+    Also independently of the layout: chunks hold the information needed to find their rows.
 
     Parameters
     ----------
@@ -217,14 +217,14 @@ type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
 
 @contextmanager
 def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
-    """Turn errors of reading into ours, which name the place.
+    """Convert errors of reading to errors of the package, which name the place.
 
     Parameters
     ----------
     where : str
         A file, a partition, some rows.
     remedy : str
-        What to do where the error itself does not tell.
+        Remedy, if the error itself gives none.
 
     Raises
     ------
@@ -252,8 +252,8 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     except MemoryError as error:
         raise InvalidDataError(
             f"{where} does not fit into memory ({error}). Let the process use more memory, or "
-            "write the data in smaller row groups or partitions; a damaged file may ask for too "
-            "much, too."
+            "write the data in smaller row groups or partitions; a damaged file may also request "
+            "too much memory."
         ) from error
     # Of files, whatever the format; NotImplementedError is a RuntimeError.
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -276,7 +276,7 @@ def is_dask(part: Any) -> bool:  # noqa: ANN401
 
 
 def computed(parts: list[Any]) -> list[Any]:
-    """Compute what is Dask's by the user's scheduler; without one, in the thread that asks.
+    """Compute Dask collections by the user's scheduler; without one, in the calling thread.
 
     Chunks are read by several threads already.  A task of a cluster asks the cluster, which knows
     where persisted partitions lie, and gives up its own place until they have come.

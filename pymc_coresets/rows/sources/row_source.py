@@ -1,4 +1,4 @@
-"""The one source of rows: a reader of some kind, and how its columns become arrays."""
+"""The class for sources of rows: a reader, and the conversion of its columns to arrays."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Fault:
     rows : ndarray of int64
         Numbers within the chunk, increasing; not empty.
     value : str
-        What stands in the first of them, as text.
+        Value in the first of them, as text.
     """
 
     column: str
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recipe:
-    """How an array of the model is made from columns of the source.
+    """Recipe for an array of the model from columns of the source.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class RowSource:
         return taken
 
     def locate(self, position: int) -> str:
-        """Say where a row lies: ``"flights/part-0057.parquet, row group 3, row 41 207"``.
+        """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41 207"``.
 
         Rows are counted from 0, within the last part that is named.
         """
@@ -203,7 +203,7 @@ class RowSource:
     # -- the first reading ---------------------------------------------------------------------
 
     def examine(self, chunk: Chunk) -> tuple[Arrays, Weights, ChunkNotes]:
-        """Return all arrays of a chunk, its base weights, and what the first reading notes of them.
+        """Return all arrays of a chunk, its base weights, and the notes of the first reading.
 
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
@@ -269,7 +269,7 @@ class RowSource:
         return portion.with_tables([]), sent
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
-        """Add the rows that a portion lacks: what was sent with it, computed."""
+        """Add the rows that were sent with a portion, computed."""
         starts = (chunk.start for chunk in self.chunks)
         find = partial(_sent, dict(zip(starts, found, strict=False)))
         return type(self)(

@@ -1,5 +1,5 @@
-"""How chains move: Hamiltonian Monte Carlo, its metric where that is known, and proposals alone.
+"""Step methods of chains: Hamiltonian Monte Carlo with known metrics, and independent proposals.
 
-What belongs here: step methods, what they begin with, and the options of `pm.sample` for them.
-May import: what `sampling` may, and the modes and proposals of `sampling`.
+What belongs here: step methods, their starting information, and the options of `pm.sample` for
+them.  May import: what `sampling` may, and the modes and proposals of `sampling`.
 """

@@ -1,4 +1,4 @@
-"""What `pm.sample` begins from where the posterior is known well: proposals alone, or a metric."""
+"""Starting information for `pm.sample` near a known posterior: proposals, or a metric."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,11 +27,11 @@ from pymc_coresets.sampling.normal import (
 )
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
-#: Products for the proposals of all chains: some seconds.
+#: Products for the proposals of all chains: a few seconds.
 _QUICK = 1e10
-#: Numbers of proposals that are drawn ahead, for all chains: half a gigabyte.
+#: Numbers in proposals drawn ahead, for all chains: half a gigabyte.
 _NUMBERS = 2**26
-#: Options of `pm.sample` itself, and those by which users say how NUTS begins.
+#: Options of `pm.sample` itself, and those that configure the start of NUTS.
 _OWN = frozenset(signature(pm.sample).parameters)
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
@@ -41,7 +41,7 @@ type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class IndependentProposals:
-    """Draws of a known distribution, which do not depend on where a chain is, and their weights.
+    """Draws of a known distribution, independent of the chain's state, and their weights.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class IndependentProposals:
     log_density : callable
         Of points (n_points, n_dims), in nats up to a constant: (n_points,).
     n_of_density : float, default 0
-        Products that it takes at a point.
+        Its cost at a point, in products.
     n_skipped : int, default 1
-        Proposals for each draw of a chain.
+        Number of proposals per draw of a chain.
     drawn : tuple of ndarray, optional
-        What `weighed` returned for those of all chains, or of the first.
+        Result of `weighed` for the proposals of all chains, or of the first.
     """
 
     space: Unconstrained
@@ -66,13 +66,13 @@ class IndependentProposals:
 
     @property
     def n_products(self) -> float:
-        """About how many products a proposal takes, or could take in that time."""
+        """Approximate cost of a proposal, in products."""
         return self.around.n_products + self.n_of_density
 
     def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
-        with np.errstate(all="ignore"):  # where it is not finite, no chain goes
-            x, logq = self.around.draw(max(n, 100), rng=rng)  # of which a tenth are of a t
+        with np.errstate(all="ignore"):  # points that are not finite are never accepted
+            x, logq = self.around.draw(max(n, 100), rng=rng)  # a tenth are from a t
             logp = self.log_density(x[:n])
             logp, log_weights = (
                 np.nan_to_num(own, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
@@ -83,15 +83,16 @@ class IndependentProposals:
     def tried(
         self, n: int, most: int, rng: np.random.Generator, *, n_chains: int = 1
     ) -> "IndependentProposals | None":
-        """Draw what n draws of all chains need; None if that is more than `most` for each.
+        """Draw proposals for n draws of all chains; None if each needs more than `most`.
 
-        A pilot of a thousand says how many.  Where a chain stays longest, at the largest weight, it
-        accepts one of as many proposals as that is times the mean weight: after so many, it has
-        hardly ever stayed.  Where these would take more than some seconds, there are fewer, but
-        twice as many at least as are worth one independent draw by their weights.
+        A pilot of a thousand determines their number per draw: the ratio of the largest weight to
+        the mean, after which a chain has almost certainly moved.  If these would take more than a
+        few seconds, there are fewer, but at least twice as many as give one independent draw by
+        their weights.
 
-        Then all of them are judged, or as many as memory holds.  None where Pareto k-hat says that
-        the weights are not reliable, or a chain would stay for more than a hundredth of its draws.
+        Then the weights of all of them, or as many as fit into memory, are checked.  None if they
+        are unreliable by Pareto k-hat, or a chain would not move for more than a hundredth of its
+        draws.
         """
         weights = _Weights.of(self.weighed(1_000, rng)[2])
         if weights is None or weights.longest > most:
@@ -107,9 +108,9 @@ class IndependentProposals:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What importance weights say of proposals, if these are reliable.
+    """Summary of the importance weights of proposals, if these are reliable.
 
-    The largest weight by the mean, and the share that independent draws of equal worth are.
+    Ratio of the largest weight to the mean, and effective sample size as a share of the draws.
     """
 
     longest: float
@@ -122,7 +123,7 @@ class _Weights:
             return None
         log_mean = logsumexp(finite) - math.log(n)
         longest = math.exp(finite.max() - log_mean)
-        # Of weights that come in groups, as of a mixture of proposals, the tail says nothing.
+        # The tail is not informative for weights in groups, as from a mixture of proposals.
         heavy = longest > math.sqrt(n) / 2
         few = len(finite) < MIN_DRAWS
         if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
@@ -132,9 +133,9 @@ class _Weights:
 
 
 def around_draws(points: np.ndarray) -> Normal | None:
-    """Return the distribution with mean and covariance of draws (n_draws, n_dims).
+    """Return the normal distribution with the mean and covariance of draws (n_draws, n_dims).
 
-    None where they are too few for their dimensions.
+    None if they are too few for their dimensions.
     """
     n_draws, n_dims = points.shape
     if n_draws < 5 * n_dims:
@@ -152,7 +153,7 @@ def without_nuts(
     posterior: WeightedPosterior,
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return options of `pm.sample` for draws that are proposed independently of each other.
+    """Return options of `pm.sample` for independent proposals.
 
     Parameters
     ----------
@@ -162,14 +163,14 @@ def without_nuts(
     posterior : WeightedPosterior
         Of the same model.
     options : mapping of str
-        What `pm.sample` would be passed.
+        Options for `pm.sample`.
 
     Returns
     -------
     dict of str, or None
-        None where NUTS is to be used: an option is one of NUTS, or it does better.
+        None if NUTS should be used: an option is one of NUTS, or NUTS is more efficient.
     """
-    # Thousands of proposals are made before it is known whether they serve.
+    # Thousands of proposals are made before their weights can be checked.
     if posterior.n_products > 2**23 or asks_for_nuts(options):
         return None
     # A draw of NUTS takes 15 gradients of three times as many products, and as long in Python as
@@ -205,8 +206,8 @@ def _around(known: Proposal[Draws], posterior: WeightedPosterior) -> KnownDensit
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     """Independence Metropolis-Hastings as a step method of PyMC.
 
-    A chain begins at any proposal, and all its proposals are drawn and evaluated before it moves:
-    there is nothing to tune.  Exact as MCMC is, and uniformly ergodic where the weights are bounded
+    A chain starts at any proposal, and all its proposals are drawn and evaluated in advance, so
+    there is nothing to tune.  Exact like any MCMC, and uniformly ergodic if the weights are bounded
     (Tierney 1994; Mengersen and Tweedie 1996).
 
     Parameters
@@ -267,7 +268,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         self._next = 0
 
     def _own(self, n: int) -> Weighed:
-        """Return the next of the proposals that were drawn, or others where these are used up."""
+        """Return the next proposals drawn in advance, or new ones if these are used up."""
         drawn, first = self._proposals.drawn, self._n_used
         self._n_used += n
         if drawn is None or self._n_used > len(drawn[2]):
@@ -276,7 +277,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         return x, logp, log_weights
 
     def _path(self, log_weights: np.ndarray) -> np.ndarray:
-        """Return where a chain is after each proposal, by their numbers; it begins at the first."""
+        """Return a chain's state after each proposal, by numbers; it starts at the first."""
         limits = log_weights - np.log(self.rng.uniform(size=len(log_weights)))
         now, heights, path = 0, log_weights.tolist(), [0]
         for i, limit in enumerate(limits[1:].tolist(), 1):
@@ -286,7 +287,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         return np.array(path)
 
     def step(self, point: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[Any]]:  # noqa: ARG002
-        """Go to the next point of the chain."""
+        """Move to the next point of the chain."""
         i = self._next
         self._next += 1
         stats = {"tune": self.tune, "accepted": self._accepted[i], "lp": self._logp[i]}
@@ -294,7 +295,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
 
 
 def asks_for_nuts(options: Mapping[str, Any]) -> bool:
-    """Whether options of `pm.sample` say how NUTS is to begin, or are those of a step method.
+    """Whether options of `pm.sample` configure the start of NUTS, or a step method.
 
     Examples
     --------
@@ -310,8 +311,8 @@ def known_metric(
     """Return options of `pm.sample` for a posterior near a known distribution.
 
     NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
-    posterior's own covariance its trajectories are short, however correlated the variables are, and
-    only the step size is left to tune.
+    posterior's own covariance its trajectories are short, even for correlated variables, and only
+    the step size needs tuning.
 
     Parameters
     ----------
@@ -319,12 +320,11 @@ def known_metric(
         All its free variables are continuous.
     known : Proposal
         Near the posterior, in the model's unconstrained space: its covariance or precision gives
-        the metric, and some of its draws the starting points of the chains, of which each mode has
-        some as far as there are enough of them.
+        the metric, and some of its draws the starting points of the chains, divided among the
+        modes.
     options : mapping of str
-        What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
-        unchanged where it says itself how NUTS is to begin, or the importance weights of the
-        proposal are not reliable.
+        Options for `pm.sample`, with ``chains`` and ``compile_kwargs``.  Returned unchanged if they
+        configure the start of NUTS, or the importance weights of the proposal are unreliable.
 
     Returns
     -------
@@ -346,9 +346,9 @@ def known_metric(
     if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
     rng = generator(options.get("random_seed"))
-    # Some distributions know how far the posterior extends, which may be further than they do.
+    # Some distributions provide the posterior's width, which may exceed their own.
     around = getattr(known.around, "metric", known.around)
-    # What is no parameter of its own, `pm.sample` hands on to the step method.
+    # `pm.sample` passes options that are not its own parameters to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]
     by: dict[str, Any] = (
@@ -356,7 +356,7 @@ def known_metric(
         if isinstance(around, CholeskyFactor)
         else {"scaling": around.covariance, "is_cov": True}
     )
-    # With longer steps than for 0.9, trajectories diverge where the tails are not normal.
+    # With longer steps than for 0.9, trajectories diverge if the tails are not normal.
     step = pm.NUTS(
         **by,
         model=model,
@@ -380,7 +380,7 @@ def known_metric(
 
 
 def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose draws at which chains begin: next to one mode after another."""
+    """Choose the starting points of chains, cycling through the modes."""
     n_draws = known.draws.n_draws
     if known.modes is None or len(known.modes) == 1:
         return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)

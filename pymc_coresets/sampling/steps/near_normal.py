@@ -1,4 +1,4 @@
-"""Draws of posteriors that are nearly normal: but for a few directions, or for many small parts."""
+"""Draws of nearly normal posteriors: except in a few directions, or for many small differences."""
 
 import logging
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from pymc_coresets.sampling.normal import Normal
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 
-#: Share of the draws that come from a power of the density, and that power.
+#: Share of the draws from a power of the density, and that power.
 _SHARE, _POWER = 0.1, 0.8
-#: Rounds of refinement of a table, and the places that each of them adds.
+#: Rounds of refinement of a table, and the number of places added by each.
 _ROUNDS, _ADDED = 6, 8
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Table:
 
     @property
     def variance(self) -> float:
-        """About that of a draw, as if all mass between two places were in the middle."""
+        """Approximate variance of a draw, with the mass between two places in their middle."""
         middles = (self.places[1:] + self.places[:-1]) / 2
         shares = self._masses / self._masses.sum()
         return float(shares @ np.square(middles - shares @ middles))
@@ -83,10 +83,11 @@ class Table:
 class AxisTables:
     """Independent coordinates along axes: a tabulated density along some, a normal along others.
 
-    For a posterior that is close to normal but for a few coordinates, which a few rows bound to one
-    side, as where all outcomes of a rare category agree.  There Laplace's approximation has the
-    wrong scale and no skewness, and NUTS takes steps as short as the bound is steep.  A tenth of
-    the draws comes from a power of the density, so that importance weights have a variance.
+    For a posterior that is close to normal except in a few coordinates, which a few rows bound on
+    one side, for instance because all outcomes of a rare category agree.  There Laplace's
+    approximation has the wrong scale and no skewness, and NUTS takes short steps because the bound
+    is steep.  A tenth of the draws is from a power of the density, so that importance weights have
+    a finite variance.
 
     Parameters
     ----------
@@ -98,14 +99,14 @@ class AxisTables:
 
     Examples
     --------
-    A standard normal variable that is positive, beside another one:
+    A positive and an unrestricted standard normal variable:
 
     >>> def log_density(x):
     ...     return -np.square(x).sum(axis=1) / 2 - np.logaddexp(0, -300 * x[:, 0])
     >>> from pymc_coresets.sampling.normal import heavy_tailed
     >>> near = heavy_tailed(np.array([0.02, 0.0]), np.diag([4.0, 1.0]))
     >>> found = AxisTables.around(near, log_density)
-    >>> sorted(found.tables)  # which is the last coordinate
+    >>> sorted(found.tables)  # the last coordinate
     [1]
     >>> draws, logq = found.draw(2_000, rng=np.random.default_rng(1))
     >>> weights = np.exp(log_density(draws) - logq)
@@ -123,10 +124,10 @@ class AxisTables:
     ) -> "AxisTables | None":
         """Tabulate a density along axes through its mode.
 
-        Each coordinate moves those before it as far as they are expected to follow it, as in a
-        Cholesky decomposition; those along which the density is widest beside its curvature at the
-        mode come last.  So hardly any bound of one coordinate moves with another.  What is
-        tabulated at last is the mean density of a coordinate given some draws of the others.
+        Each coordinate moves those before it to their conditional expectations, as in a Cholesky
+        decomposition; those along which the density is widest relative to its curvature at the mode
+        come last.  So the bound of one coordinate hardly depends on another.  The final tables are
+        mean densities of a coordinate given some draws of the others.
 
         Parameters
         ----------
@@ -135,8 +136,8 @@ class AxisTables:
         log_density : callable
             Takes points (n_points, n_dims), and returns (n_points,), in nats.
         most : float, optional
-            Largest number of points.  With fewer than 150 D the result is None; that mean takes
-            2 200 for each coordinate that is tabulated, and is left out where they are too many.
+            Largest number of points.  With fewer than 150 D the result is None; the mean density
+            takes 2 200 per tabulated coordinate, and is skipped if these are too many.
         """
         mode, n_dims = near.location, len(near.location)
         n_places = 27 + _ROUNDS * _ADDED  # those of `_unusual` and the first of `_tabulated`
@@ -174,7 +175,7 @@ class AxisTables:
 
     @property
     def variances(self) -> np.ndarray:
-        """About those of the coordinates, (n_dims,)."""
+        """Approximate standard deviations of the coordinates, (n_dims,)."""
         variances = np.ones(len(self.location))
         for axis, table in self.tables.items():
             variances[axis] = table.variance
@@ -182,7 +183,7 @@ class AxisTables:
 
     @property
     def covariance(self) -> np.ndarray:
-        """About that of its draws, (n_dims, n_dims)."""
+        """Approximate covariance of its draws, (n_dims, n_dims)."""
         covariance: np.ndarray = (self.axes * self.variances) @ self.axes.T
         return covariance
 
@@ -224,7 +225,7 @@ def _unusual(density: LogDensity, n_dims: int) -> np.ndarray:
 
 
 def _tabulated(density: LogDensity, which: np.ndarray, others: np.ndarray) -> dict[int, Table]:
-    """Tabulate a density along some coordinates, the mean given the others (n_others, n_dims)."""
+    """Tabulate a density along some coordinates, averaged over the others (n_others, n_dims)."""
     if not which.size:
         return {}
 
@@ -234,7 +235,7 @@ def _tabulated(density: LogDensity, which: np.ndarray, others: np.ndarray) -> di
         z = np.broadcast_to(others[None, :, None], (*shape, n_dims)).copy()
         for own, axis, along in zip(z, which, places, strict=True):
             own[:, :, axis] = along
-        with np.errstate(all="ignore"):  # the farthest are far out
+        with np.errstate(all="ignore"):  # some places are far in the tails
             values = density(z.reshape(-1, n_dims)).reshape(shape)
         return np.nan_to_num(values, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
 
@@ -249,7 +250,7 @@ def _tabulated(density: LogDensity, which: np.ndarray, others: np.ndarray) -> di
         order = np.argsort(places, axis=1)
         places = np.take_along_axis(places, order, 1)
         values = np.take_along_axis(values, order[:, None], 2)
-    heights = np.maximum(_averaged(places, values), -40.0)  # below which nothing is drawn
+    heights = np.maximum(_averaged(places, values), -40.0)  # nothing is drawn below
     return {int(i): Table(*own) for i, *own in zip(which, places, heights, strict=True)}
 
 
@@ -263,23 +264,23 @@ def _averaged(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _urgency(places: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Return how much the density between neighbours may differ from what is interpolated."""
+    """Return bounds on the interpolation error of the density between neighbours."""
     higher, change = neighbours(heights)
-    # Of a bound, ten nats between neighbours count.
+    # At a bound, at most ten nats between neighbours count.
     urgency: np.ndarray = np.diff(places) * np.exp(higher) * np.minimum(change, 10.0)
     return urgency
 
 
 @dataclass(frozen=True, eq=False)
 class _Chains:
-    """Where chains are, (n_chains, n_dims), with the log-density there and its pull on them."""
+    """States of chains, (n_chains, n_dims), with the log-density and its gradient there."""
 
     points: np.ndarray
     values: np.ndarray
     pull: np.ndarray
 
     def moved(self, others: "_Chains", which: np.ndarray) -> "_Chains":
-        """Move some of the chains to where the others are."""
+        """Replace the states of some chains by those of others."""
         return _Chains(
             np.where(which[:, None], others.points, self.points),
             np.where(which, others.values, self.values),
@@ -287,7 +288,7 @@ class _Chains:
         )
 
     def correlation(self, others: "_Chains") -> float:
-        """Return the largest one with other chains, of a coordinate or of the log-density."""
+        """Return the largest correlation with other states, of a coordinate or the log-density."""
         one, other = (np.column_stack([c.points, c.values]) for c in (self, others))
         one, other = one - one.mean(axis=0), other - other.mean(axis=0)
         sizes = np.sqrt(np.square(one).sum(axis=0) * np.square(other).sum(axis=0))
@@ -299,17 +300,17 @@ class SplitHmc:
     """Moves draws of a distribution near a density until they are draws of that density.
 
     For thousands of dimensions, in which the sum of many small differences makes importance weights
-    useless.  All draws move at once, each as a chain of its own.  A trajectory is a quarter turn of
-    the normal distribution around them, which is followed exactly; only what the density differs
-    from that by takes steps.  So four gradients lead to a draw that hardly depends on where the
-    chain began.
+    useless.  All draws move at once, each as its own chain.  A trajectory is a quarter turn under
+    the normal distribution around them, which is followed exactly; only the difference of the
+    density from the normal needs steps.  So four gradients give a draw that hardly depends on the
+    start of the chain.
 
     Parameters
     ----------
     slopes : callable
         Returns the log-densities (n_points,), in nats, and gradients at points (n_points, n_dims).
     around : Normal
-        About of the mean and precision of the density.
+        With approximately the mean and precision of the density.
 
     References
     ----------
@@ -335,11 +336,11 @@ class SplitHmc:
     around: Normal
 
     def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> np.ndarray | None:
-        """Return as many draws, (n_chains, n_dims); None where they do not forget the points.
+        """Return as many draws, (n_chains, n_dims); None if they stay correlated with the starts.
 
-        Trajectories follow one another until the product of the correlations between the ends of
-        each is at most 0.05, where the largest one counts, of a coordinate or the log-density, and
-        every chain has moved.
+        Trajectories are repeated until every chain has moved and the product of the correlations
+        between the ends of each trajectory is at most 0.05.  The largest correlation counts, of a
+        coordinate or the log-density.
         """
         chains, n_steps, left = self._at(points), 4, 1.0
         moved = np.zeros(len(points), bool)
@@ -348,7 +349,7 @@ class SplitHmc:
             chains, accepted = self._after_a_quarter(before, n_steps, rng)
             left, moved = left * before.correlation(chains), moved | accepted
             share = float(accepted.mean())
-            _log.info("%d gradients: %.2f accepted, %.2g remembered", n_steps, share, left)
+            _log.info("%d gradients: %.2f accepted, correlation %.2g", n_steps, share, left)
             if left <= 0.05 and moved.all():
                 return chains.points
             if share < 0.8:
@@ -358,7 +359,7 @@ class SplitHmc:
         return None
 
     def _at(self, points: np.ndarray) -> _Chains:
-        """Evaluate the density; where it is not finite, it is zero, and pulls nowhere."""
+        """Evaluate the density; if it is not finite, it is zero, with gradient zero."""
         with np.errstate(all="ignore"):
             values, gradients = self.slopes(points)
         finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)

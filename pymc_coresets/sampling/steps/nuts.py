@@ -1,4 +1,4 @@
-"""NUTS: as `pm.sample` offers it, its metric where that is known, and kept warm inside builds."""
+"""NUTS: options of `pm.sample`, known metrics, and warm starts during a build."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.normal import CholeskyFactor
 
-#: NUTS as `pm.sample` offers it.
+#: NUTS implementations of `pm.sample`.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 
 #: Samplers that need JAX.
 ON_JAX = {"numpyro", "blackjax"}
 
-#: Chains of a run inside a build, one after the other: each has to be tuned.
+#: Number of sequential chains of a run inside a build; each needs tuning.
 N_CHAINS = 2
 
 _FAILED = "NUTS failed on the posterior of a coreset"
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN401 - of pm.sample
-    """Call `pm.sample`, and name the model where a chain cannot start.
+    """Call `pm.sample`; the error names the model if a chain cannot start.
 
     Raises
     ------
@@ -52,15 +52,14 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
             idata: xr.DataTree = pm.sample(model=model, **options)
     except (PyMCSamplingError, pymc_api.ParallelSamplingError) as error:
         raise SamplingError(
-            f"pm.sample failed: {text_of(error)}. Give initvals=... where the log-density is "
-            "finite. What it sampled is the attribute .model, and not your own model: "
-            ".model.debug() says more."
+            f"pm.sample failed: {text_of(error)}. Give initvals=... with a finite log-density. The "
+            "sampled model is the attribute .model, not your own model: see .model.debug()."
         ) from error
     return idata
 
 
 def text_of(error: Exception) -> str:
-    """Return what another package says, without its advice, which is about an unnamed model."""
+    """Return another package's message, without its advice, which is about an unnamed model."""
     text = str(error)
     for more in (": SamplerWarning(", "You can call `model.debug()`", "Stack backtrace:"):
         text = text.partition(more)[0]
@@ -68,7 +67,7 @@ def text_of(error: Exception) -> str:
 
 
 def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `pm.sample`, four chains among them, after a pass at the common ones.
+    """Check the options of `pm.sample`, and return them with four chains by default.
 
     Raises
     ------
@@ -83,7 +82,7 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
     """
     if "model" in options:
         raise InvalidOptionError(
-            "sample() samples its own model: leave model=... out, or call pm.sample."
+            "sample() samples the result's own model: leave model=... out, or call pm.sample."
         )
     one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
     if find_spec(nuts_sampler) is None:
@@ -100,16 +99,16 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
     generator(options.get("random_seed"))
     if not flag("return_inferencedata", options.get("return_inferencedata", True)):
         raise InvalidOptionError(
-            "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
-            "re-weighted. Leave it out, or call pm.sample(model=....model)."
+            "return_inferencedata=False: draws must be in a DataTree to be checked or re-weighted. "
+            "Leave it out, or call pm.sample(model=....model)."
         )
     return {"chains": 4} | options  # enough for R-hat (Vehtari et al. 2021)
 
 
 class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not typed
-    """Draws of one chain; its copies, which `pm.sample` makes, are those of others.
+    """Draws of one chain; `pm.sample` makes copies for the other chains.
 
-    PyMC compiles a function for each chain that computes what is recorded from a point of the
+    PyMC compiles a function for each chain that computes the recorded variables from a point of the
     unconstrained space, which takes longer than four thousand draws of a cheap density.
 
     Examples
@@ -126,8 +125,8 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
 
     @classmethod
     def of(cls, model: pm.Model, names: Sequence[str] | None = None) -> Self:
-        """Compile what is recorded: the variables of these names, by default all."""
-        variables = None  # all but those that are observed
+        """Compile the recorded variables, by default all."""
+        variables = None  # all except observed ones
         with compiling():
             if names is not None:
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
@@ -141,7 +140,7 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
 
 
 class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's are not typed
-    """PyMC's kinetic energy with a precision matrix in the place of variances.
+    """PyMC's kinetic energy with a precision matrix instead of variances.
 
     Parameters
     ----------
@@ -162,11 +161,11 @@ class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's
     def __init__(self, factor: CholeskyFactor, rng: np.random.Generator) -> None:
         super().__init__(rng)
         self._factor = factor
-        # For thousands of vectors, one after the other: a third of what two triangles take.
+        # For thousands of sequential vectors: a third of the time of two triangular solves.
         self._inverse = factor.solve(np.eye(factor.n_dims)) if factor.is_dense else None
 
     def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return the velocity for a momentum, written into `out` where that is given."""
+        """Return the velocity for a momentum, written into `out` if given."""
         found: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
         if out is not None:
             out[:] = found
@@ -186,7 +185,7 @@ class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's
 
 
 class _Accelerated(State):  # type: ignore[misc]
-    """PyMC's state, with the velocity that its gradient adds in a unit of time."""
+    """PyMC's state, with the change of velocity per unit of time due to its gradient."""
 
     acceleration: np.ndarray
 
@@ -198,9 +197,9 @@ def _accelerated(state: State, acceleration: np.ndarray) -> _Accelerated:
 
 
 class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
-    """PyMC's leapfrog steps with one solution of the metric's equations each, where it has two.
+    """PyMC's leapfrog steps with one solve of the metric's equations each, instead of two.
 
-    Velocities are linear in momenta, and what the gradient at a point adds to them is the same at
+    Velocities are linear in momenta, and the contribution of the gradient at a point is the same at
     the end of one step and at the beginning of the next.
 
     Parameters
@@ -229,7 +228,7 @@ class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """Draws of one run, and what the next may start from.
+    """Draws of one run, and the starting information for the next.
 
     Parameters
     ----------
@@ -249,22 +248,22 @@ class Run:
 class WarmNuts:
     """PyMC's NUTS on one density whose rows, weights and quadratic are inputs: compiled once.
 
-    From the second run on it starts where the last one ended, with its metric and step size, and
-    tunes for half as long.  Two chains run one after the other.
+    Later runs start at the end of the last one, with its metric and step size, and tune for half as
+    long.  Two chains run one after the other.
 
     Parameters
     ----------
     loglik : LogLikelihood
         The potentials of the model.
     quadratic : Quadratic or None
-        What is added to the weighted rows; runs may add others of the same interface.
+        Added to the weighted rows; runs may use others of the same interface.
     tune : int
         Tuning steps of each chain.
 
     Attributes
     ----------
     last : Run, or None
-        What the next run begins from.
+        Start of the next run.
     counts : dict of str to int
         Divergences among the draws, and runs that failed.
     """
@@ -286,7 +285,7 @@ class WarmNuts:
     ) -> np.ndarray:
         """Draw on the unconstrained scale, (n_draws, n_dims).
 
-        Where the density is 0 at the end of the last run, it begins anew.
+        If the density is 0 at the end of the last run, it starts afresh.
 
         Parameters
         ----------
@@ -294,10 +293,10 @@ class WarmNuts:
             Of the same model, and a quadratic of the same interface.
         n_draws : int
         starts : sequence of ndarray of shape (n_dims,), optional
-            Where chains begin that begin anew, by default at the model's initial point.
+            Starting points of chains that start afresh, by default the model's initial point.
         metric : CholeskyFactor, optional
-            Of about the posterior's precision: every run begins anew, and only the step size is
-            left to tune.
+            Of approximately the posterior's precision: every run starts afresh, and only the step
+            size is tuned.
         rng : numpy.random.Generator
 
         Raises
@@ -316,7 +315,7 @@ class WarmNuts:
             try:
                 run = self._run(n_draws, self.last, [], None, rng)
             except SamplingError as error:
-                _log.info("NUTS starts anew: %s", error)
+                _log.info("NUTS starts afresh: %s", error)
         if run is None:
             run = self._run(n_draws, None, list(starts), metric, rng)
         self.last = run
@@ -400,7 +399,7 @@ class WarmNuts:
         if discrete:
             raise SamplingError(
                 f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
-                "method='pursuit' with weighting='prior', or with draws of your own."
+                "method='pursuit' with weighting='prior', or with your own draws."
             )
         return Unconstrained(model, mode=density_mode())
 
@@ -415,12 +414,12 @@ class WarmNuts:
 
 
 def at_initial_point(model: pm.Model) -> SamplingError:
-    """Return what to raise where NUTS fails at the initial point of an internal model.
+    """Return the error for a failure of NUTS at the initial point of an internal model.
 
     Parameters
     ----------
     model : pm.Model
-        With the user's names for all but the rows.
+        With the user's names, except for the rows.
 
     Examples
     --------
@@ -434,6 +433,5 @@ def at_initial_point(model: pm.Model) -> SamplingError:
     wrong = ", ".join(f"{name!r} is {value}" for name, value in values.items())
     return SamplingError(
         f"{_FAILED}: at the model's initial point, {wrong or 'the gradient is not finite'}. Give "
-        "the variables an initval=... where their log-density is finite. The debug() of your own "
-        "model says more."
+        "the variables an initval=... with a finite log-density. See debug() of your own model."
     )

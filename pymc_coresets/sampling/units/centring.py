@@ -1,4 +1,4 @@
-"""Where the nodes of units lie: at modes, for shared variables in the middle of the posterior."""
+"""Nodes of units: placed at modes, with shared variables in the middle of the posterior."""
 
 import logging
 import math
@@ -31,21 +31,21 @@ _log = logging.getLogger(__name__)
 
 
 def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
-    """Find where the nodes of units lie, and how many of them there have to be.
+    """Find the positions of the nodes of units, and their number.
 
     Parameters
     ----------
     units : UnitModel
     enough : float
-        Error of the nodes, in nats, that is small enough.
+        Acceptable error of the nodes, in nats.
     key : int
-        Of the sample of units whose posterior is climbed.
+        Key of the sample of units used for the search.
 
     Returns
     -------
     LogLikelihood
-        Whose units have a `node_error`, the variance, over the posterior and somewhat beyond, of
-        the difference of all potentials together from those by many more nodes.
+        Its units have a `node_error`: the variance, over a slightly wider posterior, of the
+        difference of the summed potentials from those with many more nodes.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
 
     Notes
     -----
-    The shared variables climb the posterior of a sample of units by nodes around modes at the last
-    point, which then move, until that gains no more.  Nodes follow the shared variables anyway, so
-    that they need to be in the middle of the posterior of all only roughly.
+    Alternates between maximising the posterior of a sample of units over the shared variables, with
+    nodes around modes at the last point, and moving the nodes, until there is no more gain.  Nodes
+    follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
     n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
     degree = first_degree(n_dims, n_members)
@@ -67,7 +67,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     if degree is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
-            "integrated out, for nodes serve up to six. Keep them as parameters (integrate=False)."
+            "integrated out (six at most). Keep them as parameters (integrate=False)."
         )
     sample = _Sample.of(units, key)
     judge, x = sample.by_nodes(degree_to_judge_by(n_dims)), sample.start
@@ -96,11 +96,11 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """A sample of units, whose posterior says where that of all has its middle."""
+    """A sample of units, whose posterior locates the middle of that of all units."""
 
     units: UnitModel
     modes: UnitModes
-    form: LogLikelihood  # whose potentials of any nodes are compiled once
+    form: LogLikelihood  # compiled once for potentials by any nodes
     rows: Rows
     weights: np.ndarray
     total: float  # weight of all units
@@ -109,7 +109,7 @@ class _Sample:
     def of(cls, units: UnitModel, key: int) -> Self:
         every = LogLikelihood(units.observations_at_zero)
         n_members = units.rows.n_obs / every.n_rows
-        # Enough to say where the middle of all is: of about 20 000 rows.
+        # Enough to locate the middle of the posterior: units of about 20 000 rows.
         size = int(np.clip(20_000 / n_members, 50, 1_000))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
         every.prepare()
@@ -117,7 +117,7 @@ class _Sample:
 
     @property
     def start(self) -> np.ndarray:
-        """Where the shared variables begin."""
+        """Initial values of the shared variables."""
         x: np.ndarray = self.units.observations_at_zero.space.start
         return x
 
@@ -127,12 +127,12 @@ class _Sample:
         return self.form.of_same_form(self.units.observations(nodes, *self.units.start))
 
     def middle(self, loglik: LogLikelihood, x: np.ndarray) -> tuple[Normal, Rows]:
-        """Climb from unconstrained values of the shared variables, with nodes that follow.
+        """Maximise from unconstrained values of the shared variables, with nodes that follow.
 
         Returns the posterior of the sample, and its units, with nodes around their modes there.
         """
         sampler, space = CoresetSampler(loglik), loglik.observations.space
-        # Half a nat of the sample: less is no other place.
+        # Half a nat of the sample: a smaller gain is not another position.
         enough, some = self.total / len(self.rows) / 2, _by_nodes_of(loglik, self.rows)
         for _ in range(8):
             rows = self.modes.at(space.constrain(x[None]).at(0), some)
@@ -159,7 +159,7 @@ class _Sample:
         return float(np.var(many - few))
 
     def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:
-        """Return the potentials of all units by as many nodes, sharing what is compiled."""
+        """Return the potentials of all units by as many nodes, sharing compiled functions."""
         units = loglik.observations.units
         assert units is not None
         point = loglik.observations.space.constrain(x[None]).at(0)
@@ -180,17 +180,17 @@ def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
 def integrated_out(
     model: pm.Model, wanted: RowsToRead, *, tolerance: float, rng: np.random.Generator, key: int
 ) -> tuple[LogLikelihood, RowsToRead] | None:
-    """Return the potentials of units, and how to derive them again; None where rows are as good.
+    """Return the potentials of units, and how to derive them again; None if rows are as good.
 
     Parameters
     ----------
     model : pm.Model
     wanted : RowsToRead
-        Whose `integrate` says what the user wants.
+        Its `integrate` is the user's choice.
     tolerance : float
         In nats; nodes may use up a tenth of it.
     rng : numpy.random.Generator
-        Of the points at which the rows are compared with PyMC.
+        Source of the points at which the rows are compared with PyMC.
     key : int
         See `centred`.
 
@@ -217,7 +217,7 @@ def integrated_out(
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
-        _log.warning("%s stay parameters, for they cannot be integrated out: %s", names, error)
+        _log.warning("%s remain parameters, as they cannot be integrated out: %s", names, error)
         return None
     made = found.observations.units
     assert made is not None

@@ -25,14 +25,14 @@ from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 BY_ITSELF = 200_000_000
-"""Bytes of draws of these variables up to which `sample` adds them by itself."""
+"""Largest size in bytes of draws of these variables that `sample` adds automatically."""
 
-#: Levels that are summarised at once: their draws are all that is held of the result.
+#: Number of levels summarised at once, whose draws are held in memory.
 _LEVELS = 2_000
-#: Proposals for each draw of a unit, of which weights choose one, at the cost of an evaluation of
-#: its rows each; and their degrees of freedom.
+#: Proposals per draw of a unit, of which weights choose one; each costs an evaluation of its rows.
+#: And their degrees of freedom.
 _PROPOSALS, _FREEDOM = 12, 8.0
-#: Draws of the shared variables that are completed at once: what is held beside the result.
+#: Draws of the shared variables completed at once, held in memory in addition to the result.
 _DRAWS = 256
 
 
@@ -48,40 +48,40 @@ def recover(
     """Draw the variables that were integrated out, given draws of the shared variables.
 
     For each draw theta_s, the variables of a level are drawn from ``p(z_g | theta_s, y_g)``, which
-    depends on the level's own rows alone: with `sample`'s draws of theta, these are draws of the
-    joint posterior.  Costs about 16 evaluations of the rows of these levels for each draw.  Memory:
-    that of the result.
+    depends on the level's own rows only: with `sample`'s draws of theta, these are draws of the
+    joint posterior.  Costs about 16 evaluations of the rows of these levels per draw.  Memory: that
+    of the result.
 
     Parameters
     ----------
     idata : xarray.DataTree
         Draws of the shared variables, from `sample` or `reweight`.
     var_names : str or sequence of str, optional
-        Variables that were integrated out, and deterministics that are computed from them; by
-        default all of both but deterministics along the rows and, with `levels` or `summary`, those
-        that are computed from several levels at once, as a mean of all is.
+        Variables that were integrated out, and deterministics computed from them; by default all,
+        except deterministics along the rows and, with `levels` or `summary`, those computed from
+        several levels at once, such as a mean of all.
     levels : sequence, optional
         Labels of some levels, or their numbers if the dimension has no labels.
     summary : bool, default False
         Return mean, standard deviation and quantiles (3 %, 50 %, 97 %) over the draws of each
-        level, in place of the draws, with the dimension ``statistic``.
+        level, instead of the draws, with the dimension ``statistic``.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
     Returns
     -------
     xarray.Dataset
-        With the names, dims and coords that `pm.sample` gives.  The attribute ``ess_of_proposals``
-        says how many of the 12 proposals for each value count, on average: far fewer say that
-        levels have several modes or heavy tails.
+        With the names, dims and coords of `pm.sample`.  The attribute ``ess_of_proposals`` is the
+        mean effective number of the 12 proposals for each value: if it is far smaller, levels have
+        several modes or heavy tails.
 
     Raises
     ------
     InvalidOptionError
-        If nothing was integrated out, a name or a level is unknown, or a variable that is named
-        needs levels that are not drawn together.
+        If nothing was integrated out, a name or a level is unknown, or a named variable needs
+        levels that are not drawn together.
     InvalidDataError
-        If the draws lack a variable.
+        If the draws have no values of a variable.
 
     Warns
     -----
@@ -113,7 +113,7 @@ def recover(
     loglik = result.stand_in.parts[0]
     if loglik.observations.units is None:
         raise InvalidOptionError(
-            "Nothing was integrated out of this model: its draws have all free variables."
+            "Nothing was integrated out of this model: the draws have all its free variables."
         )
     local = _LocalVariables(loglik)
     given = names_of("var_names", var_names)
@@ -121,8 +121,8 @@ def recover(
     names = every if given is None else [given] if isinstance(given, str) else given
     if unknown := sorted(set(names) - set(local.names)):
         raise InvalidOptionError(
-            f"var_names={unknown!r}: {local.names!r} were integrated out, or are computed from "
-            "what was."
+            f"var_names={unknown!r}: only {local.names!r} were integrated out, or are computed "
+            "from variables that were."
         )
     if mixed := sorted(set(names) - set(every)):
         raise InvalidOptionError(
@@ -163,9 +163,9 @@ def _summarised(draws: xr.Dataset) -> xr.Dataset:
 
 
 def with_local(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator) -> xr.DataTree:
-    """Add draws of variables that were integrated out, where they are neither large nor dear.
+    """Add draws of variables that were integrated out, if their size and cost are moderate.
 
-    The attribute ``integrated`` of the posterior names what is left out.
+    The attribute ``integrated`` of the posterior names variables without draws.
     """
     loglik = result.stand_in.parts[0]
     units = loglik.observations.units
@@ -175,7 +175,7 @@ def with_local(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator)
     n_bytes = local.n_bytes(local.names, posterior, len(local.numbers_of(None)))
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     n_terms = n_draws * _PROPOSALS * len(units.positions)
-    if n_bytes > BY_ITSELF or n_terms > 250_000_000:  # some ten seconds of one core
+    if n_bytes > BY_ITSELF or n_terms > 250_000_000:  # about ten seconds of one core
         return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
     return completed(result, idata, rng)
 
@@ -219,9 +219,9 @@ class _LocalVariables:
 
     @cached_property
     def of_single_levels(self) -> list[str]:
-        """Those of them whose value at a level depends on no other level.
+        """Variables whose value at a level depends on no other level.
 
-        Every other level is moved, at which values at the levels between have to stay.
+        Tested by changing every other level: values at the levels between must not change.
         """
         points = np.tile(self.space.start, (2, 1))
         for part in self.factor.parts:
@@ -239,7 +239,7 @@ class _LocalVariables:
         return [n for n, values in zip(self.names, found, strict=True) if stays(n, values)]
 
     def numbers_of(self, levels: Sequence[Any] | None) -> np.ndarray:
-        """Return the numbers of levels that are given by their labels."""
+        """Return the numbers of levels, given their labels."""
         n_levels, dim = self.factor.n_levels, self.observations.dim
         if levels is None:
             return np.arange(n_levels)

@@ -603,9 +603,9 @@ PLANTED = [
         "reading/units/integral.py",
         ("[pt.switch(kept, s, less) for", "[0 * s for"),  # nodes that stay
         ("[pt.switch(kept, s, less) for", "[less for"),
-        ("usable = (left > _FLAT * usual)", "usable = (left > np.inf)"),  # widths that stay
+        ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
         (" - zero_grad(root.log_determinant)", ""),
-        ("digits < _DIGITS", "digits < np.inf"),
+        ("digits < 1e12", "digits < np.inf"),
         ("at_nodes + log_weights[:, None]", "at_nodes"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
     ),

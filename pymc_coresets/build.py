@@ -56,6 +56,8 @@ from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
+_CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
+
 
 def build_coreset(  # noqa: PLR0913
     model: object = None,
@@ -406,8 +408,7 @@ def _suited(
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
     if loglik.n_dims <= FEW_DIMENSIONS or not has_quadratics(loglik):
         return pursuit, limit
-    # At 0.5 nats, importance weights keep six tenths of the draws.
-    enough = 0.5 if given["tolerance"] is None else None
+    enough = _CORRECTABLE if given["tolerance"] is None else None
     found = configured(ControlVariates(correctable=enough), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
 

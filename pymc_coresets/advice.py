@@ -19,11 +19,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution, Status
 
-_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
-_MANY_DIVERGENCES = 0.01  # of the draws
 FEW_PER_DIMENSION = 10  # observations: with fewer, a coreset hardly helps
-_WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
-_REWEIGHTED = 3.0  # nats, of log-ratios that are normal: a twentieth of the draws counts
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
@@ -72,7 +68,7 @@ def limitations(found: Outcome) -> Iterator[str]:
     yield from _of_rows(found)
     solution, observations, counts = found.solution, found.observations, found.counts
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
-    if n_divergences > _MANY_DIVERGENCES * n_draws:
+    if n_divergences > 0.01 * n_draws:
         yield (
             f"{n_divergences} of {n_draws} draws of the coresets' posteriors diverged, so that the "
             "rows may have been chosen in the wrong places: reparametrise the model (for "
@@ -117,7 +113,8 @@ def limitations(found: Outcome) -> Iterator[str]:
 def _of_rows(found: Outcome) -> Iterator[str]:
     """Say what was measured of the chosen rows, where that is not enough."""
     solution, n_dims = found.solution, found.observations.n_dims
-    limit = _NOTICEABLE if found.tolerance is None else found.tolerance
+    # A coreset that is further away than a nat deserves a warning in any case.
+    limit = 1.0 if found.tolerance is None else found.tolerance
     if solution.objective > limit and solution.status is Status.CORRECTABLE:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
@@ -267,7 +264,8 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
 def _remedy(found: Outcome) -> str:
     """Say what to try: re-weighting, too, unless a few draws would carry all the weight."""
     judged: Certificate | None = found.solution.judgement
-    serve = judged.pareto_khat < KHAT_USELESS if judged else found.solution.objective < _REWEIGHTED
+    # Of log-ratios that are normal, with a variance of 3, a twentieth of the draws counts.
+    serve = judged.pareto_khat < KHAT_USELESS if judged else found.solution.objective < 3.0
     words = _other_remedy(found)
     return f"{words}, or reweight the coreset's draws;" if serve else f"{words}."
 
@@ -280,7 +278,7 @@ def _other_remedy(found: Outcome) -> str:
     if solution.quadratic is not None:
         return f"Use method='control_variates' and {larger}"
     is_full, needed = len(solution.rows) == found.size, rows_of_a_quadratic(n_dims)
-    if needed > _WORTHWHILE * found.n_obs:
+    if needed > 0.5 * found.n_obs:  # more rows than that save nothing
         return (
             f"The log-likelihoods of {n_dims} free dimensions may vary in {needed} directions, and "
             f"{found.n_obs} observations are few beside that: a coreset hardly helps. Sample the "

@@ -21,6 +21,7 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.coreset import Coreset
+from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.exceptions import (
     InvalidDataError,
     SamplingError,
@@ -55,11 +56,7 @@ from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
-_FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
-_MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
-_INTEGRATED = 0.01  # nats: tolerance for the error of nodes, if the user gives none
-_MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
 def build_coreset(  # noqa: PLR0913
@@ -230,7 +227,7 @@ def build_coreset(  # noqa: PLR0913
     deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
     full = full_model(model)
     with Reporter(show=show) as report:
-        aim = _INTEGRATED if tolerance is None else tolerance
+        aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
         loglik, wanted, sample_key = _read(full, wanted, rng.spawn(1)[0], aim, report)
         if method == "auto" and size is None:
             _refuse_few_rows(loglik)
@@ -354,7 +351,8 @@ def _misses_a_part(method: Method, built: _Built) -> bool:
         return False
     if built.solution.status in {Status.INTERRUPTED, Status.OUT_OF_TIME}:
         return False
-    if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > _MOST_ALONE:
+    # Up to 60 dimensions, rows alone are an answer where a quadratic is none.
+    if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > 60:
         return False
     several = coreset.modes is not None and len(coreset.modes) > 1
     return several or certificate.outside > certificate.tolerance
@@ -423,7 +421,9 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     with_replacement = isinstance(method, Uniform | Sensitivity)  # so from equal rows, too
     most = n_obs if with_replacement else loglik.n_rows
     limit = method.default_size(loglik.n_dims, most) if size is None else int(size)
-    distinct = min(_FEW, loglik.total_weight / _MERGED)
+    # So few distinct rows cost NUTS less than a construction would.  With fewer than ten rows for
+    # each distinct one, the user has few rows, and wants fewer.
+    distinct = min(2_000, loglik.total_weight / 10)
     if loglik.observations.units is not None:
         distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
     few = size is None and loglik.n_rows <= distinct

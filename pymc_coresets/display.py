@@ -11,9 +11,6 @@ from html import escape
 TEXT_WIDTH = 80
 """Characters that a line of printed results has at most."""
 
-# How verdicts begin; readable on white and on black.
-_COLOURS = {"Reliable": "#2a9d5c", "Doubtful": "#c98500", "Not to be used": "#d94a3d"}
-
 #: Names and values, lines that stay as they are, or sentences; what is empty is left out.
 type Part = Mapping[str, str] | Sequence[str] | str
 
@@ -55,7 +52,9 @@ def as_html(title: str, facts: Mapping[str, str], verdict: str) -> str:
     >>> as_html("Check", {"modes": "1"}, "Doubtful: few draws.")
     '<pre><b>Check</b>\n<b style="color: #c98500">Doubtful: few draws.</b>\n  modes  1</pre>'
     """
-    colour = next((c for word, c in _COLOURS.items() if verdict.startswith(word)), "inherit")
+    # How verdicts begin; readable on white and on black.
+    colours = {"Reliable": "#2a9d5c", "Doubtful": "#c98500", "Not to be used": "#d94a3d"}
+    colour = next((c for word, c in colours.items() if verdict.startswith(word)), "inherit")
     lines = [f"<b>{escape(title)}</b>"]
     if verdict:
         lines.append(f'<b style="color: {colour}">{escape(_text_of(verdict))}</b>')

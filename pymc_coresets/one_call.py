@@ -36,9 +36,6 @@ from pymc_coresets.storage import (
 #: What to do where no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
 
-_PARTS = ("build", "sample", "check")
-_OF_WEIGHTS = ("pareto_khat", "psis_ess")  # attributes that `reweight` gives the posterior
-
 
 @dataclass(frozen=True)
 class _Drawn:
@@ -197,7 +194,7 @@ def sample(
     if not drawn.serves:
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{drawn.verdict}{other}")
-    seconds = {part: report.seconds.get(part, 0.0) for part in _PARTS}
+    seconds = {part: report.seconds.get(part, 0.0) for part in ("build", "sample", "check")}
     took = ", ".join(f"{part} {value:.1f} s" for part, value in seconds.items())
     tell(f"{drawn.source} ({took}). {drawn.verdict}", show=show)
     attrs = drawn.idata.attrs
@@ -230,7 +227,7 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
     if check.reliable and check.needs_reweighting:
         idata = coreset.reweight(idata, random_seed=rng)
         weighed = idata["posterior"].attrs
-        idata.attrs |= {name: weighed[name] for name in _OF_WEIGHTS}
+        idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
         source, verdict = f"{source}, then re-weighted", weighed["verdict"]
         serves = verdict.startswith("Reliable")
     return _Drawn(idata, source, verdict, check.divergence, serves)

@@ -18,9 +18,6 @@ from rich.text import Text
 
 _log = logging.getLogger(__name__)
 
-_BAR_WIDTH = 16
-_REFRESH_SECONDS = 0.2
-
 
 class Reporter:
     """Shows the parts of a construction as they run; keeps their seconds, counts and figures.
@@ -55,7 +52,7 @@ class Reporter:
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False, table_column=names),
-            BarColumn(_BAR_WIDTH),
+            BarColumn(bar_width=16),
             TextColumn("{task.fields[note]}", markup=False, table_column=notes),
             TimeElapsedColumn(),
             console=console,
@@ -152,7 +149,7 @@ class Reporter:
 
     def _update(self, task: TaskID, **changes: Any) -> None:  # noqa: ANN401 - those of Rich
         self._bars.update(task, **changes)
-        if time.monotonic() - self._replaced >= _REFRESH_SECONDS:
+        if time.monotonic() - self._replaced >= 0.2:  # seconds
             self._replace_page()
 
     def _replace_page(self) -> None:

@@ -42,9 +42,8 @@ from pymc_coresets.weighted_rows import (
     stored_proposal,
 )
 
-#: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
-GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
-_MODES, _SDS, _PROPOSAL = "modes", "modes_sds", "proposal"
+#: The group of a file, or of draws, that says which rows the coreset has, and their weights.
+GROUP = "coreset"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _COUNTS = ("n_observations", "n_distinct")
@@ -226,13 +225,13 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     dataset = stored_dataset(coreset).assign_attrs({} if prints is None else asdict(prints))
     groups = {GROUP: dataset, "history": coreset.history}
     if coreset.data is not None:
-        groups[_ROWS] = coreset.data
+        groups["rows"] = coreset.data
     if coreset.quadratic is not None:
-        groups[_QUADRATIC] = coreset.quadratic.stored
+        groups["quadratic"] = coreset.quadratic.stored
     if (modes := coreset.modes) is not None:
-        groups |= {_MODES: modes.positions.assign_attrs(modes.attrs), _SDS: modes.sds}
+        groups |= {"modes": modes.positions.assign_attrs(modes.attrs), "modes_sds": modes.sds}
     if coreset.proposal is not None:
-        groups[_PROPOSAL] = stored_proposal(coreset.proposal, coreset.loglikelihood)
+        groups["proposal"] = stored_proposal(coreset.proposal, coreset.loglikelihood)
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["n_observations"] = coreset.n_observations
     return tree
@@ -270,11 +269,11 @@ def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
         If something is missing, or not what a coreset has: `NO_CORESET`.
     """
     stored = stored_fields(groups[GROUP], groups["history"])
-    modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
-    quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
-    known = restored_proposal(groups[_PROPOSAL], modes) if _PROPOSAL in groups else None
+    modes = Modes.stored(groups["modes"], groups["modes_sds"]) if "modes" in groups else None
+    quadratic = Quadratic.restored(groups["quadratic"]) if "quadratic" in groups else None
+    known = restored_proposal(groups["proposal"], modes) if "proposal" in groups else None
     found = {"modes": modes, "quadratic": quadratic, "proposal": known}
-    return stored | {"data": groups.get(_ROWS)} | found
+    return stored | {"data": groups.get("rows")} | found
 
 
 def fields_with_model(

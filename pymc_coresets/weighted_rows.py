@@ -41,7 +41,6 @@ _KINDS: dict[str, type[Any]] = {
 }
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
 _OF_SPARSE = ("data", "indices", "indptr")
-_FORM, _RATIOS = "form", "log_ratios"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -138,7 +137,7 @@ def stored_proposal(known: Proposal[Draws], loglik: LogLikelihood | None) -> xr.
     loglik : LogLikelihood, optional
         Of its model; without it, it was read from a file before.
     """
-    values, arrays = known.draws.values, {_RATIOS: known.log_ratios}
+    values, arrays = known.draws.values, {"log_ratios": known.log_ratios}
     names = list(values) if loglik is None else list(loglik.observations.space.columns)
     arrays |= {f"draws.{i}": values[name] for i, name in enumerate(names)}
     form = {
@@ -148,7 +147,7 @@ def stored_proposal(known: Proposal[Draws], loglik: LogLikelihood | None) -> xr.
         "has_modes": known.modes is not None,
     }
     data = {name: ([f"{name}.{i}" for i in range(a.ndim)], a) for name, a in arrays.items()}
-    return xr.Dataset(data | {_FORM: ([], json.dumps(form))})
+    return xr.Dataset(data | {"form": ([], json.dumps(form))})
 
 
 def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws]:
@@ -166,17 +165,17 @@ def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws
         If something is missing or malformed, or was written by a later version.
     """
     arrays = {str(name): array.to_numpy() for name, array in stored.data_vars.items()}
-    form = json.loads(str(arrays.pop(_FORM)))
+    form = json.loads(str(arrays.pop("form")))
     if form["version"] != _VERSION:
         raise ValueError(f"its draws have the form {form['version']}, of a later version")
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ValueError("its draws, or what they are from, are not finite")
     values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}
-    if {len(own) for own in values.values()} != {len(arrays[_RATIOS])}:
+    if {len(own) for own in values.values()} != {len(arrays["log_ratios"])}:
         raise ValueError("it has not one ratio for each of its draws")
     return Proposal(
         draws=Draws(values),
-        log_ratios=arrays[_RATIOS],
+        log_ratios=arrays["log_ratios"],
         around=_unpacked(form["around"], arrays),
         modes=modes if form["has_modes"] else None,
     )

@@ -17,11 +17,6 @@ from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker
 from distributed.scheduler import NoValidWorkerError
 
-_WARNING = "distributed.admin.large-graph-warning-threshold"
-_NEVER = "1000 PiB"
-_TRIM, _MAP = (-1, 2**26), (-3, 2**25)  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt, bytes
-_OF_NANNIES = "65536"
-
 #: Errors of a future whose task was given up for want of workers, or because it killed some.
 UNMANNED: type[BaseException] = NoValidWorkerError
 KILLED: type[KilledWorker] = KilledWorker
@@ -53,11 +48,11 @@ def keep_freed_memory() -> None:
     the system at once, and maps every temporary array anew.  The page faults took ten times as long
     as the arithmetic on arrays of a megabyte.  Another value is the user's own, and stays.
     """
-    if sys.platform == "linux" and os.environ.get("MALLOC_TRIM_THRESHOLD_") == _OF_NANNIES:
+    if sys.platform == "linux" and os.environ.get("MALLOC_TRIM_THRESHOLD_") == "65536":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries have none
         if mallopt is not None:
-            mallopt(*_TRIM)
-            mallopt(*_MAP)
+            mallopt(-1, 2**26)  # M_TRIM_THRESHOLD, in bytes
+            mallopt(-3, 2**25)  # M_MMAP_THRESHOLD
 
 
 def submitted(client: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
@@ -66,5 +61,5 @@ def submitted(client: Any, name: str, function: Callable[..., Any], *args: Any) 
     Dask warns of tasks of more than 10 MB, and recommends to scatter the data; but data that were
     scattered are lost with the worker that holds them.
     """
-    with dask.config.set({_WARNING: _NEVER}):
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1000 PiB"}):
         return client.submit(function, *args, key=f"{name}-{uuid4().hex}", pure=False)

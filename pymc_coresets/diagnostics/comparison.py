@@ -9,20 +9,13 @@ import pandas as pd
 import xarray as xr
 
 from pymc_coresets.compat.arviz_api import BaseLabeller, array_stats, xarray_sel_iter
-from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.importance import MIN_PER_CHAIN, Floats
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, posterior_dataset
 from pymc_coresets.display import TEXT_WIDTH, as_text
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import names_of
 
-QUANTILES = (0.05, 0.5, 0.95)
-"""Probabilities of the quantiles that are compared."""
-
-_ROUNDING = 1e-13  # relative differences below this are rounding: constant components have them
-_LARGEST = 1e150  # of a draw: the squares of larger numbers are infinite
-_LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _WITHIN = (1, 2)  # axes of the chains and the draws of components
-_SHOWN_ROWS = 20  # of the table, those with the largest shifts: they fit on a screen
 
 #: Columns of the table that are shown: their headings, and how their numbers are written.
 _SHOWN = {
@@ -35,10 +28,6 @@ _SHOWN = {
     "shift_q5": ("of 5 %", "+.2g"),
     "shift_q95": ("of 95 %", "+.2g"),
 }
-_LEGEND = (
-    "Means, and their shift and those of the quantiles of 5 and 95 % in sd of the full posterior; "
-    "the noise is what two full runs would show."
-)
 
 
 class Largest(NamedTuple):
@@ -117,12 +106,16 @@ class Comparison:
 
     def __repr__(self) -> str:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
-        shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
+        shown = self.table.loc[order[:20], list(_SHOWN)]  # the largest shifts fit on a screen
         headings, formats = zip(*_SHOWN.values(), strict=True)
         lines = shown.to_string(
             header=list(headings),
             formatters=[f"{{:{written}}}".format for written in formats],
             line_width=TEXT_WIDTH,
+        )
+        legend = (
+            "Means, and their shift and those of the quantiles of 5 and 95 % in sd of the full "
+            "posterior; the noise is what two full runs would show."
         )
         mean, sd = self.largest_mean_shift, self.largest_sd_change
         found = (
@@ -134,7 +127,7 @@ class Comparison:
         left_out = [f"{more} more rows in .table."] * (more > 0)
         left_out += [f"Not compared: {', '.join(self.skipped)}."] * bool(self.skipped)
         title = "Approximate posterior against full posterior"
-        return as_text(title, lines.splitlines(), _LEGEND, found, " ".join(left_out))
+        return as_text(title, lines.splitlines(), legend, found, " ".join(left_out))
 
 
 def compare(
@@ -227,9 +220,9 @@ def common_draws(
     pair = []
     for name, data in given.items():
         draws = posterior_dataset(data, name)
-        if draws.sizes["draw"] < _LEAST_DRAWS:
+        if draws.sizes["draw"] < MIN_PER_CHAIN:
             raise InvalidDataError(
-                f"{name} has chains of {draws.sizes['draw']} draws, but at least {_LEAST_DRAWS} "
+                f"{name} has chains of {draws.sizes['draw']} draws, but at least {MIN_PER_CHAIN} "
                 "are needed to tell differences from noise."
             )
         pair.append(draws.assign_coords({dim: draws[dim] for dim in draws.dims}))
@@ -278,12 +271,13 @@ def labelled_components(draws: xr.Dataset) -> Iterator[tuple[str, Floats]]:
     ['b[0]', 'b[1]']
     """
     labeller = BaseLabeller()
+    most = 1e150  # the squares of larger numbers are infinite
     for name, selection, position in xarray_sel_iter(draws, skip_dims={*SAMPLE_DIMS}):
         label = str(labeller.make_label_flat(name, selection, position))
         values = np.asarray(draws[name].isel(position).values, dtype=np.float64)
-        if not np.abs(values).max() <= _LARGEST:  # NaN is not
+        if not np.abs(values).max() <= most:  # NaN is not
             raise InvalidDataError(
-                f"{label} has draws that are not finite, or beyond {_LARGEST:g}, whose squares are "
+                f"{label} has draws that are not finite, or beyond {most:g}, whose squares are "
                 "infinite: leave it out through var_names, use another unit, or find out why the "
                 "model yields them."
             )
@@ -316,7 +310,8 @@ def _differences(x: Floats, y: Floats, repeated: Sequence[float]) -> dict[str, F
     repeated : sequence of float
         How many draws of each count as one.
     """
-    rounding = _ROUNDING * np.maximum(*(np.abs(z).max(axis=_WITHIN) for z in (x, y)))
+    # Relative differences below 1e-13 are rounding: constant components have them.
+    rounding = 1e-13 * np.maximum(*(np.abs(z).max(axis=_WITHIN) for z in (x, y)))
     pair = [_unless_rounding(z, rounding) for z in (x, y)]
     means = [z.mean(axis=_WITHIN) for z in pair]
     sds = [np.where(np.ptp(z, axis=_WITHIN) > 0, z.std(axis=_WITHIN, ddof=1), 0.0) for z in pair]
@@ -347,7 +342,7 @@ def _differences(x: Floats, y: Floats, repeated: Sequence[float]) -> dict[str, F
         "sd_ratio": ratio,
         "sd_ratio_noise": noise(method="sd"),
     }
-    for q in QUANTILES:
+    for q in (0.05, 0.5, 0.95):
         name = f"shift_q{100 * q:.0f}"
         found[name] = shift([np.quantile(z, q, axis=_WITHIN) for z in pair])
         found[f"{name}_noise"] = noise(method="quantile", prob=q)

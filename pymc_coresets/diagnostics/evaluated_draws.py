@@ -26,9 +26,6 @@ from pymc_coresets.options import positive_number
 FIRST_DRAWS = 400
 """Draws at which a KL divergence near the tolerance is known to 10 %."""
 
-_SPARE = 1.1  # of the number of draws that an estimate of their worth asks for
-_OF_THE_PRIOR = {"prior", "prior_predictive", "sample_stats_prior"}
-
 #: The log-densities of the full posterior and of the one that was drawn from at some draws, each
 #: (n_draws,), the chains one after the other, in nats, and up to a constant of its own.
 type LogDensities = Callable[[xr.DataTree], tuple[Floats, Floats]]
@@ -237,7 +234,8 @@ def enough_for(chains: Chains, ess: float) -> Callable[[EvaluatedDraws], float]:
         worth = found.ess(chains)
         if worth >= ess:
             return 0.0
-        return _SPARE * found.log_p.size * ess / worth if worth else math.inf
+        # A tenth more than an estimate of their worth asks for.
+        return 1.1 * found.log_p.size * ess / worth if worth else math.inf
 
     return wanted
 
@@ -335,7 +333,7 @@ def resample_draws(
     groups: dict[str, xr.Dataset | xr.DataTree] = {}
     for name, node in chains.idata.children.items():
         own = {dim: node.sizes[dim] for dim in SAMPLE_DIMS if dim in node.sizes}
-        if name in _OF_THE_PRIOR or not own:
+        if name in {"prior", "prior_predictive", "sample_stats_prior"} or not own:
             groups[name] = node  # with the groups in it
         elif own == sizes and not name.startswith("warmup_"):
             taken = node.to_dataset().drop_vars(SAMPLE_DIMS, errors="ignore").isel(picked)

@@ -35,8 +35,6 @@ EQUAL_RATIOS = 1e-4
 MIN_PER_CHAIN = 4
 """Fewest draws of a chain: ArviZ needs as many for an effective sample size."""
 
-_FINITE_VARIANCE = 0.5  # shape of a tail up to which means have a standard error
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SmoothedRatios:
@@ -365,4 +363,4 @@ def _mcse_of_squares(squares: Floats) -> float:
         logs = np.maximum(np.log(squares), np.log(np.finfo(float).tiny))
     shape = min(max(smooth_tail(logs)[1], 0.0), 1.0)
     slowest = float(squares.mean() * squares.size ** (shape - 1.0))
-    return max(error, slowest if shape > _FINITE_VARIANCE else 0.0)
+    return max(error, slowest if shape > 0.5 else 0.0)  # up to there, their variance is finite

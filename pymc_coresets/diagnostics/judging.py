@@ -42,13 +42,6 @@ NEARLY_ALL = 0.75
 MISFIT = 5.0
 """Standard errors by which draws of a density are off once in a million times."""
 
-_SMALL = 0.4  # nats: no draw counts half as much again as they do on average
-
-#: What a certificate takes from importance ratios.
-_OF_RATIOS = (
-    "pareto_khat", "ess", "kl", "kl_mcse", "symmetrised_kl", "symmetrised_kl_mcse", "largest",
-)  # fmt: skip
-
 
 class _Words(NamedTuple):
     """What is said of draws, by what they come from."""
@@ -214,7 +207,11 @@ class Certificate:
         """
         if not isinstance(log_ratios, SmoothedRatios):
             log_ratios = pareto_smooth(np.atleast_2d(np.asarray(log_ratios, dtype=np.float64)))
-        found = {name: getattr(log_ratios, name) for name in _OF_RATIOS}
+        names = (
+            "pareto_khat", "ess", "kl", "kl_mcse", "symmetrised_kl", "symmetrised_kl_mcse",
+            "largest",
+        )  # fmt: skip
+        found = {name: getattr(log_ratios, name) for name in names}
         return cls(**(found | {"n_draws": log_ratios.log_ratios.size} | others))
 
     @property
@@ -245,7 +242,7 @@ class Certificate:
         Pareto k-hat must be below its limit, unless no draw counts half as much again as they do on
         average, and lines show nothing beyond.
         """
-        is_small = self.largest <= _SMALL and not self.outside
+        is_small = self.largest <= 0.4 and not self.outside  # nats: exp(0.4) is 1.5
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property

@@ -23,12 +23,6 @@ BETWEEN_MODES = (
 )
 """What to do where a posterior has several modes."""
 
-_UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
-_ROUNDING = 1e-12  # of an entry: what varies by less is constant
-_POSSIBLE = 0.9  # of the draws: where more are impossible, they are not from nearby
-_LISTED = 4  # modes in a sentence
-_SHOWN = 3  # entries that say where a mode is
-
 
 @dataclass(frozen=True, kw_only=True)
 class SeenModes:
@@ -74,7 +68,7 @@ class SeenModes:
         if self.shares is None:
             return []
         pairs = enumerate(zip(self.mass, self.shares, strict=True))
-        return [number for number, (mass, share) in pairs if share < _UNSEEN * mass]
+        return [number for number, (mass, share) in pairs if share < 0.1 * mass]
 
     @property
     def words(self) -> str:
@@ -111,8 +105,9 @@ class SeenModes:
         for i in numbers:
             image = f"; {self.images[i]}" if self.images[i] else ""
             entries.append(f"at {self.places[i]} ({self.mass[i]:.2g} of the mass found{image})")
-        more = len(entries) - _LISTED
-        return " and ".join([*entries[:_LISTED], *([f"{more} more"] if more > 0 else [])])
+        shown = 4  # in a sentence
+        more = len(entries) - shown
+        return " and ".join([*entries[:shown], *([f"{more} more"] if more > 0 else [])])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -232,7 +227,7 @@ class Modes:
         centre, sd = self._flat(names)
         moving = _vary(centre, sd).all(axis=0)
         spread = np.where(moving, np.ptp(centre, axis=0) / np.where(moving, sd.mean(axis=0), 1), 0)
-        shown = sorted(np.argsort(-spread, kind="stable")[:_SHOWN])
+        shown = sorted(np.argsort(-spread, kind="stable")[:3])
         for mode in centre:
             yield ", ".join(
                 f"{entry_name(name, index)} = {mode[k]:.3g}"
@@ -281,7 +276,7 @@ class Modes:
 
 def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
     """Say which entries vary: not those above the diagonal of a Cholesky factor, which are zero."""
-    vary: NDArray[np.bool_] = sd > _ROUNDING * np.abs(centre)
+    vary: NDArray[np.bool_] = sd > 1e-12 * np.abs(centre)
     return vary
 
 
@@ -306,7 +301,7 @@ def possible(log_ratios: Floats) -> NDArray[np.int64] | None:
     array([0, 1, 2, 3, 4, 5, 6, 7, 8])
     """
     kept = np.flatnonzero(np.isfinite(log_ratios))
-    return None if len(kept) < _POSSIBLE * len(log_ratios) else kept
+    return None if len(kept) < 0.9 * len(log_ratios) else kept
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,26 +15,12 @@ from scipy.interpolate import PchipInterpolator
 from scipy.stats import chi2, norm
 
 from pymc_coresets.diagnostics.importance import Floats, log_sum
+from pymc_coresets.numerics import rows_at_once
 
 #: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
 type OfPoints = Callable[[Floats], Floats]
 
-_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)  # scales from the median
-_FARTHER = (9.0, 14.0, 24.0, 50.0, 120.0, 300.0)  # where the density has not fallen far by then
-_NEARBY = (-2.0, -0.5, 0.0, 0.5, 2.0)  # scales from the draw
-_CLIPPED = 3.0  # scales from the median: further out, draws count no more for correlations
-_FINE, _DEPTHS = 16, (20.0, 7.0, 2.5)  # further points, within so many nats of the top
-_ENDS = 3.0  # nats from the top to where a line ends, at least
-_CORRELATED = 3.0  # standard errors of a correlation
-_EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its mass beyond
-_INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
-_QUADRATURE = 400  # points
-_SEEN = 0.8  # of the way to the edge: draws come as far, one in a thousand
-_SAME = 1e-8  # nats between neighbours that are equally high
-_TAILS = 2.0  # scale lengths of the tail that count as mass beyond an edge
-_NUMBERS = 2**23  # of points that are held at once
-_SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
-_MOST_CLOSELY = 12  # lines that are
+_DEPTHS = (20.0, 7.0, 2.5)  # nats below the top: points are added within these, one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +74,13 @@ class Lines:
         low, high = np.quantile(around, (0.16, 0.84), axis=0)
         scales = np.where(high > low, (high - low) / 2, around.std(axis=0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            z = np.nan_to_num(around / scales).clip(-_CLIPPED, _CLIPPED)
+            # Beyond three scales from the median, draws count no more for correlations.
+            z = np.nan_to_num(around / scales).clip(-3.0, 3.0)
             z = np.nan_to_num((z - z.mean(axis=0)) / z.std(axis=0))
         used, numbers = np.unique(columns, return_inverse=True)
         correlation = z[:, used].T @ z / len(draws)  # (n_used, n_dims)
-        correlation[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
+        # Within three standard errors.
+        correlation[np.square(correlation) < 3.0**2 / len(draws)] = 0.0
         if fixed is not None:
             correlation[:, fixed] = 0.0
         slopes = correlation * scales / scales[used, None]
@@ -117,7 +105,7 @@ class Lines:
     def values(self, function: OfPoints, t: Floats) -> Floats:
         """Return a log-density at positions on the lines; minus infinity where it is not finite."""
         n_dims, parts = self.origins.shape[1], []
-        at_once = max(_NUMBERS // (t.shape[1] * n_dims), 1)
+        at_once = rows_at_once(t.shape[1] * n_dims)
         for first in range(0, len(t), at_once):
             some = np.arange(first, min(first + at_once, len(t)))
             parts.append(function(self.take(some).points(t[some]).reshape(-1, n_dims)))
@@ -147,12 +135,14 @@ class Profile:
     @classmethod
     def of(cls, lines: Lines, log_density: OfPoints) -> "Profile":
         """Evaluate a density from the draws as far out as it holds mass: 65 to 77 points."""
-        outwards, nearby = np.array(_COARSE), np.array(_NEARBY)
+        outwards = np.array([0.5, 1.0, 2.0, 3.0, 4.0, 6.0])  # scales from the median
+        nearby = np.array([-2.0, -0.5, 0.0, 0.5, 2.0])  # scales from the draw
         scales = lines.scales[:, None]
         t = lines.medians[:, None] + scales * np.concatenate([-outwards, outwards])
         t = np.sort(np.concatenate([t, scales * nearby], axis=1), axis=1)
         found = cls(t, lines.values(log_density, t))
-        for far in _FARTHER:
+        # Farther, where the density has not fallen far by then.
+        for far in (9.0, 14.0, 24.0, 50.0, 120.0, 300.0):
             ends = found._below_top[:, [0, -1]] < _DEPTHS[0]
             if not ends.any():
                 break
@@ -177,14 +167,14 @@ class Profile:
         return np.nan_to_num(below, nan=np.inf)
 
     def within(self, depth: float) -> Floats:
-        """Return further positions where the density is within so many nats of its top."""
+        """Return 16 further positions where the density is within so many nats of its top."""
         inside = self._below_top < depth
         last = self.t.shape[1] - 1
         first = np.maximum(np.argmax(inside, axis=1) - 1, 0)
         end = np.minimum(last - np.argmax(inside[:, ::-1], axis=1) + 1, last)
         rows = np.arange(len(self.t))
         low, high = self.t[rows, first], self.t[rows, end]
-        shares = (np.arange(_FINE) + 0.5) / _FINE
+        shares = (np.arange(16) + 0.5) / 16
         between: Floats = low[:, None] + (high - low)[:, None] * shares
         return between
 
@@ -231,7 +221,8 @@ class Profile:
 
         The outermost points where the density does not fall as far.
         """
-        far = self._below_top >= _EDGE
+        # A density that is 8 nats below its top has a ten-thousandth of its mass beyond.
+        far = self._below_top >= 8.0
         numbers = np.arange(self.t.shape[1])
         left = np.where(far & (numbers < self.top[:, None]), numbers, 0).max(axis=1)
         right = np.where(far & (numbers > self.top[:, None]), numbers, numbers[-1]).min(axis=1)
@@ -257,7 +248,7 @@ def log_linear_masses(t: Floats, logs: Floats) -> Floats:
     array([1.   , 0.865])
     """
     higher, change = neighbours(logs)
-    same = change < _SAME
+    same = change < 1e-8  # nats
     means = np.where(same, 1.0, -np.expm1(-change) / np.where(same, 1.0, change))
     masses: Floats = np.diff(t) * np.exp(higher) * means
     return masses
@@ -429,10 +420,12 @@ def missed(
         )
     falls = profile.logs[rows[:, None], profile.edges] - profile.logs[rows, profile.top][:, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) * _TAILS, nan=np.inf)
+        # Two scale lengths of the tail count as mass beyond an edge.
+        masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) * 2.0, nan=np.inf)
     worst = masses.max(axis=1)
-    closely = np.argsort(-worst, kind="stable")[:_MOST_CLOSELY]
-    closely = closely[worst[closely] > _SHARE * tolerance]
+    # The twelve worst lines, of those that may hold more than a tenth of the tolerance.
+    closely = np.argsort(-worst, kind="stable")[:12]
+    closely = closely[worst[closely] > 0.1 * tolerance]
     found, n_points = np.zeros(len(lines)), t.size
     largest = float(np.abs(gains[np.isfinite(gains)]).max(initial=0.0))
     if closely.size:
@@ -453,7 +446,7 @@ def missed(
 
 def _outwards(t: Floats) -> Floats:
     """Return positions on either side of the middle, within the edges and far beyond."""
-    shares = np.array([*_INSIDE, *_BEYOND])
+    shares = np.array([0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # of the way to an edge
     middle, low, high = t.T[:, :, None]
     positions: Floats = np.concatenate(
         [(middle + shares * (low - middle))[:, ::-1], middle, middle + shares * (high - middle)],
@@ -483,12 +476,13 @@ def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> fl
     logs, log_ratios = logs[finite][first_of], log_ratios[finite][first_of]
     if len(t) < 2:  # the top is at the end of the line
         return math.inf
-    dense = np.linspace(t[0], t[-1], _QUADRATURE)
+    dense = np.linspace(t[0], t[-1], 400)
     q, ratios = (PchipInterpolator(t, values)(dense) for values in (logs, log_ratios))
     p = q + ratios
-    if max(p[0], p[-1]) > p.max() - _ENDS:  # it does not end on this line
+    if max(p[0], p[-1]) > p.max() - 3.0:  # nats: it does not end on this line
         return math.inf
     log_p, log_q = (own - log_sum(own) for own in (p, q))
     parts = (np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)
-    low, high = ends[0] + _SEEN * (ends[1:] - ends[0])
+    # Draws come as far as 0.8 of the way to an edge, one in a thousand.
+    low, high = ends[0] + 0.8 * (ends[1:] - ends[0])
     return float(parts[(dense < low) | (dense > high)].sum())

@@ -17,10 +17,6 @@ SAMPLE_DIMS = ("chain", "draw")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
 
-_MOST_ENTRIES = 100  # of a deterministic that is judged beside the free variables: each takes 3 ms
-_GROUP = "posterior"
-_OF_ROWS = ("indices", "weights")  # in the group that `Coreset.sample` adds
-
 
 def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     """Return the posterior draws of a DataTree, or a Dataset of draws, with their dims checked.
@@ -49,7 +45,7 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     2
     """
     is_tree = isinstance(data, xr.DataTree)
-    dataset = data[_GROUP].to_dataset() if is_tree and _GROUP in data.children else data
+    dataset = data["posterior"].to_dataset() if is_tree and "posterior" in data.children else data
     if not isinstance(dataset, xr.Dataset):
         found = f"is a {type(data).__name__}"
         if is_tree:
@@ -77,8 +73,8 @@ def draws_tree(data: xr.DataTree | xr.Dataset) -> xr.DataTree:
     >>> list(draws_tree(xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})).children)
     ['posterior']
     """
-    posterior = posterior_dataset(data, "idata")
-    return data if isinstance(data, xr.DataTree) else xr.DataTree.from_dict({_GROUP: posterior})
+    groups = {"posterior": posterior_dataset(data, "idata")}
+    return data if isinstance(data, xr.DataTree) else xr.DataTree.from_dict(groups)
 
 
 def require_own(
@@ -118,7 +114,7 @@ def require_own(
     ['posterior']
     """
     idata = draws_tree(idata)
-    if RESAMPLED in idata[_GROUP].attrs:
+    if RESAMPLED in idata["posterior"].attrs:
         raise InvalidDataError(
             "These draws were resampled by their importance weights: they are corrected already, "
             f"and repeat themselves. {call} takes those of sample(). What resampled draws are "
@@ -127,7 +123,9 @@ def require_own(
     for name, own in (groups or {}).items():
         given = idata.get(name)
         if given is not None and any(
-            not np.array_equal(given[kept], own[kept]) for kept in _OF_ROWS if kept in given
+            not np.array_equal(given[kept], own[kept])
+            for kept in ("indices", "weights")  # `Coreset.sample` adds them
+            if kept in given
         ):
             raise InvalidDataError(
                 f"These draws are of another coreset than this one: the group {name!r} of idata "
@@ -203,14 +201,15 @@ class Chains:
 
     def some(self, numbers: NDArray[np.int64]) -> xr.DataTree:
         """Return some draws of each chain, as the group ``posterior`` alone."""
-        return xr.DataTree.from_dict({_GROUP: self.posterior.isel(draw=numbers)})
+        return xr.DataTree.from_dict({"posterior": self.posterior.isel(draw=numbers)})
 
     # -- how well chains agree ---------------------------------------------------------------------
 
     @cached_property
     def _judged(self) -> dict[str, xr.DataArray]:
         """The variables that are numbers, chain and draw first."""
-        most = _MOST_ENTRIES * self.n_chains * self.n_draws
+        # Each entry takes 3 ms: deterministics of at most 100 are judged beside the free variables.
+        most = 100 * self.n_chains * self.n_draws
         return {
             str(name): variable.transpose(*SAMPLE_DIMS, ...)
             for name, variable in self.posterior.data_vars.items()

@@ -16,6 +16,7 @@ from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import InvalidDataError, warn_user
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
@@ -26,14 +27,6 @@ from pymc_coresets.rows.values import Rows
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
 type _Part = tuple[LogLikelihood, Positions]
-
-_PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
-_BLOCK_ENTRIES = 2**22  # of float64: 32 MB
-_OBSERVATION, _N_SHOWN = "observation", 3  # the dimension of the results; rows in a warning
-_INFLUENTIAL = (
-    "The posterior without them differs too much: use a likelihood with heavier tails, or "
-    "cross-validate them by refitting."
-)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -281,8 +274,12 @@ def elpd_of_rows(
     pareto_k, good_k = _labelled(left.khat, parts), khat_threshold(found.log_p.size)
     doubtful = (left.khat > good_k) & (left.divergence >= TOLERANCE)
     if doubtful.any():
-        bad_posterior = found.smoothed.pareto_khat > good_k
-        _warn(pareto_k[doubtful], len(sampled), good_k, remedy if bad_posterior else _INFLUENTIAL)
+        if found.smoothed.pareto_khat <= good_k:  # the rows are at fault, and not the draws
+            remedy = (
+                "The posterior without them differs too much: use a likelihood with heavier "
+                "tails, or cross-validate them by refitting."
+            )
+        _warn(pareto_k[doubtful], len(sampled), good_k, remedy)
     contributions = all_rows.counts * all_rows.elpd
     pointwise = contributions.copy()
     pointwise[sampled] = left.counts * left.elpd
@@ -299,13 +296,13 @@ def elpd_of_rows(
         scale="log",
         warning=bool(doubtful.any()),
         good_k=good_k,
-        elpd_i=xr.DataArray(pointwise, dims=_OBSERVATION, name="elpd_i"),
+        elpd_i=xr.DataArray(pointwise, dims="observation", name="elpd_i"),
         pareto_k=pareto_k,
         approx_posterior=True,
         subsample_size=len(sampled),
         subsampling_se=elpd.subsampling_se,
         loo_subsample_observations=sampled,
-        elpd_loo_approx=xr.DataArray(contributions, dims=_OBSERVATION),
+        elpd_loo_approx=xr.DataArray(contributions, dims="observation"),
         log_p=xr.DataArray(found.log_p, dims=SAMPLE_DIMS),
         log_q=xr.DataArray(found.log_q, dims=SAMPLE_DIMS),
         mcse=float(array_stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
@@ -340,8 +337,8 @@ def _labelled(values: Floats, parts: Sequence[_Part]) -> xr.DataArray:
         "position": np.concatenate([positions for _, positions in parts]),
         "where": np.array(places, dtype=object),
     }
-    along = {name: (_OBSERVATION, values) for name, values in labels.items()}
-    return xr.DataArray(values, dims=_OBSERVATION, coords=along, name="pareto_k")
+    along = {name: ("observation", values) for name, values in labels.items()}
+    return xr.DataArray(values, dims="observation", coords=along, name="pareto_k")
 
 
 # -- every row at a few points ---------------------------------------------------------------------
@@ -378,7 +375,8 @@ def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:
         )
     free[~usable] = 0.0
     heights = np.cumsum(weights)
-    evenly = (np.arange(_PAIRS) + 0.5) / _PAIRS * heights[-1]
+    pairs = 32  # of points: they cost as much as 64 draws
+    evenly = (np.arange(pairs) + 0.5) / pairs * heights[-1]
     some = free[np.searchsorted(heights, evenly)]
     away = some - weights @ free / heights[-1]
     both = np.concatenate([some, some - 2 * away])
@@ -428,7 +426,7 @@ def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tu
     """
     log_weights, log_ratios = found.smoothed.log_weights.ravel(), found.log_ratios.ravel()
     weights, influences = np.exp(log_weights), np.zeros(draws.n_draws)
-    figures, size = [], max(1, _BLOCK_ENTRIES // draws.n_draws)
+    figures, size = [], rows_at_once(draws.n_draws)
     for loglik, positions in parts:
         whole = len(positions) == loglik.n_rows
         rows = loglik.source if whole else loglik.source.at(positions)
@@ -445,7 +443,7 @@ def _left_out(parts: Sequence[_Part], draws: Draws, found: EvaluatedDraws) -> tu
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:
-    worst = pareto_k[np.argsort(-pareto_k.to_numpy())[:_N_SHOWN]]
+    worst = pareto_k[np.argsort(-pareto_k.to_numpy())[:3]]
     named = ", ".join(
         f"{place} ({khat:.2f})"
         for place, khat in zip(worst["where"].values, worst.values, strict=True)

@@ -29,7 +29,6 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 _GROUPS = ["observed_data", "constant_data"]
-_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 BLOCK_ROWS = 2**16
 """Rows that the model holds at a time, at most: some MB of each column."""
 
@@ -329,7 +328,7 @@ def labelled(
     arrays: Mapping[str, np.ndarray],
     *,
     before: Sequence[str] = (),
-    labels: Mapping[str, np.ndarray] = _NOTHING,
+    labels: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> xr.Dataset:
     """Give arrays the dimensions and labels that a model has for them, as `pm.sample` does.
 

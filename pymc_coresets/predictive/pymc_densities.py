@@ -21,9 +21,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.user_model import copy_with_rows
 
-_DEVIATIONS = 5.0  # of what nodes are off by, at a few draws
-_SHARE = 0.05  # of the sd of log-ratios: their variance is off by a tenth at most
-
 # Radius and step of a grid in widths of a unit, by the number of axes.  For what is as smooth as a
 # normal density, the sum over a grid is off by exp(-2 (pi / step)^2); where that is not enough, a
 # finer and wider one is tried.
@@ -32,9 +29,6 @@ _GRIDS = {
     2: ((7.0, 0.75), (9.0, 0.4)),
     3: ((5.5, 1.0),),
 }
-_COARSE = ((4.5, 1.5),)
-
-_DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
 type Floats = NDArray[np.float64]
 #: Values of a model's value variables, by name.
@@ -152,10 +146,13 @@ def second_opinion(
     harmless = HARMLESS
     reasons = "the model has changed since, or the package does not understand it"
     if node_error is not None:
-        harmless = max(HARMLESS, _SHARE * float(np.std(ours)))
-        harmless += _DEVIATIONS * node_error**0.5 if np.isfinite(node_error) else 0.0
+        # By a twentieth of the sd of log-ratios, their variance is off by a tenth at most.
+        harmless = max(HARMLESS, 0.05 * float(np.std(ours)))
+        # Five deviations of what nodes are off by, at a few draws.
+        harmless += 5.0 * node_error**0.5 if np.isfinite(node_error) else 0.0
         reasons = f"nodes do not integrate the variables of all units out, or {reasons}"
-    if largest > harmless + _DIGITS * size:
+    # Sums of many terms have fewer digits than single ones.
+    if largest > harmless + 1e-9 * size:
         raise UnsupportedModelError(
             f"The log-ratio of the full over the approximate posterior density differs by "
             f"{largest:.3g} nats from what PyMC's own log-densities of the two models give: "
@@ -212,7 +209,7 @@ def opinion_of_units(
     """
     units = loglik.observations.units
     assert units is not None
-    *coarse, last = _GRIDS.get(units.source.factor.n_dims, _COARSE)
+    *coarse, last = _GRIDS.get(units.source.factor.n_dims, ((4.5, 1.5),))
 
     def compared(grid: tuple[float, float]) -> SecondOpinion:
         of_full = log_densities_of_units(loglik, draws, points, grid)

@@ -29,8 +29,6 @@ from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
 
-_FEW = 10  # entries: more than an array has dimensions
-
 #: Of an elementwise operation, its result included, that NumPy evaluates.
 MOST_OPERANDS = 32
 
@@ -333,7 +331,7 @@ def _is_length(node: Apply) -> bool:
         not others
         and getattr(output.type, "dtype", None) == "int64"
         and output.type.ndim == 0
-        and all(isinstance(i, Constant) and np.size(i.data) < _FEW for i in node.inputs)
+        and all(isinstance(i, Constant) and np.size(i.data) < 10 for i in node.inputs)
     )
 
 

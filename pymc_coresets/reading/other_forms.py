@@ -21,8 +21,6 @@ from pymc_coresets.reading.selection_rules import (
     rebuild,
 )
 
-_SPARSE = 8  # times as many entries, most of which are none, as there were
-
 
 def _inlined(node: Apply, known: Known) -> list[Variable] | None:  # noqa: ARG001
     if not isinstance(node.op, OpFromGraph) or has_rule(node.op):
@@ -109,7 +107,8 @@ def members_of(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray] | No
     """
     counts = np.bincount(labels, minlength=n)
     first, number = np.cumsum(counts) - counts, np.arange(max(int(counts.max()), 1))
-    if not len(labels) or n * len(number) > _SPARSE * max(n, len(labels)):
+    # Eight times as many entries as there were, and most of them are none.
+    if not len(labels) or n * len(number) > 8 * max(n, len(labels)):
         return None
     is_member = number < counts[:, None]
     places = np.minimum(first[:, None] + np.where(is_member, number, 0), len(labels) - 1)

@@ -24,9 +24,6 @@ from pymc_coresets.reading.unconstrained import of_points
 
 type Curvature = np.ndarray | sparse.csr_array
 
-_CENTER, _SLOPE, _CURVATURE = "coreset_center", "coreset_slope", "coreset_curvature"
-_ROWS, _COLUMNS = f"{_CURVATURE}_rows", f"{_CURVATURE}_columns"
-
 
 def as_dense(matrix: Curvature) -> np.ndarray:
     """Return a matrix as an array."""
@@ -88,34 +85,36 @@ class Quadratic:
     @property
     def values(self) -> dict[str, np.ndarray]:
         """The values of the shared variables in `potential`, by name."""
-        values = {_CENTER: self.center, _SLOPE: self.slope}
+        return {f"coreset_{name}": value for name, value in self._numbers.items()}
+
+    @property
+    def _numbers(self) -> dict[str, np.ndarray]:
+        numbers = {"center": self.center, "slope": self.slope}
         if isinstance(self.curvature, np.ndarray):
-            return values | {_CURVATURE: self.curvature}
+            return numbers | {"curvature": self.curvature}
         entries = self.curvature.tocoo()
-        rows, columns = (places.astype(np.int32) for places in entries.coords)
-        return values | {_CURVATURE: entries.data, _ROWS: rows, _COLUMNS: columns}
+        numbers["curvature"] = entries.data
+        for name, places in zip(("rows", "columns"), entries.coords, strict=True):
+            numbers[f"curvature_{name}"] = places.astype(np.int32)
+        return numbers
 
     def potential(self) -> TensorVariable:
         """Return the graph of q, whose numbers are shared variables."""
-        shared: dict[str, ops.SharedVariable] = {
-            name: pytensor.shared(value, name=name) for name, value in self.values.items()
-        }
-        away = self.graph - shared[_CENTER]
-        matrix = [shared[name] for name in (_CURVATURE, _ROWS, _COLUMNS) if name in shared]
-        potential: TensorVariable = away @ shared[_SLOPE] + half_form(matrix, away)
+        center, slope, *matrix = (
+            pytensor.shared(value, name=name) for name, value in self.values.items()
+        )
+        away = self.graph - center
+        potential: TensorVariable = away @ slope + half_form(matrix, away)
         return potential
 
     @property
     def stored(self) -> xr.Dataset:
         """Its numbers, as a group of a file."""
-        dims = {_CENTER: "coefficient", _SLOPE: "coefficient"}
-        data: dict[str, tuple[Any, np.ndarray]] = {
-            n: (dims.get(n, "entry"), v) for n, v in self.values.items() if v.ndim == 1
-        }
+        dims: dict[str, Any] = {"center": "coefficient", "slope": "coefficient"}
         if isinstance(self.curvature, np.ndarray):
-            data[_CURVATURE] = (("coefficient", "other"), self.curvature)
-        named = {n.removeprefix("coreset_"): v for n, v in data.items()}
-        return xr.Dataset(named, {"coefficient": list(self.names)})
+            dims["curvature"] = ("coefficient", "other")
+        data = {name: (dims.get(name, "entry"), v) for name, v in self._numbers.items()}
+        return xr.Dataset(data, {"coefficient": list(self.names)})
 
     @classmethod
     def restored(cls, stored: xr.Dataset) -> Self:

@@ -25,7 +25,6 @@ POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
 UNWEIGHTED = "coreset_unweighted"
 #: Name of the potential with the quadratic that stands for all rows but the weighted ones.
 QUADRATIC = "coreset_quadratic"
-_SUFFIX = "_coreset"  # of dims that are as long as the coreset, and not as the data
 _ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
 
@@ -301,7 +300,8 @@ class _Rewrite:
             return None
         in_use = any(self._has_rows(self.dims.get(v.owner.op.name, ())) for v in kept)
         name = "_".join(self.obs.dims)
-        return f"{name}{_SUFFIX}" if in_use or len(self.obs.dims) > 1 else name
+        # As long as the coreset, and not as the data.
+        return f"{name}_coreset" if in_use or len(self.obs.dims) > 1 else name
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
         kept_names, selected = {v.owner.op.name for v in kept}, dict[str, SharedVariable]()

@@ -15,11 +15,10 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, compiling
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function, widened
 from pymc_coresets.reading.graphs import as_plain_tensor
-
-_ENTRIES_AT_ONCE = 2**20  # of points
 
 
 class Density(Protocol):
@@ -264,7 +263,7 @@ def of_points(
     function = numpy_function(list(points.values()), whole + slopes, mode)
 
     def at(*values: np.ndarray) -> list[np.ndarray]:
-        step = max(_ENTRIES_AT_ONCE // max(values[0][:1].size, 1), 1)
+        step = rows_at_once(4 * values[0][:1].size)  # intermediate results are larger
         starts = range(0, max(len(values[0]), 1), step)
         parts = [function(*(v[i : i + step] for v in values)) for i in starts]
         joined = (np.concatenate(part) for part in zip(*parts, strict=True))

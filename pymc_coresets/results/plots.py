@@ -17,18 +17,7 @@ from pymc_coresets.diagnostics.comparison import common_draws, labelled_componen
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.weighted_rows import WeightedRows
 
-_GREY, _BLUE, _ORANGE = "#5c6169", "#0b6e99", "#d1602f"
-_CURVES: dict[str, Any] = {
-    "objective": {"label": "on the draws that chose the weights", "color": _BLUE, "marker": "o"},
-    "heldout_objective": {"label": "on held-out draws", "color": _ORANGE, "marker": "s"},
-}
-_COLOURS = {"full posterior": "#8a8f98", "approximation": _BLUE}
-_HIDDEN = ("credible_interval", "point_estimate", "point_estimate_text")
-_DENSITIES: Any = {
-    **dict.fromkeys(_HIDDEN, False),
-    "dist": {"width": 1.8},
-    "face": {"alpha": 0.18},
-}
+_GREY, _BLUE = "#5c6169", "#0b6e99"
 
 
 def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
@@ -128,7 +117,13 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     x, label_of_x = coreset.history["size"].to_numpy(), "size of the coreset (rows)"
     if (np.diff(x) < 0).any():
         x, label_of_x = np.arange(len(x)), "round"
-    curves = {name: coreset.history[name].to_numpy() for name in _CURVES}
+    looks: dict[str, Any] = {
+        "objective": {
+            "label": "on the draws that chose the weights", "color": _BLUE, "marker": "o",
+        },
+        "heldout_objective": {"label": "on held-out draws", "color": "#d1602f", "marker": "s"},
+    }  # fmt: skip
+    curves = {name: coreset.history[name].to_numpy() for name in looks}
     if not any((values > 0).any() for values in curves.values()):
         raise InvalidDataError(
             "The coreset's history has no positive objective to plot: its method measures none."
@@ -137,7 +132,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     for name, values in curves.items():
         shown = values > 0
         if shown.any():
-            ax.plot(x[shown], values[shown], ms=3.5, lw=1.5, **_CURVES[name])
+            ax.plot(x[shown], values[shown], ms=3.5, lw=1.5, **looks[name])
     ax.set(yscale="log", xlabel=label_of_x, ylabel="objective (nats)")
     ax.set_title("Symmetrised KL divergence, as estimated while building")
     ax.legend(frameon=False)
@@ -183,21 +178,24 @@ def plot_comparison(
     for draws in pair:
         deque(labelled_components(draws), maxlen=0)  # refuses draws that are not finite
     n_draws = min(draws.sizes["chain"] * draws.sizes["draw"] for draws in pair)
+    colours = {"full posterior": "#8a8f98", "approximation": _BLUE}
     trees = {
         label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})
-        for label, draws in zip(_COLOURS, pair, strict=True)
+        for label, draws in zip(colours, pair, strict=True)
     }
+    hidden = ("credible_interval", "point_estimate", "point_estimate_text")
+    visuals: Any = {"dist": {"width": 1.8}, "face": {"alpha": 0.18}} | dict.fromkeys(hidden, False)
     plotted = arviz_plots.plot_dist(
         trees,
         kind="kde",
-        visuals=_DENSITIES,
+        visuals=visuals,
         backend="matplotlib",
-        color=list(_COLOURS.values()),
+        color=list(colours.values()),
         figure_kwargs={"layout": "constrained"},
     )
     figure: Figure = plotted.get_viz("figure")
-    handles = [Line2D([], [], color=colour, lw=2) for colour in _COLOURS.values()]
-    figure.legend(handles, list(_COLOURS), loc="outside upper center", ncols=2, frameon=False)
+    handles = [Line2D([], [], color=colour, lw=2) for colour in colours.values()]
+    figure.legend(handles, list(colours), loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 

@@ -27,13 +27,8 @@ from pymc_coresets.solving.solution import Status
 from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-_SHOWN_WEIGHTS = 5
-_SHOWN_LEVELS = 20
-_SHOWN_GROUPS = 6
 _BLOCK_ROWS = 2**16
 _MEASURES = ["all", "chosen", "weighted"]
-#: Whole numbers within a range of so many are counted, as classes of outcomes are.
-_MOST_CLASSES = 20
 
 type Values = NDArray[Any]
 type Floats = NDArray[np.float64]
@@ -377,7 +372,8 @@ class Column:
 
 
 def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
-    if labels is None and len(counts) and np.ptp(counts.index) >= _MOST_CLASSES:
+    # Whole numbers within a range of 20 are counted, as classes of outcomes are.
+    if labels is None and len(counts) and np.ptp(counts.index) >= 20:
         return None
     return counts
 
@@ -453,7 +449,7 @@ def summarise_rows(
     249.5
     """
     asked, weights = names_of("columns", columns), coreset.weights
-    largest = np.argsort(-weights, kind="stable")[:_SHOWN_WEIGHTS]
+    largest = np.argsort(-weights, kind="stable")[:5]
     labels = row_labels(coreset, coreset.indices[largest])
     parts = {
         "rows": _row_counts(weights, coreset.n_observations, coreset.n_distinct),
@@ -492,7 +488,7 @@ def described(parts: Mapping[str, Column]) -> pd.DataFrame:
         [(n_all, covered.sum(), covered.sum()), table[covered].sum(skipna=False)],
         ["levels", "in these levels"],
     )
-    if len(table) > _SHOWN_LEVELS:
+    if len(table) > 20:
         return head
     labels = parts["chosen"].labels
     shown = [i if labels is None else labels[i] for i in table.index.tolist()]
@@ -651,5 +647,6 @@ def _groups(coreset: WeightedRows, observations: Observations) -> str:
             codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
             covered = np.unique(codes[~np.isnan(codes)] % len(labels))
             found.append(f"{name} {len(covered):,} of {len(labels):,}")
-    more = [f"and {len(found) - _SHOWN_GROUPS} more"] * (len(found) > _SHOWN_GROUPS)
-    return ", ".join([*found[:_SHOWN_GROUPS], *more])
+    shown = 6
+    more = [f"and {len(found) - shown} more"] * (len(found) > shown)
+    return ", ".join([*found[:shown], *more])

@@ -86,7 +86,7 @@ def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
         write()
         free = [pt.as_tensor(rv, allow_xtensor_conversion=True) for rv in model.free_RVs]
         summed = pm.Normal("summed", sum(rv.sum() for rv in free), 1.0, observed=np.zeros(5))
-    monkeypatch.setattr("pymc_coresets.reading.unconstrained._ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr("pymc_coresets.numerics.ENTRIES_AT_ONCE", 80)
     space = Unconstrained(model)
     points = 0.5 * np.random.default_rng(1).normal(size=(9, space.n_dims))
     points[:, ~space.continuous] = np.arange(9)[:, None]

@@ -13,8 +13,6 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.reading.pushdown import RowArray
 
-_MANY = 10  # terms: with fewer, a matrix saves nothing
-
 type _Columns = Mapping[Variable, RowArray]
 
 
@@ -54,7 +52,7 @@ def join_columns(
     joined: dict[tuple[Variable, ...], RowArray] = {}
     for total in _sums(fgraph.outputs):
         terms, others = _terms_of(total, columns)
-        if len(terms) >= _MANY:
+        if len(terms) >= 10:  # with fewer, a matrix saves nothing
             key = tuple(terms)
             joined[key] = joined.get(key) or _matrix([columns[v] for v in key], total.type.dtype)
             coefficients = pt.stack([pt.add(*c) if len(c) > 1 else c[0] for c in terms.values()])

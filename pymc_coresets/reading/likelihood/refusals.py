@@ -15,17 +15,16 @@ from pymc_coresets.reading.known import Known, describe, reached
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term
 from pymc_coresets.reading.likelihood.terms import dims_of_data
 
-_ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.Sign)
-_REMEDY = (
-    "Each row needs others: it is a recursion over the rows, or a joint density as of a Gaussian "
-    "process, and a coreset cannot be chosen from it. For a Gaussian process, take one with few "
-    "coefficients, such as pm.gp.HSGP; for effects that last for a limited time, a finite "
-    "convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample the model "
-    "itself."
-)
 
-
-def refuse_joint(names: str, why: str, remedy: str = _REMEDY) -> NoReturn:
+def refuse_joint(
+    names: str,
+    why: str,
+    remedy: str = "Each row needs others: it is a recursion over the rows, or a joint density as "
+    "of a Gaussian process, and a coreset cannot be chosen from it. For a Gaussian process, take "
+    "one with few coefficients, such as pm.gp.HSGP; for effects that last for a limited time, a "
+    "finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample "
+    "the model itself.",
+) -> NoReturn:
     """Refuse a log-likelihood that is no sum over rows.
 
     Parameters
@@ -236,7 +235,8 @@ def refuse_jumps(loglik: TensorVariable, parameters: Mapping[str, TensorVariable
 def _is_step(variable: Variable) -> bool:
     """Whether a variable is discrete, or rounded."""
     op = None if variable.owner is None else variable.owner.op
-    rounded = isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, _ROUNDINGS)
+    roundings = ps.Floor | ps.Ceil | ps.Trunc | ps.RoundHalfToEven | ps.RoundHalfAwayFromZero
+    rounded = isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, roundings | ps.Sign)
     return rounded or not str(variable.type.dtype).startswith("float")
 
 

@@ -20,8 +20,6 @@ from pymc_coresets.reading.indexing import joints
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import input_axes
 
-_FEW = 100  # terms beside the rows that cost next to nothing
-
 
 class Series(NamedTuple):
     """Where the terms of a sum are looked for.
@@ -190,7 +188,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Ro
         is_sum=True,
         first=0 if series.length is None else series.length - n_rows,
         rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
-        grows=others if n_others > _FEW else "",
+        grows=others if n_others > 100 else "",  # fewer terms cost next to nothing
     )
 
 

@@ -13,9 +13,6 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.user_model import settable_data
 
-_N_SHOWN = 3
-_ROW_BY_ROW = (ops.Elemwise, ops.DimShuffle, ops.TypeCastingOp)
-
 
 class ColumnLike(Protocol):
     """What is known of a column of the rows before it is read."""
@@ -199,7 +196,7 @@ def not_row_by_row(what: str) -> UnsupportedModelError:
 def constant_of_rows(variable: Variable, axis: int) -> UnsupportedModelError:
     """Return the error for data along the rows that are not in a container which `rows` names."""
     values = np.ravel(variable.data) if isinstance(variable, Constant) else np.empty(0)
-    first = f" ({', '.join(map(str, values[:_N_SHOWN].tolist()))}, ...)" if len(values) else ""
+    first = f" ({', '.join(map(str, values[:3].tolist()))}, ...)" if len(values) else ""
     name = repr(variable.name) if variable.name else "An unnamed array"
     n_rows = variable.type.shape[axis]
     return not_row_by_row(f"{name}{first} is a constant of {n_rows} rows in the likelihood")
@@ -218,7 +215,8 @@ def taken_over_rows(variable: Variable, row_inputs: Collection[Variable]) -> Uns
     below = list(ancestors([variable]))
     names = sorted(f"{v.name!r}" for v in set(row_inputs) & set(below))
     nodes = [v.owner for v in below if v.owner is not None]
-    others = [n for n in nodes if not isinstance(n.op, _ROW_BY_ROW)]
+    row_by_row = ops.Elemwise | ops.DimShuffle | ops.TypeCastingOp
+    others = [n for n in nodes if not isinstance(n.op, row_by_row)]
     reductions = [n for n in others if isinstance(n.op, ops.CAReduce)]
     found = [*reductions, *others, *nodes]  # the first most likely takes the rows together
     operation = str(found[0].op) if found else repr(variable.name)

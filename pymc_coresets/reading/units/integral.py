@@ -35,11 +35,6 @@ from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.ragged import collect, spread
 
-_AS_FORESEEN = 0.25  # of what a step gains by the curvature: less, and it is shortened
-_LONGEST_STEP = 6.0  # widths of a unit, that a shortened step has at most
-_DIGITS = 1e12  # that a variable may have before its width: float64 has four more
-_FLAT = 1e-6  # of the usual curvature of a unit: less is none
-
 #: Names of what a unit has besides its data.
 SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
 #: Names of what all units have.
@@ -129,9 +124,10 @@ def integrated(
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
         logs = at_nodes + log_weights[:, None]
         whole = pt.logsumexp(logs, axis=0) - zero_grad(root.log_determinant)
-        # Widths that rounding does not resolve would give any value, and modes that are not there.
+        # Widths that rounding does not resolve would give any value, and modes that are not there:
+        # float64 has four digits more.
         digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
-        return cast(TensorVariable, pt.switch((digits < _DIGITS).all(axis=(0, 2)), whole, -np.inf))
+        return cast(TensorVariable, pt.switch((digits < 1e12).all(axis=(0, 2)), whole, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
@@ -213,7 +209,7 @@ def _newton(
             row.append((curvature[i][:, j] - known) / entries[j][j])
         left = curvature[i][:, i] - sum(a * a for a in row)
         usual = 1 / pt.square(widths[i])
-        usable = (left > _FLAT * usual) & (left < np.inf)
+        usable = (left > 1e-6 * usual) & (left < np.inf)
         row.append(pt.sqrt(pt.switch(usable, left, usual)))
         entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
     root = Root(entries)
@@ -224,6 +220,8 @@ def _newton(
         cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
         for z in (centre, there)
     )
-    kept = after - before >= _AS_FORESEEN * foreseen
-    short = [s / pt.sqrt(1 + pt.square(s / _LONGEST_STEP)) for s in step]
+    # A step that gains less than a quarter of what the curvature promises is shortened, to six
+    # widths of a unit at most.
+    kept = after - before >= 0.25 * foreseen
+    short = [s / pt.sqrt(1 + pt.square(s / 6.0)) for s in step]
     return root, [pt.switch(kept, s, less) for s, less in zip(step, short, strict=True)]

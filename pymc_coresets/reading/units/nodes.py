@@ -11,13 +11,8 @@ from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy.optimize import linprog, nnls
 
 _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49, 81, 121)
-_FIRST = {1: 13, 2: 9}  # by the number of axes; the least for more
-_MANY_MEMBERS = 50.0
 # By the number of axes: of rules without an error, beside those of fewer nodes.
 _TO_JUDGE_BY = {1: 201, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
-# Of rules with few nodes, whose weights are found in float64: those of more are products.
-_MOST_SYMMETRIC = 13
-_LEAST = 1e-7  # of a weight, beside the largest: such nodes of products add nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +50,8 @@ class Nodes:
         Along one axis these are Gauss's, and degree 1 is Laplace's method.  Along several, they are
         sets of nodes that any permutation of the axes, and any change of signs, leaves as it is.
         """
-        is_product = n_dims < 2 or degree == 1 or degree > _MOST_SYMMETRIC
+        # The weights of few nodes are found in float64 up to degree 13.
+        is_product = n_dims < 2 or degree == 1 or degree > 13
         found = _product_rule if is_product else _symmetric_rule
         points, weights = found(degree, n_dims)
         return cls(points, np.log(weights) - _log_normal(points), degree)
@@ -93,7 +89,8 @@ def _product_rule(degree: int, n_dims: int) -> tuple[np.ndarray, np.ndarray]:
     x, w = hermegauss((degree + 1) // 2)
     points = np.array(list(product(x, repeat=n_dims)))
     weights = np.prod(list(product(w, repeat=n_dims)), axis=1)
-    kept = weights > _LEAST * weights.max() if n_dims > 1 else weights > 0
+    # Nodes of products with a ten-millionth of the largest weight add nothing.
+    kept = weights > 1e-7 * weights.max() if n_dims > 1 else weights > 0
     return points[kept], weights[kept] / weights[kept].sum()
 
 
@@ -159,8 +156,9 @@ def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
     """
     if n_dims not in _TO_JUDGE_BY:
         return None
-    first = _FIRST.get(n_dims, _DEGREES[0])
-    return max(first - 4, _DEGREES[0]) if n_members >= _MANY_MEMBERS else first
+    least = _DEGREES[0]
+    first = {1: 13, 2: 9}.get(n_dims, least)
+    return max(first - 4, least) if n_members >= 50.0 else first
 
 
 def higher_degree(degree: int, n_dims: int, steps: int = 1) -> int | None:

@@ -106,7 +106,7 @@ if REPOSITORY:
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "pymc_coresets", "alt_text": "pymc_coresets: to the home page"},
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 4,
     "navbar_align": "left",
     "show_prev_next": True,
     "show_toc_level": 2,
@@ -123,7 +123,7 @@ html_theme_options = {
 }
 # Pages without pages below or beside them have no sidebar.
 _ALONE = (
-    "index", "get-started", "choosing", "how-it-works", "troubleshooting", "glossary", "changelog",
-    "citing",
+    "index", "get-started", "choosing", "cheat-sheet", "how-it-works", "troubleshooting",
+    "glossary", "changelog", "citing",
 )  # fmt: skip
 html_sidebars: dict[str, list[str]] = {page: [] for page in _ALONE}

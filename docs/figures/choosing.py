@@ -17,11 +17,15 @@ from how_it_works import INK, Ink, coloured  # noqa: E402
 
 # Questions in their order, the answer to "yes", and whether `build_coreset` decides by itself.
 QUESTIONS = (
-    ("Does NUTS on all rows\ntake only seconds?", "pm.sample()", False),
+    ("Does NUTS on all rows\ntake only seconds?", "NUTS on all rows:\npm.sample()", False),
     ("Do you see each row\nonly once?", "CoresetStream", False),
     ("Are the rows too many\nfor memory?", "build_coreset(\n  rows=open_rows(...))", False),
-    ("Are few rows distinct?", "all distinct rows: exact", True),
-    ("Has a factor with own variables\n250 levels or more?", "whole groups,\nintegrated", True),
+    ("Are there only a few\ndistinct rows?", "all distinct rows: exact", True),
+    (
+        "Does a factor with its own effects\nhave 250 levels or more?",
+        "whole groups,\nintegrated",
+        True,
+    ),
     ("Are there 25 parameters\nor more?", "a quadratic\nand weighted rows", True),
 )  # fmt: skip
 LAST = "weighted rows"

@@ -247,7 +247,7 @@ def test_rows_see_the_free_variables_through_their_predictors_alone(form):
 def test_rows_that_see_more_are_refused(likelihood):
     with pm.Model() as model:
         likelihood()
-    with pytest.raises(UnsupportedModelError, match="Each row sees more than 4 numbers"):
+    with pytest.raises(UnsupportedModelError, match="Each row depends on more than 4 functions"):
         find_predictors(find_observations(model))
 
 

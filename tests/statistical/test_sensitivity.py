@@ -199,7 +199,7 @@ def test_size_and_epsilon_exclude_each_other(model):
 
 
 def test_more_draws_than_rows_are_refused(model):
-    with pytest.raises(InvalidOptionError, match=r"3,000 rows are the most.*a larger epsilon"):
+    with pytest.raises(InvalidOptionError, match=r"3,000 rows are possible.*a larger epsilon"):
         build_coreset(model, method=Sensitivity(epsilon=0.01), random_seed=1, progressbar=False)
 
 

@@ -188,7 +188,7 @@ def test_draws_of_density_zero_are_refused(space):
         return np.where(x[:, 0] > 2.5, -np.inf, stats.norm.logpdf(x).sum(axis=1))
 
     draws = drawn(space, lambda x: np.where(np.arange(N_DRAWS)[:, None] == 7, 3.0, x.clip(-2, 2)))
-    with pytest.raises(InvalidDataError, match=r"0\.2% of the draws have a density of zero"):
+    with pytest.raises(InvalidDataError, match=r"0\.2% of the draws have zero density"):
         Probing.of(stands_in(space, log_density=log_density), draws)
 
 

@@ -9,15 +9,11 @@ import json
 
 import numpy as np
 import pymc as pm
+from scipy.special import expit
 
 from pymc_coresets import build_coreset
 
 N = 20_000
-
-
-def expit(x: np.ndarray) -> np.ndarray:
-    found: np.ndarray = 1 / (1 + np.exp(-x))
-    return found
 
 
 def regression(n_columns: int) -> pm.Model:

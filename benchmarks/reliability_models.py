@@ -9,15 +9,11 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
+from scipy.special import expit
 
-__all__ = ["FORMULAS", "MODELS", "Build", "expit", "funnel", "logistic", "regression", "simulated"]
+__all__ = ["FORMULAS", "MODELS", "Build", "funnel", "logistic", "regression", "simulated"]
 
 type Build = Callable[[np.random.Generator, int], None]
-
-
-def expit(x: np.ndarray) -> np.ndarray:
-    result: np.ndarray = 1 / (1 + np.exp(-x))
-    return result
 
 
 def regression(rng: np.random.Generator, n: int, p: int, scale: float = 1.0) -> Any:  # noqa: ANN401
@@ -121,13 +117,26 @@ def groups(n_groups: int, *, centred: bool, spread: float) -> Build:
     return build
 
 
-def crossed(rng: np.random.Generator, n: int) -> None:
-    one, two, x = rng.integers(0, 12, n), rng.integers(0, 8, n), rng.normal(size=n)
-    truth = rng.normal(0, 1, 12)[one] + rng.normal(0, 0.5, 8)[two] + 0.5 * x
-    u = pm.Normal("u", 0, pm.Gamma("su", 2, 2), shape=12)
-    v = pm.Normal("v", 0, pm.Gamma("sv", 2, 2), shape=8)
-    eta = pm.Normal("m") + u[one] + v[two] + pm.Normal("b") * x
-    pm.Poisson("y", pt.exp(eta), observed=rng.poisson(np.exp(truth)))
+def crossed_effects(levels: tuple[int, int], spreads: tuple[float, float], outcome: str) -> Build:
+    """Two crossed factors with effects of so many levels, of counts or of binary outcomes."""
+
+    def build(rng: np.random.Generator, n: int) -> None:
+        of_rows = [rng.integers(0, n_levels, n) for n_levels in levels]
+        x = rng.normal(size=n)
+        true = [rng.normal(0, *pair) for pair in zip(spreads, levels, strict=True)]
+        truth = true[0][of_rows[0]] + true[1][of_rows[1]] + 0.5 * x
+        u = pm.Normal("u", 0, pm.Gamma("su", 2, 2), shape=levels[0])
+        v = pm.Normal("v", 0, pm.Gamma("sv", 2, 2), shape=levels[1])
+        eta = pm.Normal("m") + u[of_rows[0]] + v[of_rows[1]] + pm.Normal("b") * x
+        if outcome == "counts":
+            pm.Poisson("y", pt.exp(eta), observed=rng.poisson(np.exp(truth)))
+        else:
+            pm.Bernoulli("y", logit_p=eta, observed=rng.binomial(1, expit(truth)))
+
+    return build
+
+
+crossed = crossed_effects((12, 8), (1.0, 0.5), "counts")
 
 
 def funnel(rng: np.random.Generator, n: int) -> None:
@@ -219,15 +228,6 @@ def softmax(rng: np.random.Generator, n: int) -> None:
     free = pm.Normal("a", shape=4) + X @ pm.Normal("b", shape=(8, 4))
     logits = pt.concatenate([free, pt.zeros((n, 1))], axis=1)
     pm.Categorical("y", logit_p=logits, observed=utilities.argmax(axis=1))
-
-
-def crossed_many(rng: np.random.Generator, n: int) -> None:
-    one, two, x = rng.integers(0, 40, n), rng.integers(0, 25, n), rng.normal(size=n)
-    truth = rng.normal(0, 0.6, 40)[one] + rng.normal(0, 0.4, 25)[two] + 0.5 * x
-    u = pm.Normal("u", 0, pm.Gamma("su", 2, 2), shape=40)
-    v = pm.Normal("v", 0, pm.Gamma("sv", 2, 2), shape=25)
-    eta = pm.Normal("m") + u[one] + v[two] + pm.Normal("b") * x
-    pm.Bernoulli("y", logit_p=eta, observed=rng.binomial(1, expit(truth)))
 
 
 def units(kind: str, n_units: int) -> Build:
@@ -324,7 +324,7 @@ MODELS: Mapping[str, Build] = {
     "poisson, D = 51": wide("poisson", 50),
     "student, D = 43": wide("student", 40),
     "softmax, D = 36": softmax,
-    "crossed effects, D = 69": crossed_many,
+    "crossed effects, D = 69": crossed_effects((40, 25), (0.6, 0.4), "binary"),
     "500 units, logistic": units("logistic", 500),
     "800 units, poisson": units("poisson", 800),
     "400 units, two effects each": units("normal", 400),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from scipy.special import expit
 
 from benchmarks.unit_data import REAL
 
@@ -19,11 +20,6 @@ type Build = Callable[[Rng, int], None]
 
 N_SLOPES = 4
 SHOPS = ("intercept", "b0", "b1", "b2", "b3", "log_dispersion")
-
-
-def expit(x: Array) -> Array:
-    found: Array = 1 / (1 + np.exp(-x))
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)

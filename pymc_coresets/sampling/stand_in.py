@@ -50,7 +50,7 @@ from pymc_coresets.sampling.units.recovery import with_local
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-MANY_ROWS = 1_000
+MOST_RECORDED = 1_000
 """Number of rows above which deterministics and missing outcomes are drawn only if named."""
 
 
@@ -133,14 +133,14 @@ def sample(
     if is_whole:
         rng = generator(kwargs.get("random_seed")).spawn(1)[0]
         idata = with_local(result, idata, rng)
-        idata = with_missing(idata, found, rng=rng, most=MANY_ROWS)
+        idata = with_missing(idata, found, rng=rng, most=MOST_RECORDED)
     return with_data(idata, found)
 
 
 def recorded_names(result: HasStandIn) -> list[str] | None:
     """Return the variables whose draws are kept; None for all."""
     lengths = {part.observations.n_obs for part in result.stand_in.parts}
-    return drawn_names(result.model, lengths, more_than=MANY_ROWS)
+    return drawn_names(result.model, lengths, more_than=MOST_RECORDED)
 
 
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
@@ -383,7 +383,7 @@ def importance_draws(
     )
     if doubt := coreset.stand_in.doubt(found):
         found["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
-    found = with_missing(found, coreset.stand_in, rng=rng, most=MANY_ROWS)
+    found = with_missing(found, coreset.stand_in, rng=rng, most=MOST_RECORDED)
     return with_data(found, coreset.stand_in)
 
 

@@ -92,7 +92,7 @@ def test_draws_that_lack_them_are_predicted():
 
 
 def test_many_are_left_to_predict(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.sampling.stand_in.MANY_ROWS", 10)
+    monkeypatch.setattr("pymc_coresets.sampling.stand_in.MOST_RECORDED", 10)
     coreset = build_coreset(model_of(*CASES["numbers"]), **QUIET)
     assert set(coreset.sample(**FEW)["posterior"].data_vars) == {"slope"}
 

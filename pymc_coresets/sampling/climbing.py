@@ -1,6 +1,8 @@
 """Maximisation of a density: one driver, one policy for values that are not finite."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -10,6 +12,7 @@ from scipy.optimize import OptimizeResult, minimize
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.unconstrained import Density
+from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -17,6 +20,8 @@ type Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 REMEDY = "use weighting='subsample', which samples instead."
 #: Gradient at which a search by the curvature ends, in units of the unconstrained space.
 FLAT = 1e-3
+#: Gradient at which the mode of all rows is close enough to draw there, per standard deviation.
+CLOSE = 0.3
 
 
 class Guarded:
@@ -224,6 +229,64 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
         raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
     return start.at(found.x)
+
+
+def improve_by_sample(
+    start: Normal, density: PosteriorDensity, sample: PosteriorDensity, half: PosteriorDensity
+) -> np.ndarray:
+    """Find the mode of a density with few gradients of it, by those of a sample of its rows.
+
+    Each step takes one gradient, and leads to the mode of the sample's density plus a linear term,
+    by which both gradients are equal at the start of the step.  The next gradient is off by what
+    the gradient's change over the step differs between the sample and all rows, as much as between
+    half of the sample and the whole of it: no further one is needed once that is small.
+
+    Parameters
+    ----------
+    start : Normal
+        Of the posterior of the sample.
+    density, sample, half : PosteriorDensity
+        Of all rows, of a random sample of them, and of half of the sample, both scaled to all rows.
+
+    Returns
+    -------
+    ndarray of shape (n_dims,)
+
+    Raises
+    ------
+    SamplingError
+        If there is no mode nearby.
+
+    References
+    ----------
+    Jordan, Lee, Yang (2019). Communication-efficient distributed statistical inference. Journal of
+    the American Statistical Association 114. https://doi.org/10.1080/01621459.2018.1429274
+
+    Examples
+    --------
+    >>> def of(mean):
+    ...     return PosteriorDensity(lambda x: Slopes(-np.cosh(x[:, 0] - mean), -np.sinh(x - mean)))
+    >>> start = heavy_tailed(np.array([2.1]), np.eye(1))
+    >>> density = of(2.0)
+    >>> improve_by_sample(start, density, of(2.1), of(2.2)).round(2), density.n_gradients
+    (array([2.]), 1)
+    """
+    x = start.location
+    for _ in range(20):
+        slope = density.gradients(x[None])[0] - sample.gradients(x[None])[0]
+        if not np.isfinite(slope).all():
+            break
+        linear = partial(_with_linear_term, sample, slope)
+        before, x = x, improve(replace(start, location=x), PosteriorDensity(linear))
+        ends = np.stack([before, x])
+        changes = np.diff(half.gradients(ends) - sample.gradients(ends), axis=0)[0]
+        if np.abs(solve_triangular(start.factor.root, changes, lower=True)).max() < CLOSE:
+            return x
+    raise SamplingError("No mode of the posterior of all rows was found from those of a sample.")
+
+
+def _with_linear_term(density: PosteriorDensity, slope: np.ndarray, points: np.ndarray) -> Slopes:
+    return density.slopes(points).plus(Slopes(points @ slope, slope))
 
 
 def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) -> Normal:

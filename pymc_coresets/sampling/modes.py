@@ -16,7 +16,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
@@ -316,9 +316,11 @@ class _Search:
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
         elsewhere = isinstance(self.sampler.loglikelihood.source, StreamedRows)
         if n_rows > (keyed.MANY_TO_READ if elsewhere else keyed.MANY_ROWS):
-            space = self.space_of(keyed.rows_to_begin_with(n_dims, n_rows))
-            start = laplace(space, start.location)
-            return replace(start, location=improve(start, full)).with_tails()
+            size = keyed.rows_to_begin_with(n_dims, n_rows)
+            start = laplace(self.space_of(size), start.location)
+            some, fewer = self.density_of(size), self.density_of(size // 2)
+            mode = improve_by_sample(start, full, some, fewer)
+            return replace(start, location=mode).with_tails()
         mode = improve(start, full) if self.size < n_rows else start.location
         few = keyed.ROWS_FOR_CURVATURE * n_dims
         if n_dims > _LARGE and few < n_rows:

@@ -185,7 +185,13 @@ PLANTED = [
     ),
     *plant(
         "glm/control_variates/posteriors.py",
+        ("map(float, of_rows + self.", "map(float, 0 * of_rows + self."),
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
+    ),
+    *plant(
+        "glm/control_variates/method.py",
+        ("averaged, reduce(Quadratic.plus, known, quadratic)", "averaged, quadratic"),
+        ("if some.n_rows > self.n_rows / 2:", "if True:"),
     ),
     *plant(
         "glm/control_variates/expansion.py",
@@ -398,6 +404,8 @@ PLANTED = [
     *plant(
         "sampling/climbing.py",
         ("return start.at(found.x)", "return start.location"),
+        ("plus(Slopes(points @ slope, slope))", "plus(Slopes(points @ slope, 0 * slope))"),
+        (".max() < CLOSE", ".max() > CLOSE"),
     ),
     *plant(
         "sampling/mode_search.py",

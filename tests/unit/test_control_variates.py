@@ -33,7 +33,11 @@ from pymc_coresets.glm.control_variates.expansion import (
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.control_variates.posteriors import derivatives, precision_near
+from pymc_coresets.glm.control_variates.posteriors import (
+    Posteriors,
+    derivatives,
+    precision_near,
+)
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
@@ -819,6 +823,7 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
     monkeypatch.setattr(averaged, "average", average)
     sums = counting(CoresetSampler.sums, lambda _, draws: draws.n_draws)
     monkeypatch.setattr(CoresetSampler, "sums", sums)
+    monkeypatch.setattr(Posteriors, "gain", counting(Posteriors.gain, lambda *_: 2))
     coreset = build_coreset(
         regression("poisson"), method="control_variates", random_seed=1, progressbar=False
     )
@@ -830,6 +835,44 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
     spent = history["seconds_drawing"] + history["seconds_evaluating"]
     assert history["seconds_drawing"][-1] > 0
     assert (spent <= history["seconds"]).all()
+
+
+def test_a_sample_settles_the_quadratic_of_many_rows(monkeypatch):
+    """Three passes over all rows: one for what the sample lacks, one for the rows, and a check."""
+    monkeypatch.setattr(posteriors, "_SAMPLED", 1)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(12_000, 30))
+    y = rng.poisson(np.exp(x @ rng.normal(0, 0.2, 30)))
+    passes, average, sums = [], averaged.average, CoresetSampler.sums
+
+    def counting(source, *args, **options):
+        passes.append(source.n_rows)
+        return average(source, *args, **options)
+
+    monkeypatch.setattr(averaged, "average", counting)
+    monkeypatch.setattr(
+        CoresetSampler, "sums", lambda self, *a: passes.append(self.n_rows) or sums(self, *a)
+    )
+    coreset = build_coreset(regression("poisson", x, y), random_seed=1, progressbar=False)
+    assert passes.count(len(x)) == 3
+    assert set(passes) == {1_500, len(x)}  # 50 rows per dimension
+    assert coreset.certificate.reliable
+
+
+def test_gains_are_those_of_pymc_s_density():
+    model = regression("poisson")
+    loglik = LogLikelihood(find_observations(model))
+    job = SimpleNamespace(
+        posterior=CoresetSampler(loglik),
+        loglikelihood=loglik,
+        rng=np.random.default_rng(1),
+        key=7,
+    )
+    found = Posteriors(job, find_predictors(loglik.observations))
+    logp, x = model.compile_logp(), found.mode + 0.1
+    expected = logp({"beta": x}) - logp({"beta": found.mode})
+    assert expected < -1.0  # not of the prior alone, which favours zero
+    assert_allclose(found.gain(x, loglik), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("impossible", [-np.inf, np.nan])

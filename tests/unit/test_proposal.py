@@ -14,7 +14,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling import modes
-from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import GradientPass
 from pymc_coresets.sampling.normal import heavy_tailed
@@ -150,6 +150,18 @@ def test_the_mode_is_found_from_afar(spaces):
     few, everything = spaces
     mode = improve(laplace(few), everything)
     assert np.abs(everything.logp_and_gradient(mode)[1]).max() < 0.2
+
+
+@pytest.mark.parametrize(("size", "n_gradients"), [(100, 12), (1_000, 3), (4_000, 1)])
+def test_a_sample_leads_to_the_mode_of_all_rows(sampler, size, n_gradients):
+    """With the fewer gradients of all rows, the larger it is."""
+    full = sampler.density(sampler.loglikelihood.source)
+    sample, half = (sampler.density_of_some(n, 5) for n in (size, size // 2))
+    start = laplace(sampler.space.with_density(sample))
+    mode = improve_by_sample(start, full, sample, half)
+    away = np.abs(np.linalg.cholesky(PRECISION).T @ (mode - MEAN)).max()
+    assert away < 0.6  # twice as much as it aims at: the error is estimated from two halves
+    assert full.n_gradients <= n_gradients
 
 
 def test_newton_s_step_and_the_curvature(spaces):

@@ -1,7 +1,7 @@
 """The quadratic of every row, averaged over the posterior, and its residual."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
 from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
@@ -77,6 +78,10 @@ class ByPredictors:
     def interface(self) -> Predictors:
         """The coefficients of the quadratics."""
         return self.seen.found
+
+    def reading(self, loglik: LogLikelihood) -> "ByPredictors":
+        """Return the same for other rows."""
+        return replace(self, source=loglik.source)
 
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of `ByGradients`
         """Return the cost of an average, in log-likelihoods of all rows."""

@@ -60,6 +60,10 @@ class ByGradients:
         """The coefficients of the quadratics."""
         return FreeCoordinates.of(self.loglik.observations)
 
+    def reading(self, loglik: LogLikelihood) -> "ByGradients":
+        """Return the same for other rows."""
+        return ByGradients(loglik)
+
     def n_evaluations(self, n_draws: int, n_kept: int) -> int:
         """Return the cost of an average, in log-likelihoods of all rows."""
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)

@@ -4,8 +4,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -167,6 +167,15 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """All rows; or a sample of them, and a quadratic for its difference from all of them."""
+
+    loglik: LogLikelihood
+    expansion: Expansion
+    rest: Quadratic | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Place:
     """A quadratic, draws of its coefficients, and the number of rows tried with it."""
 
@@ -189,6 +198,7 @@ class _Run:
         self.options, self.job, self.expansion = options, job, expansion
         self.found, self.goal = expansion.interface, AIM * options.tolerance
         self.loglik: LogLikelihood = job.loglikelihood
+        self.all = _Source(loglik=self.loglik, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
         self.posteriors = Posteriors(job, self.found)
@@ -250,12 +260,13 @@ class _Run:
 
     def _settled(self) -> tuple[Quadratic, np.ndarray]:
         """Return a converged quadratic, and draws of the coefficients from its posterior."""
-        quadratic = self._climbed()
+        source = self._sampled()
+        quadratic = self._climbed(source)
         self._look_ahead(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
-            averaged, following = self._average(coefficients, quadratic)
+            averaged, following = self._average(coefficients, quadratic, of=source)
             objective = self._measured(quadratic, following, averaged)
             settled = objective > _SETTLED * lowest or objective <= self.goal
             if objective < lowest:
@@ -264,6 +275,15 @@ class _Run:
                 break
             quadratic = following
         return best, self._coefficients(best, self.n_draws)
+
+    def _sampled(self) -> _Source:
+        """Return a sample, with a quadratic that is exact near its mode; or all rows, if few."""
+        some = self.posteriors.some
+        if some.n_rows > self.n_rows / 2:
+            return self.all
+        bare = _Source(loglik=some, expansion=self.expansion.reading(some))
+        mode = self.posteriors.mode
+        return replace(bare, rest=self._at(mode, self.all).without(self._at(mode, bare)))
 
     def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
         """Measure a quadratic alone, at its own draws, over which the next one is averaged."""
@@ -312,48 +332,62 @@ class _Run:
             )
         self.goal = max(self.goal, enough, left)
 
-    def _climbed(self) -> Quadratic:
+    def _climbed(self, source: _Source) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
 
         Newton steps from the mode for a sample of rows, halved while they lower the density: levels
         with few rows in the sample end far from the mode, and quadratics there lead further away.
         """
-        quadratic = self._at(self.posteriors.mode)
+        quadratic = self._at(self.posteriors.mode, source)
         if self.posteriors.base is not None:
             return quadratic
-        height = self._height(self.posteriors.mode)
         for _ in range(self.options.max_rounds):
             step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
             for halvings in range(10):
                 tried = self.posteriors.mode + step / 2**halvings
-                gained = self._height(tried) - height
+                gained = self._gain(tried, source)
                 if gained > 0:
                     break
             if not gained > 0:
                 break
-            self.posteriors.mode, height = tried, height + gained
+            self.posteriors.mode = tried
             near = not halvings and gained < len(tried)  # within the distance of a typical draw
             if near or time.perf_counter() > self.job.deadline:
                 break
-            quadratic = self._at(tried)
+            quadratic = self._at(tried, source)
         return quadratic
 
-    def _height(self, x: np.ndarray) -> float:
-        with self.history.evaluating(self.n_rows, 1, of=self.n_rows):
-            return self.posteriors.height(x)
+    def _gain(self, x: np.ndarray, source: _Source) -> float:
+        """Return the log-density at a point, minus that at the mode."""
+        n_rows = source.loglik.n_rows
+        with self.history.evaluating(n_rows, 2, of=self.n_rows):
+            gained = self.posteriors.gain(x, source.loglik)
+        if source.rest is not None:
+            ends = self.posteriors.sampler.log_prior.coefficients(
+                np.stack([self.posteriors.mode, x])
+            )
+            gained += float(np.diff(source.rest.at(ends))[0])
+        return gained
 
-    def _at(self, x: np.ndarray) -> Quadratic:
-        return self._average(self.posteriors.sampler.log_prior.coefficients(x[None]), None)[1]
+    def _at(self, x: np.ndarray, source: _Source) -> Quadratic:
+        coefficients = self.posteriors.sampler.log_prior.coefficients(x[None])
+        return self._average(coefficients, None, of=source)[1]
 
     def _average(
-        self, coefficients: np.ndarray, before: Quadratic | None, *, n_kept: int = 0
+        self,
+        coefficients: np.ndarray,
+        before: Quadratic | None,
+        *,
+        n_kept: int = 0,
+        of: _Source | None = None,
     ) -> tuple[AveragedRows, Quadratic]:
-        key = random_key(self.job.rng)
-        if before is not None and self.posteriors.base is not None:
-            before = before.without(self.posteriors.base)
+        source, key = self.all if of is None else of, random_key(self.job.rng)
+        known = [q for q in (self.posteriors.base, source.rest) if q is not None]
+        if before is not None:
+            before = reduce(Quadratic.without, known, before)
         n_evaluations = self.expansion.n_evaluations(len(coefficients), n_kept)
-        with self.history.evaluating(self.n_rows, n_evaluations, of=self.n_rows):
-            averaged = self.expansion.average(coefficients, before, n_kept=n_kept, key=key)
+        with self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows):
+            averaged = source.expansion.average(coefficients, before, n_kept=n_kept, key=key)
         quadratic = Quadratic(
             names=self.found.names,
             center=coefficients.mean(axis=0),
@@ -361,8 +395,7 @@ class _Run:
             curvature=averaged.curvature,
             interface=self.found.coefficients,
         )
-        base = self.posteriors.base
-        return averaged, quadratic if base is None else quadratic.plus(base)
+        return averaged, reduce(Quadratic.plus, known, quadratic)
 
     # -- the rows --------------------------------------------------------------------------------
 

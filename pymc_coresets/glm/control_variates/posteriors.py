@@ -19,9 +19,11 @@ from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, fi
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
 from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.modes import beside_mode
@@ -32,6 +34,7 @@ from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
 
+_SAMPLED = 100_000  #: Rows of the first sample: levels with few rows in it end far from the mode.
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
@@ -128,6 +131,8 @@ class Posteriors:
         Near the mode of the last posterior.
     base : Quadratic, or None
         Quadratic of the job's posterior, if any; part of every quadratic.
+    some : LogLikelihood
+        Of a sample of the rows, whose weights scale it to all.
     """
 
     def __init__(self, job: Reduction[Any], found: Interface) -> None:
@@ -146,7 +151,13 @@ class Posteriors:
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
-        self.mode = self.mode_of_some(job.key)
+        several = min(_SAMPLED, rows_at_once(self.found.entries_a_row / 4))
+        size = min(max(rows_to_start(self.sampler.n_dims), several), loglik.n_rows)
+        scan = loglik.source.scan(size, key=job.key, distinct=True)
+        rows = replace(scan.rows, base_weights=scan.weights)
+        self.some = loglik.reading(InMemoryRows.of(rows))
+        space = self.sampler.space.with_density(self.sampler.density(self.some.source))
+        self.mode = mode_given_the_rest(space, self.mode, self.is_seen, most_steps=400)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.log_prior.slopes,
@@ -163,18 +174,12 @@ class Posteriors:
         space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
         return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
 
-    def mode_of_some(self, key: int) -> np.ndarray:
-        """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
-        # Levels with few rows in the sample end far from the mode.
-        several = min(100_000, rows_at_once(self.found.entries_a_row / 4))
-        size = max(rows_to_start(self.sampler.n_dims), several)
-        space = self.sampler.space.with_density(self.sampler.density_of_some(size, key))
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=400)
-
-    def height(self, x: np.ndarray) -> float:
-        """Return the log-density of all rows and the prior at a point."""
-        of_rows = self.sampler.sums(self.sampler.space.constrain(x[None])).total
-        return float(of_rows[0] + self.sampler.log_prior.values(x[None])[0])
+    def gain(self, x: np.ndarray, loglik: LogLikelihood) -> float:
+        """Return the log-density of some rows and the prior at a point, minus that at the mode."""
+        points = np.stack([self.mode, x])
+        of_rows = loglik.sums(self.sampler.space.constrain(points)).total
+        before, after = map(float, of_rows + self.sampler.log_prior.values(points))
+        return after - before  # NaN if a row is impossible at both
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""

@@ -62,14 +62,16 @@ class Quadratic:
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Evaluate at coefficients (n_draws, p); the result is (n_draws,), in nats."""
-        away = coefficients - self.center
-        curved = np.einsum("ps,sp->s", self.curvature @ away.T, away)
-        values: np.ndarray = away @ self.slope + curved / 2
+        with np.errstate(invalid="ignore", over="ignore"):  # searches shorten steps so far out
+            away = coefficients - self.center
+            curved = np.einsum("ps,sp->s", self.curvature @ away.T, away)
+            values: np.ndarray = away @ self.slope + curved / 2
         return values
 
     def slopes_at(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the derivatives at coefficients (n_draws, p), in the same shape."""
-        slopes: np.ndarray = self.slope + (self.curvature @ (coefficients - self.center).T).T
+        with np.errstate(invalid="ignore", over="ignore"):
+            slopes: np.ndarray = self.slope + (self.curvature @ (coefficients - self.center).T).T
         return slopes
 
     def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:

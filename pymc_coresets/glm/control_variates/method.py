@@ -206,7 +206,10 @@ class _Run:
 
     def solution(self) -> Solution:
         """Approximate all rows in rounds, and return the best of them."""
-        quadratic, coefficients = self._settled()
+        source, quadratic = self._begun()
+        quadratic = self._climbed(quadratic, source)
+        self._look_ahead(quadratic)
+        quadratic, coefficients = self._settled(quadratic, source)
         begun = _Place(quadratic=quadratic, coefficients=coefficients, size=_LEAST_ROWS // 2)
         limit, deadline = self.options.max_rounds - 1, self.job.deadline
         _, status = rounds(
@@ -258,11 +261,8 @@ class _Run:
 
     # -- the quadratic ---------------------------------------------------------------------------
 
-    def _settled(self) -> tuple[Quadratic, np.ndarray]:
+    def _settled(self, quadratic: Quadratic, source: _Source) -> tuple[Quadratic, np.ndarray]:
         """Return a converged quadratic, and draws of the coefficients from its posterior."""
-        source = self._sampled()
-        quadratic = self._climbed(source)
-        self._look_ahead(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
@@ -276,14 +276,22 @@ class _Run:
             quadratic = following
         return best, self._coefficients(best, self.n_draws)
 
-    def _sampled(self) -> _Source:
-        """Return a sample, with a quadratic that is exact near its mode; or all rows, if few."""
-        some = self.posteriors.some
+    def _begun(self) -> tuple[_Source, Quadratic]:
+        """Return the rows that settle the quadratic, and the first one, at the mode of a sample.
+
+        The rows of the sample, and a quadratic that makes both exact there; or all rows, if they
+        are few or a coefficient's curvature comes from rows that the sample lacks.
+        """
+        some, mode = self.posteriors.some, self.posteriors.mode
+        whole = self._at(mode, self.all)
         if some.n_rows > self.n_rows / 2:
-            return self.all
+            return self.all, whole
         bare = _Source(loglik=some, expansion=self.expansion.reading(some))
-        mode = self.posteriors.mode
-        return replace(bare, rest=self._at(mode, self.all).without(self._at(mode, bare)))
+        rest = whole.without(self._at(mode, bare))
+        lacking, every = (np.abs(q.curvature.diagonal()) for q in (rest, whole))
+        if (lacking > every / 2).any():
+            return self.all, whole
+        return replace(bare, rest=rest), whole
 
     def _measured(self, of: Quadratic, following: Quadratic, averaged: AveragedRows) -> float:
         """Measure a quadratic alone, at its own draws, over which the next one is averaged."""
@@ -332,13 +340,12 @@ class _Run:
             )
         self.goal = max(self.goal, enough, left)
 
-    def _climbed(self, source: _Source) -> Quadratic:
+    def _climbed(self, quadratic: Quadratic, source: _Source) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
 
         Newton steps from the mode for a sample of rows, halved while they lower the density: levels
         with few rows in the sample end far from the mode, and quadratics there lead further away.
         """
-        quadratic = self._at(self.posteriors.mode, source)
         if self.posteriors.base is not None:
             return quadratic
         for _ in range(self.options.max_rounds):

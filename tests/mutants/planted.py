@@ -408,6 +408,11 @@ PLANTED = [
         (".max() < CLOSE", ".max() > CLOSE"),
     ),
     *plant(
+        "sampling/modes.py",
+        ("if not np.abs(slope).max() < 1.0:", "if False:"),
+        ("is_far or not", "not"),
+    ),
+    *plant(
         "sampling/mode_search.py",
         ("found.height <= mode.height else found", "found.height > mode.height else found"),
         ("4.0 * error(highest.x, x)", "0.0"),

@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
+from pymc_coresets import open_rows
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -12,6 +13,9 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
@@ -105,8 +109,14 @@ def test_a_row_far_from_all_others_is_no_obstacle():
     assert found is not None
 
 
-def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start():
-    """A step that some rows call small is a million times as long for all of them."""
+@pytest.mark.parametrize("many", [10_000, 50_000])
+def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start(many, monkeypatch):
+    """A step that some rows call small is a million times as long for all of them.
+
+    With many rows, the curvature would be that of a larger sample, which lacks them, too.
+    """
+    monkeypatch.setattr(keyed, "MANY_ROWS", many)
+    monkeypatch.setattr(keyed, "rows_to_begin_with", lambda *_: 4_000)
     x = RNG.normal(size=20_000)
     y = RNG.normal(2 * x)
     x[:3] = 1e6
@@ -117,6 +127,28 @@ def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start():
     found = proposed(sampler, start_size=1_000)
     smoothed = pareto_smooth((found.log_ratios + sampler.sums(found.draws).total)[None])
     assert smoothed.pareto_khat < 0.7
+    assert smoothed.ess > 0.8 * found.draws.n_draws
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_level_that_a_large_sample_lacks_is_found_by_the_gradient(elsewhere, monkeypatch):
+    monkeypatch.setattr(keyed, "MANY_ROWS", 10_000)
+    monkeypatch.setattr(keyed, "rows_to_begin_with", lambda *_: 4_000)
+    n, key, rng = 20_000, 7, np.random.default_rng(1)
+    sample = InMemoryRows.of(Rows(np.arange(n), np.ones(n))).scan(4_000, key=key, distinct=True)
+    level = np.zeros(n, int)
+    level[np.setdiff1d(np.arange(n), sample.rows.positions)[:3]] = 1
+    y = RNG.normal(2.0 * level)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, 10, shape=2)
+        pm.Normal("y", effect[pm.Data("level", level)], 1.0, observed=pm.Data("data", y))
+    loglik = LogLikelihood(find_observations(model), collapse=False)
+    if elsewhere:
+        columns = {row.name: row.values.dtype for row in loglik.observations.rows}
+        loglik = loglik.reading(StreamedRows(open_rows({"level": level, "data": y}), columns))
+    sampler = CoresetSampler(loglik)
+    found = modes.proposal(sampler, 1_000, start_size=1_000, rng=rng, key=key)
+    smoothed = pareto_smooth((found.log_ratios + sampler.sums(found.draws).total)[None])
     assert smoothed.ess > 0.8 * found.draws.n_draws
 
 

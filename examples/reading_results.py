@@ -152,8 +152,8 @@ def main() -> None:
     # Rows alone, without a quadratic: they are what is shown.
     coreset = build_coreset(model, size=1_000, random_seed=options.seed)
     summary = coreset.summary(["hour", "log_distance", "carrier_index", "is_late"])
-    console.out(repr(coreset), highlight=False)
-    console.out(summary.to_string(float_format="{:,.2f}".format), highlight=False)
+    console.out(coreset.report(), highlight=False)
+    console.out(summary, highlight=False)
 
     options.figures.mkdir(parents=True, exist_ok=True)
     chosen = coreset.indices, coreset.weights

@@ -29,6 +29,7 @@ from pymc_coresets.reading.user_model import (
     given_model,
     terms_of,
 )
+from pymc_coresets.results.reports import report
 from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
@@ -216,6 +217,7 @@ class Coreset(WeightedRows):
     loo = loo
     predict = predict
     recover = recovery.recover
+    report = report
     summary = summarise_rows
     importance_draws = shared.importance_draws
     with_model = other_priors.with_model
@@ -387,10 +389,10 @@ class Coreset(WeightedRows):
         return "" if self.certificate is None else self.certificate.verdict
 
     def __repr__(self) -> str:
-        return as_text(type(self).__name__, facts_of(self), self._verdict)
+        return as_text(type(self).__name__, self._verdict, facts_of(self))
 
     def _repr_html_(self) -> str:
-        return as_html(type(self).__name__, facts_of(self), self._verdict)
+        return as_html(type(self).__name__, self._verdict, facts_of(self))
 
     __reduce__ = shared.pickled
     __copy__ = replace

@@ -428,10 +428,10 @@ class Certificate:
         }
 
     def __repr__(self) -> str:
-        return as_text(self._title, self.facts, self.verdict)
+        return as_text(self._title, self.verdict, self.facts)
 
     def _repr_html_(self) -> str:
-        return as_html(self._title, self.facts, self.verdict)
+        return as_html(self._title, self.verdict, self.facts)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -124,7 +124,7 @@ class Coverage:
             "Pareto k-hat": f"{self.pareto_khat:.2f}",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
         }
-        return as_text("Coverage of a stream", facts, self.verdict)
+        return as_text("Coverage of a stream", self.verdict, facts)
 
 
 def _whitened(draws: Draws) -> Vector:

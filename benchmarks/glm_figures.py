@@ -24,7 +24,7 @@ def draw_quality(results: Results, path: Path) -> None:
         for axis, what, floor in zip(column, ("mmd", "own_mmd", "test"), floors, strict=True):
             for method, colour in COLOURS.items():
                 _curve(axis, results, (reference.data, method, what), colour)
-            label = "full posterior" if what == "test" else "two sets of 1 000 draws of the full"
+            label = "full posterior" if what == "test" else "two sets of 1,000 draws of the full"
             axis.axhline(floor, color="tab:orange", lw=1, ls=":", label=label)
             axis.set(xscale="log", yscale="linear" if what == "test" else "log")
             axis.grid(alpha=0.3)

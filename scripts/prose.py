@@ -54,6 +54,7 @@ PHRASES = {
     r"\bstands? in \[": "is in",
     r"\bsome (?:hundred|thousand|dozen|twenty)": "a few hundred, about twenty",
     r"\bfrom [\d.]+(?: parameters)? on\b": "with 25 or more",
+    r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)": "a comma, as in 20,000",
     r"\b(?:entry|entries|rows?|draws?|numbers?) a (?:row|draw|group|step)\b": "per",
 }
 ALLOWED = {"docs/measured.md": ("at hand",)}  # the name of a line of a table

@@ -62,7 +62,7 @@ def build_pass_glm(  # noqa: PLR0913
         By default that of the context.  It is not changed.
     degree : int, default 2
         Degree of the polynomials, at most 20.  Degrees above 2 need few coefficients: at most
-        2 000 monomials of half the degree.  A degree whose polynomial may be unbounded above
+        2,000 monomials of half the degree.  A degree whose polynomial may be unbounded above
         is refused; for logistic regression 2, 6, 10, ... are usable.
     radius : float or "auto", default 4.0
         The polynomials approximate the log-likelihood where ``|eta_n| <= radius``.  With "auto"
@@ -121,7 +121,7 @@ def build_pass_glm(  # noqa: PLR0913
 
     ``radius="auto"`` starts from R = 4, and repeats: summarise with degree 2, draw from the
     Gaussian posterior (with a unit-information prior if the model's is not Gaussian), and set R to
-    the 97.5 % quantile of ``|eta_n|`` over draws and rows (at most 100 000 of them), at least 1,
+    the 97.5 % quantile of ``|eta_n|`` over draws and rows (at most 100,000 of them), at least 1,
     until it changes by less than 5 %.  A radius whose polynomial is unbounded above is too small.
     If the steps overshoot, the remaining interval is halved.  Each round is a pass over the data.
     For higher degrees, R is 1.1 times the 99.9 % quantile in the last round.

@@ -88,13 +88,13 @@ class CoresetStream:
         thousand rows chosen at random from the whole data; they are held in memory, and must
         roughly determine the posterior.
     size : int, optional
-        Largest number of weighted rows.  By default 2 K, at least 100 and at most 1 000, where
+        Largest number of weighted rows.  By default 2 K, at least 100 and at most 1,000, where
         K = D(D + 3)/2 + 1 rows match any quadratic log-posterior of D free dimensions.
     tolerance : float, default 0.01
         Symmetrised KL divergence in nats to aim at: no rows are added beyond a tenth of it.
     draws : int, optional
         Draws at which rows are compared, at least 100.  By default 4 `size`, or 2 K if that is
-        more; at least 200 and at most 2 000.
+        more; at least 200 and at most 2,000.
     epoch_growth : float, default 8
         A new *epoch* begins once the number of rows has grown by this factor (at least 4) since the
         draws were made: the coreset so far represents the rows before it, and new draws come from

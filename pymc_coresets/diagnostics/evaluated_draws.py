@@ -340,7 +340,7 @@ def resample_draws(
             groups[name] = taken.assign_coords({n: np.arange(taken.sizes[n]) for n in SAMPLE_DIMS})
     n_draws, n_evaluated = math.prod(sizes.values()), found.log_p.size
     if n_evaluated < n_draws:
-        few, many = (f"{number:,}".replace(",", " ") for number in (n_evaluated, n_draws))
+        few, many = (f"{number:,}" for number in (n_evaluated, n_draws))
         verdict += f" All rows were evaluated at {few} of {many} draws (see ess)."
     groups["posterior"].attrs |= {
         "pareto_khat": found.smoothed.pareto_khat,

@@ -81,7 +81,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
     Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
-    loops where there are 10^8 means or more; blocks of 32 768 rows or more by one thread for each
+    loops where there are 10^8 means or more; blocks of 32,768 rows or more by one thread for each
     core.  Memory: that of the result, or some 400 MB with `to`.
 
     Parameters
@@ -418,7 +418,7 @@ class Predictions:
     Notes
     -----
     Where the model holds the rows, a block has all rows, and some draws of each chain or the means
-    of all.  Rows from elsewhere come in blocks of at most 65 536, at all draws.  Random numbers
+    of all.  Rows from elsewhere come in blocks of at most 65,536, at all draws.  Random numbers
     depend on the key, the number of the block of rows, and that of the draw: not on threads, nor on
     the chunks that rows are read in.
 

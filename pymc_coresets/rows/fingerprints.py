@@ -23,9 +23,9 @@ def spaced(number: int) -> str:
     Examples
     --------
     >>> spaced(41207)
-    '41 207'
+    '41,207'
     """
-    return f"{number:,}".replace(",", " ")
+    return f"{number:,}"
 
 
 @dataclass(frozen=True, kw_only=True)

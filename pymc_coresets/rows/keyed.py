@@ -26,7 +26,7 @@ def random_key(rng: np.random.Generator) -> int:
 
 
 def rows_to_start(n_dims: int) -> int:
-    """Return the number of rows that roughly locate a posterior: 50 per dimension, at least 1 000.
+    """Return the number of rows that roughly locate a posterior: 50 per dimension, at least 1,000.
 
     Examples
     --------
@@ -39,8 +39,8 @@ def rows_to_start(n_dims: int) -> int:
 def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
     """Return the size of the sample that a construction from rows elsewhere starts from.
 
-    For more than 200 000 rows, 500 per dimension and at least 100 000, which determine the
-    curvature of the full posterior.  For fewer, 50 per dimension and at least 1 000.
+    For more than 200,000 rows, 500 per dimension and at least 100,000, which determine the
+    curvature of the full posterior.  For fewer, 50 per dimension and at least 1,000.
 
     Examples
     --------

@@ -193,7 +193,7 @@ class StreamedRows(RowBlocks):
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        # The driver keeps what the tasks return until all are there: no more than 2 048.
+        # The driver keeps what the tasks return until all are there: no more than 2,048.
         least = max(self.source.task_rows, self.n_rows // 2048)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:

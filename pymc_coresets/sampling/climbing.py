@@ -146,7 +146,7 @@ def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> 
     guarded : Guarded
     start : ndarray of shape (n_dims,)
         If the function is not finite there, some points nearby are tried.
-    most_steps : int, default 2 000
+    most_steps : int, default 2,000
 
     Returns
     -------

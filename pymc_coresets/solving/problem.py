@@ -262,8 +262,8 @@ MOST_DRAWS = 4_000
 def default_n_draws(size: int, n_dims: int) -> int:
     """Return the default number of draws for choosing `size` rows.
 
-    Four per row or, if there are more of these, per dimension; at least 500, at most 4 000.  With
-    two per row for 1 000 rows, weights fitted these draws 16 times better than other draws.
+    Four per row or, if there are more of these, per dimension; at least 500, at most 4,000.  With
+    two per row for 1,000 rows, weights fitted these draws 16 times better than other draws.
 
     Examples
     --------

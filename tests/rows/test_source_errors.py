@@ -353,7 +353,7 @@ def test_values_that_differ_in_a_later_reading_are_noticed():
     scan = rows.check()
     for change in ([5, 6], [5, 2999], [2998, 2999]):
         x[change] = x[change[::-1]]
-        with pytest.raises(InvalidDataError, match="rows 0 to 2 999: 'x' is not what it was in"):
+        with pytest.raises(InvalidDataError, match="rows 0 to 2,999: 'x' is not what it was in"):
             scan.verify(0, rows.read(rows.chunks[0]))
         x[change] = x[change[::-1]]
         scan.verify(0, rows.read(rows.chunks[0]))

@@ -43,7 +43,7 @@ def open_rows(
     """Open a table of rows that need not fit into memory.
 
     Opening reads the layout of the source: footers of files, lengths of partitions.  The rows
-    are read in chunks of about 130 000, as often as needed, and only by what needs them.
+    are read in chunks of about 130,000, as often as needed, and only by what needs them.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def open_rows(
     Notes
     -----
     Chunks follow the layout of the source: small row groups and partitions are joined, and row
-    groups of more than 131 072 rows are divided, and still read only once if their parts are asked
+    groups of more than 131,072 rows are divided, and still read only once if their parts are asked
     for in order.  Rows are numbered in the order of the source; files of a folder are in
     the order of their names.
 

@@ -96,7 +96,7 @@ class Chunk:
         return piece, piece.origin + row
 
     def place(self, row: int) -> str:
-        """Return the location of a row: ``"part-0057.parquet, row group 3, row 41 207"``."""
+        """Return the location of a row: ``"part-0057.parquet, row group 3, row 41,207"``."""
         piece, number = self.piece_at(row)
         return f"{piece.where}{', ' if piece.where else ''}row {spaced(number)}"
 

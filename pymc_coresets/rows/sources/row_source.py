@@ -191,7 +191,7 @@ class RowSource:
         return taken
 
     def locate(self, position: int) -> str:
-        """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41 207"``.
+        """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41,207"``.
 
         Rows are counted from 0, within the last part that is named.
         """

@@ -44,7 +44,7 @@ MISFIT = 5.0
 
 
 class _Words(NamedTuple):
-    """What is said of draws, by what they come from."""
+    """Wording of the diagnostics for one kind of draws."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ class _Words(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What is better, as a sentence of its own."""
+        """`better`, as a sentence."""
         return f"{self.better[0].upper()}{self.better[1:]}."
 
 
@@ -89,7 +89,7 @@ HARMLESS = 0.005
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SecondOpinion:
-    """What PyMC's own log-densities say of an approximate posterior.
+    """Divergence of an approximate posterior by PyMC's own log-densities.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class SecondOpinion:
 
     @property
     def in_short(self) -> str:
-        """What it says, in a few words."""
+        """Summary in a few words."""
         if not self.n_draws:
             return "not finite at any draw"
         if self.difference > HARMLESS:  # as single log-likelihoods in float32 may
@@ -162,7 +162,7 @@ class Certificate:
         The modes of the full posterior that a search found, and which of them the draws visited;
         None where they were not looked for.
     caveat : str
-        What the numbers cannot see, and what to do, in words: nothing is reliable then.
+        Reason why the numbers are insufficient, with a remedy; the verdict is then not "Reliable".
 
     Notes
     -----
@@ -232,7 +232,7 @@ class Certificate:
 
     @property
     def outside(self) -> float:
-        """What the draws miss beyond their reach, in nats (`Probes`); 0 where nothing is known."""
+        """Divergence beyond the draws, in nats (`Probes`); 0 if unknown."""
         return 0.0 if self.probes is None else self.probes.outside
 
     @property
@@ -278,7 +278,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """What the numbers mean and what to do, in words."""
+        """Interpretation of the numbers, with a remedy."""
         return f"{self._judgement}{self._remarks}"
 
     @property
@@ -345,7 +345,7 @@ class Certificate:
 
     @property
     def doubt(self) -> str:
-        """What neither the draws nor their weights can know; empty where nothing is known of it."""
+        """Reason for doubt that draws and weights do not reveal; empty if there is none."""
         if self.modes is not None and self.modes.unseen:
             return (
                 f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
@@ -385,12 +385,12 @@ class Certificate:
 
     @property
     def _worth(self) -> str:
-        """What the difference means for the variables, where that is known."""
+        """Effect of the difference on the variables, if known."""
         return ""
 
     @property
     def verdict_on_weights(self) -> str:
-        """What draws are worth that were resampled by their importance weights.
+        """Verdict on draws that were resampled by their importance weights.
 
         Examples
         --------
@@ -436,7 +436,7 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Check(Certificate):
-    """What the draws of a coreset posterior say about its distance from the full posterior.
+    """Diagnostics of the distance between a coreset's posterior and the full one, from draws.
 
     Parameters
     ----------
@@ -457,12 +457,12 @@ tolerance, probes
         By how much the posterior of all rows moves the mean of a free variable at most, and how it
         changes a standard deviation at most, by importance weights.
     second_opinion : SecondOpinion or None
-        What PyMC's own log-densities say of the divergence, where they were asked.
+        The divergence by PyMC's own log-densities, if computed.
     modes, caveat
         As of a `Certificate`.
     subject : {"coreset", "approximation", "polynomial"}
-        What was drawn from.  Of the independent draws of an approximation, as `check_approximation`
-        judges them, nothing has to converge but their number.
+        The sampled distribution. Independent draws of an approximation, as in
+        `check_approximation`, need no convergence, only a sufficient number.
 
     Notes
     -----

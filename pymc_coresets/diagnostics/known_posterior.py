@@ -1,4 +1,4 @@
-"""What a construction knows of the full posterior: its modes, and draws from near it."""
+"""Results of a construction about the full posterior: its modes, and draws from near it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ BETWEEN_MODES = (
     "many; importance_draws() draws from all. Where they are images of each other, a constraint "
     "such as an order of the entries leaves one of them."
 )
-"""What to do where a posterior has several modes."""
+"""Remedy for posteriors with several modes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class SeenModes:
 
     @property
     def words(self) -> str:
-        """Say how many modes there are, and how many of them the draws know."""
+        """Numbers of modes, and of those that the draws visited."""
         found = f"{self.n_modes} from {self.n_starts} starts"
         if self.n_modes == 1 or self.shares is None:
             return found
@@ -100,7 +100,7 @@ class SeenModes:
         return found
 
     def listed(self, numbers: Sequence[int]) -> str:
-        """Say where some of the modes are, and how much of the mass they hold."""
+        """Describe the positions of some modes, and their shares of the mass."""
         entries = []
         for i in numbers:
             image = f"; {self.images[i]}" if self.images[i] else ""
@@ -198,7 +198,7 @@ class Modes:
         return centre, sd
 
     def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
-        """Say which of the modes some draws know; nothing of that without draws."""
+        """Return the modes, with the share of draws near each; without draws, no shares."""
         shares = None
         if draws is not None:
             which = self.nearest(draws)
@@ -212,7 +212,7 @@ class Modes:
         )
 
     def seen_in(self, idata: xr.DataTree) -> SeenModes:
-        """Say which of the modes the draws of a tree know, in its group ``posterior``."""
+        """Return the modes with the shares of draws of a tree's group ``posterior``."""
         posterior = idata["posterior"].to_dataset()
         draws = {}
         for name in map(str, self.positions.keys() & posterior.keys()):
@@ -275,7 +275,7 @@ class Modes:
 
 
 def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
-    """Say which entries vary: not those above the diagonal of a Cholesky factor, which are zero."""
+    """Return which entries vary: not those above a Cholesky factor's diagonal, which are zero."""
     vary: NDArray[np.bool_] = sd > 1e-12 * np.abs(centre)
     return vary
 

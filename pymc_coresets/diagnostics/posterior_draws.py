@@ -25,7 +25,7 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     ----------
     data : xarray.DataTree or xarray.Dataset
     name : str
-        What to call it in an error message.
+        Its name in error messages.
 
     Returns
     -------
@@ -92,9 +92,9 @@ def require_own(
     idata : xarray.DataTree or xarray.Dataset
         Draws; of a DataTree the group ``posterior``.
     call : str
-        Who needs others, for the message.
+        The function that needs others, for the message.
     groups : mapping from str to xarray.Dataset, optional
-        What `sample` adds to its draws: row numbers and weights.
+        Groups that `sample` adds to its draws: row numbers and weights.
 
     Returns
     -------

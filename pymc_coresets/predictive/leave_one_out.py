@@ -31,7 +31,7 @@ type _Part = tuple[LogLikelihood, Positions]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ElpdOfAllRows(ELPDDataLOOSubsample):
-    """What `Coreset.loo` returns: `arviz.ELPDData` with two figures more.
+    """Result of `Coreset.loo`: `arviz.ELPDData` with two additional numbers.
 
     Parameters
     ----------
@@ -212,13 +212,13 @@ def elpd_of_rows(
     draws : Draws
         The chains one after the other.
     found : EvaluatedDraws
-        What corrects them to the full posterior.
+        Importance weights that correct them to the full posterior.
     observations : int or None
         Size of the sample; None for all rows.
     key : int
-        Of the random numbers that choose the sample.
+        Key of the random numbers that choose the sample.
     remedy : str
-        What to do where the correction of the draws is not to be relied on.
+        Remedy if the correction of the draws is unreliable.
 
     Returns
     -------
@@ -380,7 +380,7 @@ def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:
     some = free[np.searchsorted(heights, evenly)]
     away = some - weights @ free / heights[-1]
     both = np.concatenate([some, some - 2 * away])
-    # What is discrete stays where it was.
+    # Discrete variables keep their values.
     both[:, ~space.continuous] = np.concatenate([some, some])[:, ~space.continuous]
     return space.constrain(both)
 

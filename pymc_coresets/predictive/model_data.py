@@ -97,7 +97,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     rows : RowSource
         From `open_rows`.  What is only observed needs no column.
     graphs : mapping of str to Variable
-        What will be computed, from `forward_graphs`.
+        The graphs to compute, from `forward_graphs`.
 
     Returns
     -------
@@ -276,12 +276,12 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
         Draws of an approximate posterior; its groups of data, which are those of a few rows, are
         replaced.
     own : StandIn
-        What stands for all rows in it.
+        Replacement of all rows in it.
 
     Returns
     -------
     xarray.DataTree
-        The same draws; other groups are as they were where rows lie elsewhere.
+        The same draws; for rows outside the model, other groups are unchanged.
     """
     if not own.n_in_memory:
         return idata

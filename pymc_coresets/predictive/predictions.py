@@ -396,7 +396,7 @@ def _mean(variable: Variable) -> Variable:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What is to be predicted: some variables, for some rows, at some draws.
+    """A prediction task: variables, rows and draws.
 
     Parameters
     ----------
@@ -411,7 +411,7 @@ class Predictions:
     means : bool, default False
         Average over the draws.
     filled : FilledModel, optional
-        The same model with rows from elsewhere; None for those that it holds.
+        The same model with rows from another source; None for the model's own rows.
     drawn : collection of str
         Free variables that are predicted, and of which there are no draws.
 
@@ -531,7 +531,7 @@ class Predictions:
         return values
 
     def _labelled(self, block: Block, before: Sequence[str] = SAMPLE_DIMS) -> xr.Dataset:
-        """Give a block the names that PyMC gives it, and say what was averaged."""
+        """Name a block as PyMC does, and record which variables were averaged."""
         rows, draws, values = block
         before, named = () if self.means else before, self.model.named_vars_to_dims
         each = {"chain": slice(None), "draw": draws}
@@ -650,7 +650,7 @@ def with_missing(
     idata : xarray.DataTree
         Draws, with a group ``posterior`` (dims chain, draw).
     own : StandIn
-        What stands for all rows.
+        Replacement of all rows.
     rng : numpy.random.Generator
     most : float, default inf
         Leave out variables of more entries.
@@ -658,8 +658,8 @@ def with_missing(
     Returns
     -------
     xarray.DataTree
-        The same where nothing is missing, or draws lack variables that were integrated out, on
-        which missing outcomes may depend.
+        Unchanged if no outcome is missing, or if the draws lack integrated-out variables that
+        missing outcomes may depend on.
     """
     held = own.parts[0].observations.held
     if not held.imputed:

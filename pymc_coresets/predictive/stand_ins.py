@@ -1,4 +1,4 @@
-"""What stands for all rows in a posterior that is cheap to sample: one form for all kinds of it."""
+"""Replacements of all rows in a posterior that is cheap to sample, with one interface."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ _CHEAP = 10**9  # log-likelihoods, which take seconds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StandIn:
-    """What stands for all rows in an approximate posterior, and where all rows are.
+    """Replacement of all rows in an approximate posterior, with access to all rows.
 
     Its log-density is the prior's plus `loglik`: a quadratic and weighted rows, or polynomials.
 
@@ -34,19 +34,19 @@ class StandIn:
     parts : sequence of LogLikelihood
         The log-likelihoods of all rows, in one or several parts.
     loglik : callable
-        Value at draws of what stands for them, (n_draws,), in nats.
+        Log-likelihood of the replacement at draws, (n_draws,), in nats.
     impossible : str
-        What it means where a draw is impossible under the full data, and what to do.
+        Message for draws that are impossible under the full data, with a remedy.
     remedy : str
-        What to do where the importance weights are not to be relied on.
+        Remedy for unreliable importance weights.
     earlier : Quadratic, optional
-        What stands for rows that are gone: it counts as theirs.
+        Log-likelihood of rows that are no longer available.
     has_all_rows : callable
         Whether the approximate posterior is the full one.
     require_all_rows : callable
-        Refuses where some rows are gone.
+        Raises if some rows are not available.
     groups : mapping of str to Dataset
-        What `sample` adds to its draws.
+        Groups that `sample` adds to its draws.
     modes : Modes, optional
         Those of the full posterior, where they were looked for.
     tolerance : float
@@ -54,9 +54,9 @@ class StandIn:
     n_products : float
         About how many numbers are multiplied for `loglik` at a draw.
     certificate : Certificate, optional
-        What was found when it was built.
+        Diagnostics of the construction.
     caveat : str
-        What a comparison with the rows that are left cannot see, and what to do.
+        Error that a comparison with the available rows cannot detect, with a remedy.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     complete : callable
@@ -127,7 +127,7 @@ class StandIn:
         return self.parts[0].observations.space
 
     def doubt(self, idata: xr.DataTree | None = None) -> str:
-        """Say what importance weights of draws cannot mend; empty where nothing is known of it."""
+        """Describe an error that importance weights cannot correct; empty if none is known."""
         if self.certificate is None:
             return self.caveat
         known = replace(self.certificate, caveat=self.caveat)
@@ -159,7 +159,7 @@ class HasStandIn(Protocol):
 
     @property
     def stand_in(self) -> StandIn:
-        """What stands for all rows in it."""
+        """Replacement of all rows in it."""
 
 
 def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:

@@ -81,7 +81,7 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     Parameters
     ----------
     rewrites : str or RewriteDatabaseQuery
-        What PyTensor does to the graph before.
+        Rewrites that PyTensor applies first.
 
     Examples
     --------

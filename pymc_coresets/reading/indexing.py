@@ -25,7 +25,7 @@ class Indexed(NamedTuple):
     Attributes
     ----------
     x : TensorVariable
-        What is indexed.
+        The indexed variable.
     axis : int
         The first of the indexed axes of x.
     lengths : tuple of (int or None)
@@ -60,7 +60,7 @@ def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
     axis : int
         An axis of its output.
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Examples
     --------

@@ -40,7 +40,7 @@ from pymc_coresets.reading.other_forms import Cells, apply_to_cells
 
 
 class _Key(NamedTuple):
-    """What to write in long format: a variable with the axes of the cells that it has."""
+    """A variable to write in long format, with its axes along the cells."""
 
     variable: TensorVariable
     axes: tuple[int | None, ...]
@@ -311,7 +311,7 @@ def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
     node : Apply
         The application of any Op.
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Returns
     -------

@@ -110,7 +110,7 @@ class RowArray:
 
 
 class _Key(NamedTuple):
-    """What to select: `rows` of `variable` along `axis`."""
+    """A selection: `rows` of `variable` along `axis`."""
 
     variable: TensorVariable
     axis: int

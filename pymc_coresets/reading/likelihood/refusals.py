@@ -1,4 +1,4 @@
-"""What cannot be summarised, and what to do instead."""
+"""Models that cannot be summarised, and the alternatives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
@@ -75,7 +75,7 @@ def refuse_recursion(
         Where the selection of rows ended.
     n_obs : int
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Examples
     --------

@@ -88,13 +88,14 @@ class RowTerm:
     rows : TensorVariable
         Its potentials, in nats, with the rows along the term's axis.
     is_sum : bool
-        Whether the log-density is one number, the sum of the rows and of a log-prior.
+        Whether the log-density is a scalar, the sum of the rows and of a log-prior.
     first : int
         Position of the first row in the variable's series: the last row is its last entry.
     rest : TensorVariable or None
-        What the rows lack, a number in nats: it stays in the coreset's model, with weight one.
+        Part of the log-density, in nats, that belongs to no row; it stays in the coreset's model
+        with weight one.
     grows : str
-        What has many terms in `rest`, in words; empty where these are few.
+        Description of the part of `rest` with many terms; empty if there are few.
     """
 
     term: Term
@@ -295,7 +296,7 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
     >>> [(part.axis, part.variable.type.shape) for part in addends_of(total, Series(0, None))]
     [(0, (5,)), (None, ())]
     """
-    known: dict[Variable, list[Addend]] = {}  # of what is linear in sums
+    known: dict[Variable, list[Addend]] = {}  # terms that are linear in sums
     for node in ops.io_toposort([], [total]):
         variable = node.outputs[0]
         shape = getattr(variable.type, "shape", (None,) * (series.axis + 1))

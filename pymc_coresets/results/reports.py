@@ -17,21 +17,21 @@ _TITLE = "Report of a coreset"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
-    """What `Coreset.report` returns: text in a terminal; with colour and a plot in a notebook.
+    """Result of `Coreset.report`: text in a terminal; with colour and a plot in a notebook.
 
     Parameters
     ----------
     verdict : str
-        That of the coreset's certificate; empty if there is none.
+        Verdict of the coreset's certificate; empty if there is none.
     facts : mapping of str to str
-        What is printed of the coreset.
+        Facts about the coreset, by name.
     seconds : mapping of str to float
         Wall time of each stage of the build, in their order.
     within : mapping of str to float
         Wall time of parts of the stages that measure coresets: in the sampler, and in
         log-likelihoods.
     coreset : Coreset, optional
-        Whose weights a notebook shows, if Matplotlib is installed.
+        Its weights are plotted in a notebook, if Matplotlib is installed.
 
     Examples
     --------

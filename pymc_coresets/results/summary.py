@@ -1,4 +1,4 @@
-"""What a coreset shows of itself: facts in a few words, and its rows beside all rows."""
+"""Facts about a coreset, and a table that compares its rows with all rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -335,7 +335,7 @@ def _held(
 
 @dataclass(frozen=True)
 class Column:
-    """What is added up of one column over some rows.
+    """Sums of one column over some rows.
 
     Attributes
     ----------
@@ -346,7 +346,7 @@ class Column:
     ends : (float, float)
         The smallest and the largest value.
     labels : sequence or None
-        What the values are positions of.
+        Labels that the values are positions of.
     counts : pandas.Series or None
         The mass of each label, or whole number; None of numbers that are no classes.
 
@@ -435,10 +435,9 @@ def summarise_rows(
     """Summarise the chosen rows: how they differ from all rows, and how the weights correct that.
 
     Each quantity is computed three times: for all rows, for the chosen rows without their
-    weights, and with them.  The chosen rows alone often lie far out, where they say most about
-    the parameters.  With their weights they come closer to all rows, but need not match them
-    (least of all beside a quadratic, which stands for most of what they say):
-    what is matched is the log-likelihood.
+    weights, and with them.  The chosen rows alone are often extreme, because such rows determine
+    the parameters best. With their weights they come closer to all rows, but need not match them,
+    least of all if a quadratic represents most of the data: the weights match the log-likelihood.
 
     Costs one pass over the data; rows elsewhere (``rows=...``) are read once.
 
@@ -514,7 +513,7 @@ class SummaryTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
 
     Differences below 1e-12 are rounding errors, and are not printed.
 
-    What is computed from it is a plain DataFrame.
+    Results computed from it are plain DataFrames.
 
     Examples
     --------
@@ -709,7 +708,7 @@ def _weights(coreset: WeightedRows) -> str:
 
 
 def _terms(coreset: WeightedRows, observations: Observations) -> str:
-    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    """Return the rows and chosen rows of each likelihood term, if terms have different rows."""
     return ", ".join(
         f"{np.diff(np.searchsorted(coreset.indices, [s.start, s.stop]))[0]:,} of "
         f"{s.stop - s.start:,} of {s.names}"
@@ -718,7 +717,7 @@ def _terms(coreset: WeightedRows, observations: Observations) -> str:
 
 
 def _groups(coreset: WeightedRows, observations: Observations) -> str:
-    """Say how many levels have a chosen row, for each index by which variables are looked up."""
+    """Return the number of levels with a chosen row, for each index of variables."""
     found, rows = [], chosen_rows(coreset)
     for i, (name, labels) in labels_of_lookups(observations).items():
         if name != TERM_OF_ROW:

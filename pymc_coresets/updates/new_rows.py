@@ -76,7 +76,7 @@ def extend[C: WeightedRows](
         All new rows, from `open_rows`, if the model holds a template. Control variates read all of
         them into memory.
     executor : Executor or Client, optional
-        Who reads and evaluates `rows`, see `build_coreset`.
+        Reads and evaluates `rows`, see `build_coreset`.
     size : int, optional
         Largest number of weighted rows; by default that of `build_coreset`.
     method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates

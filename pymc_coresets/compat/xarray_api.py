@@ -1,4 +1,4 @@
-"""What xarray does not make public: whether data were loaded, and how it locks what it writes."""
+"""Non-public parts of xarray: whether data were loaded, and its locks for writing."""
 
 import sys
 from contextlib import nullcontext

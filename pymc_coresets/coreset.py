@@ -94,19 +94,18 @@ class Coreset(WeightedRows):
     proposal : Proposal, optional
         Draws from around the mode of the full posterior, see `importance_draws`.
     certificate : Certificate, optional
-        What the last pass over the data in the construction said of the coreset, at fresh draws
-        of its posterior that were held out; None for methods other than ``"auto"``.
+        Diagnostics from the last pass over the data in the construction, at held-out draws of the
+        coreset's posterior; None for methods other than ``"auto"``.
     modes : Modes, optional
-        Those of the full posterior that a search found; None where they were not looked for.
+        Modes of the full posterior that a search found; None without a search.
     quadratic : Quadratic, optional
-        What stands for all rows together with the weighted ones, from `ControlVariates`.
+        Quadratic that represents all rows together with the weighted ones, from `ControlVariates`.
     earlier : Quadratic, optional
         That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
     progressbar : bool, default True
-        Whether `sample`, `predict` and `extend` show how far they are, if they are not told: as
-        the build did.
+        Default of `sample`, `predict` and `extend`, as in the build.
 
     Notes
     -----
@@ -225,7 +224,7 @@ class Coreset(WeightedRows):
 
     @cached_property
     def stand_in(self) -> StandIn:
-        """What stands for all rows in `model`.
+        """Representation of all rows in `model`.
 
         :meta private:
         """
@@ -255,7 +254,7 @@ class Coreset(WeightedRows):
 
     @property
     def _is_changed(self) -> bool:
-        """Whether `model` has other data or terms by now, which the construction did not know."""
+        """Whether data or terms of `model` have changed since the construction."""
         made, held = self._made, required_likelihood(self).observations.held
         known = {POTENTIAL, QUADRATIC, UNWEIGHTED, *held.terms}
         return (
@@ -347,7 +346,7 @@ class Coreset(WeightedRows):
         rows : RowSource, optional
             The rows that it was built from, if any.  Without them it cannot be checked.
         executor : Executor or Client, optional
-            Who reads and evaluates these rows from now on, see `build_coreset`.
+            Reads and evaluates these rows from now on, see `build_coreset`.
 
         Returns
         -------

@@ -55,7 +55,7 @@ class CoresetError(Exception):
 
     @property
     def message(self) -> str:
-        """What was found and what to do, without the section of the documentation."""
+        """The message, without the section of the documentation."""
         return super().__str__()
 
     @classmethod
@@ -168,7 +168,7 @@ def warn_user(message: str) -> None:
     Parameters
     ----------
     message : str
-        What was found, and what to do.
+        The finding, and the remedy.
 
     Examples
     --------

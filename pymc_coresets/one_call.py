@@ -45,12 +45,12 @@ class _Drawn:
     ----------
     idata : xarray.DataTree
     source : str
-        What they are from, in words.
+        Description of the distribution that they are from.
     verdict : str
     divergence : float, default inf
-        Symmetrised KL divergence of what was sampled from the full posterior, in nats.
+        Symmetrised KL divergence of the sampled distribution from the full posterior, in nats.
     serves : bool, default True
-        Whether they can stand for the full posterior.
+        Whether they can replace draws of the full posterior.
     """
 
     idata: xr.DataTree
@@ -243,18 +243,18 @@ def coreset_of(
     """Return the coreset whose draws `sample` has returned, in this process or a later one.
 
     Use it for what draws alone cannot do: predictions, cross-validation, other priors, a check of
-    more draws.  Costs one reading of the data, which tells whether the model is the same.
+    more draws.  Costs one reading of the data, to verify that the model is the same.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What `sample` returned, or what was read from a file that it was written to.
+        Returned by `sample`, or read from a file that it was written to.
     model : pm.Model, optional
         The full model, or what holds one, see `build_coreset`; by default that of the context.
     rows : RowSource, optional
         The rows that it was built from, if any.  Without them it cannot be checked.
     executor : Executor or Client, optional
-        Who reads and evaluates these rows from now on, see `build_coreset`.
+        Reads and evaluates these rows from now on, see `build_coreset`.
 
     Returns
     -------

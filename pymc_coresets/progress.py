@@ -1,4 +1,4 @@
-"""Progress of long work, in terminals, notebooks and logs, and the seconds of its parts.
+"""Progress of long computations in terminals, notebooks and logs, with the seconds of each part.
 
 What belongs here: what is shown while something runs. May import: Rich, IPython in notebooks.
 """
@@ -174,7 +174,7 @@ class Reporter:
 
 
 def tell(line: str, *, show: bool) -> None:
-    """Say what was done: where progress is shown, and otherwise in the log, at the level INFO.
+    """Report a step next to the progress, or if that is off, in the log at the level INFO.
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ class Certificate:
         What lines through the draws show beyond them; None if this was not examined.
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
-        None where they were not looked for.
+        None if they were not looked for.
     caveat : str
         Reason why the numbers are insufficient, with a remedy; the verdict is then not "Reliable".
 
@@ -317,7 +317,7 @@ class Certificate:
 
     @property
     def _foreign(self) -> str:
-        """Why these are no draws of the approximate posterior; empty where they are."""
+        """Why these are no draws of the approximate posterior; empty if they are."""
         probes, words = self.probes, self._words
         if probes is None:
             return ""
@@ -448,7 +448,7 @@ tolerance, probes
     ess_bulk : float
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
-        Divergent transitions of NUTS; None where it was not needed.
+        Divergent transitions of NUTS; None if it was not needed.
     ess_tail : float
         Smallest effective sample size of the 11 and 89 % quantiles.
     n_chains : int

@@ -17,8 +17,8 @@ from pymc_coresets.display import as_text
 MODE = "posterior_mode"
 
 BETWEEN_MODES = (
-    "NUTS hardly moves from one to another. sample() begins chains in all, where there are as "
-    "many; importance_draws() draws from all. Where they are images of each other, a constraint "
+    "NUTS hardly moves from one to another. sample() begins chains in all, if there are as "
+    "many; importance_draws() draws from all. If they are images of each other, a constraint "
     "such as an order of the entries leaves one of them."
 )
 """Remedy for posteriors with several modes."""
@@ -134,7 +134,7 @@ class Modes:
         mass, or to no mode.
     images : tuple of str
         For each mode, of which earlier one it is an image under a symmetry of the posterior, and
-        under which; empty where it is none.
+        under which; empty if it is none.
 
     Examples
     --------
@@ -335,7 +335,7 @@ class Proposal[D]:
     def weighed(self, loglik: Floats) -> "Proposal[D] | None":
         """Add the log-likelihood of all rows; draws at which it is not finite are left out.
 
-        None where these are more than a tenth.
+        None if these are more than a tenth.
         """
         log_ratios = self.log_ratios + loglik
         kept = possible(log_ratios)

@@ -103,7 +103,7 @@ class Lines:
         return points
 
     def values(self, function: OfPoints, t: Floats) -> Floats:
-        """Return a log-density at positions on the lines; minus infinity where it is not finite."""
+        """Return a log-density at positions on the lines; minus infinity if it is not finite."""
         n_dims, parts = self.origins.shape[1], []
         at_once = rows_at_once(t.shape[1] * n_dims)
         for first in range(0, len(t), at_once):
@@ -295,7 +295,7 @@ class Probes:
     misfit_where : str
         The coordinate where; empty for all together.
     constant : str
-        A coordinate that is the same in all draws; empty where there is none.
+        A coordinate that is the same in all draws; empty if there is none.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):
     Notes
     -----
     Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
-    which is its elpd times its base weight.  `elpd_i` holds the surrogate where a row is not in
+    which is its elpd times its base weight.  `elpd_i` holds the surrogate if a row is not in
     the sample `loo_subsample_observations`.  `pareto_k` has one entry per row of the sample, with
     the coordinates ``position`` and ``where``.
     """
@@ -161,7 +161,7 @@ def difference_estimate(
     Returns
     -------
     SumOfRows
-        `subsampling_se` is 0 where all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
+        `subsampling_se` is 0 if all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
         counts included.
 
     References

@@ -101,7 +101,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     to : callable, optional
         Called with each block of the results in place of keeping them: the group's Dataset for all
         rows and some draws of each chain where your model holds the rows, and for some rows and all
-        draws where they lie elsewhere.
+        draws if they lie elsewhere.
     var_names : str or sequence of str, optional
         Observed variables or deterministics; by default the observed variables.
     random_seed : int or Generator, optional
@@ -194,7 +194,7 @@ def _filled(
     rows: RowSource | Mapping[str, Any] | None,
     model: pm.Model | None,
 ) -> FilledModel | None:
-    """Prepare a copy of a model for new rows, or for its own; None where it holds them already."""
+    """Prepare a copy of a model for new rows, or for its own; None if it holds them already."""
     if rows is None:
         return filled_with_own(own, copy) if model is None else None
     rows = rows if isinstance(rows, RowSource) else open_rows(rows)
@@ -417,7 +417,7 @@ class Predictions:
 
     Notes
     -----
-    Where the model holds the rows, a block has all rows, and some draws of each chain or the means
+    If the model holds the rows, a block has all rows, and some draws of each chain or the means
     of all.  Rows from elsewhere come in blocks of at most 65,536, at all draws.  Random numbers
     depend on the key, the number of the block of rows, and that of the draw: not on threads, nor on
     the chunks that rows are read in.
@@ -478,7 +478,7 @@ class Predictions:
     # -- blocks ------------------------------------------------------------------------------------
 
     def _blocks(self, *, progressbar: bool) -> Iterator[Block]:
-        """Divide rows from elsewhere, or the draws of each chain where the model holds all rows."""
+        """Divide rows from elsewhere, or the draws of each chain if the model holds all rows."""
         chains, at_draw = self.chains, max(self._n_values, 1)
         each, of_rows = chains.n_draws, iter([slice(0, 1)])
         if self.filled is not None:
@@ -565,7 +565,7 @@ class Predictions:
 
     @cached_property
     def _forwards(self) -> list[Forward]:
-        """A function of a draw for each strip: by NumPy, or a compiled loop where that pays."""
+        """A function of a draw for each strip: by NumPy, or a compiled loop if that pays."""
         random = any(is_random(self.model, graph) for graph in self.graphs.values())
         many = self._n_values * self._draws.n_draws >= _WORTH_COMPILING
         forward = self._by_numpy

@@ -48,7 +48,7 @@ class StandIn:
     groups : mapping of str to Dataset
         Groups that `sample` adds to its draws.
     modes : Modes, optional
-        Those of the full posterior, where they were looked for.
+        Those of the full posterior, if they were looked for.
     tolerance : float
         Symmetrised KL divergence in nats that is small enough.
     n_products : float
@@ -89,7 +89,7 @@ class StandIn:
 
     @property
     def n_in_memory(self) -> int:
-        """Number of rows, where the user's model holds all of them; 0 elsewhere."""
+        """Number of rows, if the user's model holds all of them; 0 elsewhere."""
         if len(self.parts) > 1 or self.parts[0].source is not self.parts[0].in_memory:
             return 0
         return self.parts[0].observations.n_obs
@@ -117,7 +117,7 @@ class StandIn:
     def log_density(self, points: Floats) -> Floats:
         """Return that of the approximate posterior at points (n_points, D), unconstrained.
 
-        Minus infinity where it is not finite.
+        Minus infinity if it is not finite.
         """
         return self.parts[0].log_prior.with_rows(points, self.loglik)
 
@@ -165,7 +165,7 @@ class HasStandIn(Protocol):
 def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
     """Log of the full over the approximate posterior density at draws, up to a constant.
 
-    Costs one pass over the data for all draws, and none where the coreset has all rows; memory
+    Costs one pass over the data for all draws, and none if the coreset has all rows; memory
     O(n_draws).
 
     Parameters

@@ -268,7 +268,7 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
 
 
 def known_length(variable: TensorVariable, axis: int) -> int | None:
-    """Return the length of an axis; None where the values of parameters may determine it.
+    """Return the length of an axis; None if the values of parameters may determine it.
 
     Examples
     --------

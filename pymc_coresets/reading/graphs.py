@@ -260,7 +260,7 @@ def _with_constant_data(
 
 
 def _as_tensor_in(graphs: Sequence[Variable], shared: ops.SharedVariable) -> Variable:
-    """Return a container itself or, where it has dims, the tensor that graphs make of it."""
+    """Return a container itself or, if it has dims, the tensor that graphs make of it."""
     if not isinstance(shared, ops.XTensorVariable):
         return shared
     casts = (v for v in ancestors(graphs) if v.owner is not None and v.owner.inputs[0] is shared)

@@ -119,7 +119,7 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     Returns
     -------
     list of (int, int or None)
-        First position, and the one after the last (``None``: to the end).  Nothing where the
+        First position, and the one after the last (``None``: to the end).  Nothing if the
         application is no join along this axis.
 
     Examples

@@ -213,7 +213,7 @@ def conditions_by_row[K](
     guarded : hashable
         The rows of the log-density.
     part : callable
-        Returns what stands for rows of a condition; None where it has none.
+        Returns what stands for rows of a condition; None if it has none.
     below : callable
         Returns where a selection of rows ends.
     """

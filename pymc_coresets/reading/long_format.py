@@ -112,7 +112,7 @@ class LongFormat(Known):
     ) -> TensorVariable | None:
         """Return the entries of `variable` at the positions `index`, (n, K), in place of an axis.
 
-        None where the entries have to be taken from a parameter, or from what has no rule.
+        None if the entries have to be taken from a parameter, or from what has no rule.
         """
         key = self._key(variable, [axis], Cells(variable.type.shape[axis : axis + 1], (index,)))
         if not key.selected or self._reached(key):
@@ -304,7 +304,7 @@ class LongFormat(Known):
 
 
 def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
-    """Write an operation without a rule by others that have one; None where that is not known.
+    """Write an operation without a rule by others that have one; None if that is not known.
 
     Parameters
     ----------

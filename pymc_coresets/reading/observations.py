@@ -102,7 +102,7 @@ class Observations:
     terms : tuple of Term
         The likelihood terms to summarise.
     dim : str, tuple of str, or None
-        Name of the observation dimension, if it has one; names, where each cell of a matrix is an
+        Name of the observation dimension, if it has one; names, if each cell of a matrix is an
         observation.
     n_obs : int
         Number of observations N.
@@ -130,7 +130,7 @@ class Observations:
     total : TensorVariable or None
         The log-density of all terms as PyMC derives it, if one of them is a scalar.
     template : Template or None
-        The containers that hold a template of the rows, where the model does not hold all; N is
+        The containers that hold a template of the rows, if the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
     sets : tuple of RowSet
         Sets of terms with the same rows, if terms have different rows.
@@ -395,7 +395,7 @@ def _select(
 
 
 def _refuse_numbers(plain: PlainModel, names: Sequence[str], dims: tuple[str, ...]) -> None:
-    """Refuse terms that are one number where the rows lie elsewhere."""
+    """Raise for scalar terms if the rows are outside the model."""
     axes = {name: axes_of(plain.model, name, dims)[0] for name in names}
     numbers = [name for name, axis in axes.items() if axis >= plain.graphs[name].type.ndim]
     if numbers:

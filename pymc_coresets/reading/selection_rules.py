@@ -15,7 +15,7 @@ from pytensor.graph import Apply, Op, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
 
-#: For each input of a node: the axis to select along, or None where it is taken whole.
+#: For each input of a node: the axis to select along, or None if it is taken whole.
 type InputAxes = Sequence[int | None]
 
 #: How many rows are left along each axis of an output along which rows were selected.

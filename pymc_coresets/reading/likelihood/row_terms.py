@@ -1,4 +1,4 @@
-"""Likelihood terms and their rows; where the log-density is one number, it is taken apart."""
+"""Likelihood terms and their rows; scalar log-densities are split into rows."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Series(NamedTuple):
     axis : int
         The axis of the variable that they lie along.
     length : int or None
-        Its length, where it is known how many terms there can be.
+        Its length, if it is known how many terms there can be.
     """
 
     axis: int
@@ -80,7 +80,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class RowTerm:
-    """A likelihood term with its rows, and what these lack where it is one number.
+    """A likelihood term with its rows, and for a scalar log-density the remaining terms.
 
     Attributes
     ----------

@@ -232,8 +232,8 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     Returns
     -------
     ndarray of int64, or None
-        Sorted positions; those of single cells, in C order, where each cell of a matrix is an
-        observation.  ``None`` where all rows are observations, in their own order.
+        Sorted positions; those of single cells, in C order, if each cell of a matrix is an
+        observation.  ``None`` if all rows are observations, in their own order.
 
     Raises
     ------

@@ -187,7 +187,7 @@ def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
 
 
 def certificate_of(solution: Solution, tolerance: float | None = None) -> Certificate | None:
-    """Return what fresh draws say of a coreset; None where they were not made, or say nothing.
+    """Return what fresh draws say of a coreset; None if they were not made, or say nothing.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ def build_coreset(  # noqa: PLR0913
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.  It is not changed.  Or an object that holds
+        Taken from the context if it is not given.  It is not changed.  Or an object that holds
         one: a model of Bambi, which is built if it is not, of HSSM, or a built one of
         pymc-marketing.
     size : int, optional
@@ -142,7 +142,7 @@ def build_coreset(  # noqa: PLR0913
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     rows : RowSource, optional
-        From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
+        From `open_rows`: all rows, if the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
         ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
@@ -414,7 +414,7 @@ def _suited(
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
-    """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
+    """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if size is not None:
         whole_number("size", size, least=1, most=n_obs)

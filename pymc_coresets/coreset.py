@@ -103,7 +103,7 @@ class Coreset(WeightedRows):
     earlier : Quadratic, optional
         That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
-        The chosen rows with their data, where they come from ``rows=...``, see `rows`.
+        The chosen rows with their data, if they come from ``rows=...``, see `rows`.
     progressbar : bool, default True
         Default of `sample`, `predict` and `extend`, as in the build.
 
@@ -116,11 +116,11 @@ class Coreset(WeightedRows):
     ==================  =======================================================================
     size                rows with positive weight
     objective           nats: ``|L - L(w)|^2`` on the draws that chose the weights
-    heldout_objective   nats: the same on held-out draws; nan where there are none
+    heldout_objective   nats: the same on held-out draws; nan if there are none
     seconds             wall time since the method's start
     pareto_khat         shape of the tail of the importance ratios, full posterior over coreset's
     kl                  nats: KL(coreset || full), by these ratios
-    reverse_kl          nats: KL(full || coreset); nan where the tail is too heavy
+    reverse_kl          nats: KL(full || coreset); nan if the tail is too heavy
     n_passes            passes over all rows so far
     n_evaluations       log-likelihoods so far, each of one row at one draw
     seconds_drawing     wall time so far in the sampler
@@ -163,7 +163,7 @@ class Coreset(WeightedRows):
     def rows(self) -> xr.Dataset:
         """The chosen rows: their weight and position; of ``rows=...`` also their data.
 
-        Where the coreset is made of units, all rows of each, with the level that they belong to.
+        If the coreset is made of units, all rows of each, with the level that they belong to.
         """
         if self.data is not None:
             return self.data
@@ -277,7 +277,7 @@ class Coreset(WeightedRows):
         """Return rows, weights, history and settings as a DataTree, without the model.
 
         It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``;
-        ``quadratic`` and ``proposal`` where there is one; and ``modes`` and ``modes_sds`` where
+        ``quadratic`` and ``proposal`` if there is one; and ``modes`` and ``modes_sds`` where
         modes were looked for.
 
         Examples

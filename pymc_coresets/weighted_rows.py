@@ -249,7 +249,7 @@ def of_model(
     Returns
     -------
     Proposal, or None
-        None where the model has other variables.  Where they come in another order, or the
+        None if the model has other variables.  If they come in another order, or the
         coefficients do, with a normal distribution around the draws; None if they are few.
     """
     space, around = loglik.observations.space, known.around

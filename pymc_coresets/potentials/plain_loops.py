@@ -28,7 +28,7 @@ class PlainSum(ops.Sum):
 
 
 class PlainMax(ops.Max):
-    """A maximum over one axis of an array with two or three; NaN where one is."""
+    """A maximum over one axis of an array with two or three; NaN if one is."""
 
 
 class _PlainAlloc(ops.Alloc):

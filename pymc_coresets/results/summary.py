@@ -47,7 +47,7 @@ class Columns(NamedTuple):
     names : sequence of str
         Of the rows' arrays.
     axes : mapping of str to sequence
-        Labels of the entries along each axis of an array but the first; None where they are
+        Labels of the entries along each axis of an array but the first; None if they are
         numbered.
     labels : mapping of str to sequence
         Of the columns that hold positions in them.

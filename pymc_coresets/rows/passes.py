@@ -165,7 +165,7 @@ def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
+    """Standard deviations over the draws (the first axis); 0 if they are rounding errors."""
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
     return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)

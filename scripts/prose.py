@@ -30,6 +30,8 @@ PHRASES = {
     r"\bknows? nothing\b": "does not depend on, or: has no",
     r"\bkeeps? (?:its|their) word\b": "is accurate",
     r"\bflatters?\b": "is over-optimistic",
+    r"\bwhat (?:it|they|the quadratic) (?:misses|missed|lacks?|sees?)\b": "name it: the error",
+    r"\bwherever\b": "name the cases",
     r"\bby the way\b": "as a side effect",
     r"\bof anybody\b": "of others",
     r"coreset lacks\b": "say what is wrong, and where",

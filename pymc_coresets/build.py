@@ -320,7 +320,7 @@ def _built_by_itself(
 ) -> tuple[Method, int, _Built]:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
-    Rows alone follow the posterior of all wherever it goes.  Returns the method and the size, too.
+    Rows alone can follow any posterior.  Also returns the method and the size.
     """
     try:
         built = _built(chosen, job, wanted)

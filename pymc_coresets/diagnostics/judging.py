@@ -135,7 +135,7 @@ class SecondOpinion:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """How far a coreset's posterior is from the full one, by held-out draws of it.
+    """Distance of a coreset's posterior from the full one, from held-out draws of it.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ BETWEEN_MODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class SeenModes:
-    """How many modes a posterior has, and how many of them draws know.
+    """Modes of a posterior, and which of them the draws visited.
 
     Parameters
     ----------

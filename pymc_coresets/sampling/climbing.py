@@ -20,7 +20,7 @@ FLAT = 1e-3
 
 
 class Guarded:
-    """A function with its gradient, infinite wherever either of them is not finite.
+    """A function with its gradient, infinite if either of them is not finite.
 
     A search then shortens a step that led there, instead of continuing with NaN.
 

@@ -224,7 +224,7 @@ class _Run:
         """Choose rows for the residual of a quadratic, and measure both."""
         most = self.job.size
         averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
-        if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
+        if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
         size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
         choose = partial(self.expansion.chosen, averaged, quadratic, goal=enough)

@@ -31,7 +31,7 @@ from pymc_coresets.rows.sources.readers import (
     reading_errors,
 )
 
-# -- tables, wherever their columns lie ------------------------------------------------------------
+# -- tables, with columns in memory or elsewhere ---------------------------------------------------
 
 
 def open_columns(table: Table, kind: str) -> Opened:

@@ -4,8 +4,10 @@ Fewer births on Sundays, more in September
 
 How do births in the United States depend on the season, and what happens at weekends and on
 holidays? A negative binomial regression of the births in each state on each day of twenty years,
-with a Gaussian process over the days of the year: 372 000 rows, none like another.
+with a Gaussian process over the days of the year: 372,000 rows, none like another.
 """
+
+# sphinx_gallery_thumbnail_path = 'figures/gallery/births.png'
 
 # %%
 # The data

@@ -4,8 +4,10 @@ Which customers will come back?
 
 A shop without contracts never hears that a customer has left. Two people bought twice last year:
 one in January and February, the other in January and November. Which of them is still a customer,
-and how much will each buy? The BG/NBD model answers for all 23 570 new customers of a quarter.
+and how much will each buy? The BG/NBD model answers for all 23,570 new customers of a quarter.
 """
+
+# sphinx_gallery_thumbnail_path = 'figures/gallery/customers.png'
 
 # %%
 # The data

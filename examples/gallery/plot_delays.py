@@ -4,8 +4,10 @@ Two kinds of flights: a mixture for delays
 
 Most flights arrive a few minutes before or after their time, and some arrive hours late. What share
 of flights is disturbed, at which hour, and how long are they delayed? A mixture of two
-distributions, whose memberships nobody knows, for 327 346 flights.
+distributions, of unknown membership, for 327,346 flights.
 """
+
+# sphinx_gallery_thumbnail_path = 'figures/gallery/delays.png'
 
 # %%
 # The data

@@ -7,6 +7,8 @@ one need a negative binomial one, or are there people who never go? Each model i
 coreset, and judged by how well it predicts every row of the full data.
 """
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/doctor_visits.png'
+
 # %%
 # The data
 # --------
@@ -135,7 +137,7 @@ plt.show()
 # What the alternatives cost
 # --------------------------
 #
-# With 20 000 rows, a coreset saves little where a gradient is cheap: NUTS on all rows of the
+# With 20,000 rows, a coreset saves little where a gradient is cheap: NUTS on all rows of the
 # Poisson model takes as long as building its coreset. It pays for the negative binomial models,
 # whose log-likelihood needs gamma functions; :doc:`/appendix` has both, on a data set of the same
 # size. For one posterior that is as close to normal as these are, the importance draws that come

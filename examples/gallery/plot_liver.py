@@ -1,11 +1,13 @@
 """
-Ten years with a fatty liver: survival of 12 562 people
+Ten years with a fatty liver: survival of 12,562 people
 =======================================================
 
 Does non-alcoholic fatty liver disease shorten lives, given age, gender and weight? In a
 population-based study most people were still alive when the study ended: their times are censored.
 A Weibull regression, each row of which is either a death or a survivor.
 """
+
+# sphinx_gallery_thumbnail_path = 'figures/gallery/liver.png'
 
 # %%
 # The data

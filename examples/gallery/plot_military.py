@@ -1,5 +1,5 @@
 """
-1.4 million soldiers, 1 448 kinds
+1.4 million soldiers, 1,448 kinds
 =================================
 
 Does the share of women among American soldiers fall with rank, and alike in all branches? The
@@ -7,6 +7,8 @@ answer needs a logistic regression of 1.4 million rows. It does not need an appr
 everything that a model knows of a person is a category, most rows are copies of each other, and
 counting them is exact.
 """
+
+# sphinx_gallery_thumbnail_path = 'figures/gallery/military.png'
 
 # %%
 # The data

@@ -8,6 +8,8 @@ coreset is built once, and sampled under the priors of an agnostic, a sceptic an
 sceptic.
 """
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/searches.png'
+
 # %%
 # The data
 # --------

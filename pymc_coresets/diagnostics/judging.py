@@ -404,7 +404,7 @@ class Certificate:
         if self.weights_serve:
             few = self.ess < MIN_ESS and not self.negligible
             kind = "Doubtful: few" if few else "Reliable:"
-            worth = f"worth {self.ess:.0f} independent ones"
+            worth = f"worth {self.ess:,.0f} independent ones"
             return f"{kind} resampled draws of the full posterior, {worth}."
         heavy = f"the importance weights have a heavy tail (Pareto k-hat {self.pareto_khat:.2f})"
         if self.pareto_khat >= KHAT_USELESS:
@@ -423,7 +423,7 @@ class Certificate:
             f"(tolerance {self.tolerance:g})",
             "beyond the draws": "not looked at" if self.probes is None else self.probes.in_short,
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
-            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+            "ESS re-weighted": f"{self.ess:,.0f} of {self.n_draws:,} draws",
             "modes": "not looked for" if self.modes is None else self.modes.words,
         }
 
@@ -561,7 +561,8 @@ tolerance, probes
             "R-hat (largest)": "needs two chains"
             if one_chain
             else f"{self.rhat:.3f} (converged up to {RHAT_CONVERGED})",
-            "ESS (smallest)": f"{self.ess_bulk:.0f} in the bulk, {self.ess_tail:.0f} in the tails",
+            "ESS (smallest)": f"{self.ess_bulk:,.0f} in the bulk, "
+            f"{self.ess_tail:,.0f} in the tails",
         }
         if (mean := self.mean_shift) and (sd := self.sd_shift):
             found |= {

@@ -78,8 +78,9 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
-    """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
+    """Predict all rows, or new ones, in blocks.
 
+    The result is that of `pymc.sample_posterior_predictive`.
     Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
     loops where there are 10^8 means or more; blocks of 32,768 rows or more by one thread for each
     core.  Memory: that of the result, or some 400 MB with `to`.

@@ -518,13 +518,14 @@ class SummaryTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
     Examples
     --------
     >>> SummaryTable({"all": [20000.0, 0.123456], "weighted": [20398.2049, -3e-17]})
-         all  weighted
-    0 20,000  20,398.2
-    1 0.1235         0
+          all   weighted
+    0  20,000   20,398.2
+    1  0.1235          0
     """
 
     def __repr__(self) -> str:
-        text: str = self.to_string(float_format=_in_few_digits)
+        # Commas stand between thousands: columns need two spaces between them.
+        text: str = self.to_string(float_format=lambda value: f" {_in_few_digits(value)}")
         return text
 
     def _repr_html_(self) -> str:

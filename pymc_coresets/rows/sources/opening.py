@@ -304,7 +304,7 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
     Raises
     ------
     InvalidOptionError
-        If `weight` is no column of numbers.
+        If `weight` is not a column of numbers.
     """
     if weight is None:
         return None

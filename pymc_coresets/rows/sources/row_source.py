@@ -141,7 +141,7 @@ class RowSource:
         Raises
         ------
         InvalidDataError
-            If a label is unseen, a value that is no floating-point number is missing, or the data
+            If a label is unseen, a value other than a floating-point number is missing, or the data
             cannot be read; the message names file, row group, row and column.
         """
         return self.weighted(chunk, names)[0]

@@ -359,7 +359,8 @@ class Coreset(WeightedRows):
             of observations, other free variables, another likelihood, or other data in the
             coreset's rows.
         InvalidOptionError
-            If `model` is no model, `executor` is of no known kind, or h5netcdf is not installed.
+            If `model` is not a model, `executor` is of an unknown kind, or h5netcdf is not
+            installed.
 
         Warns
         -----

@@ -267,7 +267,7 @@ def coreset_of(
         number of observations, other free variables, another likelihood, or other data in the
         coreset's rows.
     InvalidOptionError
-        If `model` is no model, or `executor` is of no known kind.
+        If `model` is not a model, or `executor` is of an unknown kind.
 
     Warns
     -----

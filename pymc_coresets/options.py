@@ -35,7 +35,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     Raises
     ------
     InvalidOptionError
-        If the value is no whole number, or lies outside the range.
+        If the value is not a whole number, or lies outside the range.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     Raises
     ------
     InvalidOptionError
-        If the value is no number, not positive, too large, infinite or NaN.
+        If the value is not a number, not positive, too large, infinite or NaN.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     Raises
     ------
     InvalidOptionError
-        If it is none of them.
+        If it is another value.
 
     Examples
     --------

@@ -454,7 +454,7 @@ class CoresetStream:
         Raises
         ------
         InvalidOptionError
-            If `model` is no model, or h5netcdf is not installed.
+            If `model` is not a model, or h5netcdf is not installed.
         InvalidDataError
             If the file is missing, damaged, or not a stream file; if the model has other free
             variables, data containers, priors or another likelihood.
@@ -525,5 +525,5 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
             "weights=... needs a mapping from names to arrays. For other sources, name the column "
             "of weights: open_rows(..., weight=...)."
         )
-    column = "weights=..."  # a name that is no variable's
+    column = "weights=..."  # a name that is not a variable's
     return open_rows({**chunk, column: np.asarray(weights)}, weight=column)

@@ -172,7 +172,7 @@ def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws
         raise ValueError("its draws, or what they are from, are not finite")
     values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}
     if {len(own) for own in values.values()} != {len(arrays["log_ratios"])}:
-        raise ValueError("it has not one ratio for each of its draws")
+        raise ValueError("it does not have one ratio for each of its draws")
     return Proposal(
         draws=Draws(values),
         log_ratios=arrays["log_ratios"],

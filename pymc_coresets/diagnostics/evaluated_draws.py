@@ -292,8 +292,8 @@ def resample_draws(
     xarray.DataTree
         As many chains as before. Groups with the same draws are resampled alike, groups
         without draws (data) and those of the prior are kept, and others (warm-up) are left out.
-        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (at how
-        many draws), ``resampling`` and ``verdict``, which says in words what these are worth.
+        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (number of
+        evaluated draws), ``resampling`` and ``verdict``, a sentence on their reliability.
 
     Warns
     -----

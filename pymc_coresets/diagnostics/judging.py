@@ -317,7 +317,7 @@ class Certificate:
 
     @property
     def _foreign(self) -> str:
-        """Why these are no draws of the approximate posterior; empty if they are."""
+        """Reason why the draws are not from the approximate posterior; empty if they are."""
         probes, words = self.probes, self._words
         if probes is None:
             return ""
@@ -340,7 +340,7 @@ class Certificate:
 
     @property
     def _unconverged(self) -> str:
-        """Why the draws are none of any posterior yet."""
+        """Reason why the draws have not converged; empty if they have."""
         return ""
 
     @property

@@ -68,7 +68,7 @@ def _(op: ops.DimShuffle, node: Apply) -> Function:
     def dropped(x: np.ndarray) -> np.ndarray:
         moved = x.transpose(order)  # the axes to drop are the last
         if moved.shape[-len(lengths) :] != lengths:
-            raise ValueError(f"An axis that {node} drops has not length 1: {x.shape}.")
+            raise ValueError(f"An axis that {node} drops does not have length 1: {x.shape}.")
         return np.asarray(moved[index])
 
     return dropped

@@ -333,8 +333,8 @@ def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dic
     Raises
     ------
     InvalidOptionError
-        If there are no names, a name is none of the model's random variables and deterministics,
-        or what it names has no mean.
+        If there are no names, a name is not a random variable or deterministic of the model, or the
+        variable has no mean.
 
     Examples
     --------

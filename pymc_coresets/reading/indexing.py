@@ -120,7 +120,7 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     -------
     list of (int, int or None)
         First position, and the one after the last (``None``: to the end).  Nothing if the
-        application is no join along this axis.
+        application is not a join along this axis.
 
     Examples
     --------

@@ -86,7 +86,7 @@ def axis_before_integers(entries: Sequence[object], axis: int) -> int:
 
 
 def index_of(node: Apply) -> tuple[Sequence[slice | Variable], dict[int, Variable]]:
-    """Return the entries of an index ``x[entries]``, and those that are no slices, by axis of x.
+    """Return the entries of an index ``x[entries]``, and those that are not slices, by axis of x.
 
     Examples
     --------

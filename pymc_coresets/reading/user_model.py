@@ -59,7 +59,7 @@ def given_model(model: Any) -> pm.Model:  # noqa: ANN401
     Raises
     ------
     InvalidOptionError
-        If it is no model, or None outside of any model's context.
+        If it is not a model, or None outside of any model's context.
 
     Examples
     --------

@@ -39,7 +39,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidOptionError
-        If `coreset` or `ax` is none.
+        If `coreset` or `ax` has another type.
     InvalidDataError
         If there are no weights.
 
@@ -101,7 +101,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidOptionError
-        If `coreset` or `ax` is none.
+        If `coreset` or `ax` has another type.
     InvalidDataError
         If no positive objective was recorded.
 

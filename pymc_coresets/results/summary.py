@@ -110,7 +110,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     for number, row in enumerate(observations.rows):
         values = own_values(row, np.moveaxis(row.values, row.axis, 0), positions)
         if number not in found:
-            # Containers are known; parameters are checked by truths, and nodes are no data.
+            # Containers are known; parameters are checked by truths, and nodes are not data.
             if row.name in {*arrays, CENTRE, FACTOR} or row.values.dtype == bool:
                 continue
             terms = _coefficients(observations, row) if row.name == UNNAMED else []

@@ -174,7 +174,7 @@ def _require_same(
     """Compare the log-likelihoods of the same rows in two models."""
     for rows, others in pairs:
         if not np.array_equal(rows.positions, others.positions):
-            raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
+            raise InvalidDataError(f"Missing values are in other rows than before. {_REMEDY}")
         values = old.matrix(points, rows, finite=False), new.matrix(points, others, finite=False)
         same = np.isclose(*values, rtol=1e-6, atol=1e-8, equal_nan=True).all(axis=1)
         if same.all():

@@ -25,7 +25,7 @@ def refuse_joint(
     "finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample "
     "the model itself.",
 ) -> NoReturn:
-    """Refuse a log-likelihood that is no sum over rows.
+    """Refuse a log-likelihood that is not a sum over rows.
 
     Parameters
     ----------

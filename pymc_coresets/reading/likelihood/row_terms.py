@@ -182,7 +182,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Ro
     rows = [part for part in addends if part.n_terms == n_rows]
     rest = [part for part in addends if part.n_terms != n_rows]
     n_others = sum(part.n_terms for part in rest)
-    others = f"the sum of {n_others} terms in {name!r} that are no rows"
+    others = f"the sum of {n_others} terms in {name!r} that are not rows"
     return RowTerm(
         Term(name, 0, n_rows),
         sum_over_events(rows),

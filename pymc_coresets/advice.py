@@ -34,7 +34,7 @@ class Outcome:
     observations : Observations
         Of the model.
     n_obs : int
-        Number of rows that the coreset stands for.
+        Number of rows that the coreset represents.
     size : int
         Largest number of weights that the method was allowed.
     tolerance : float, optional

@@ -1,4 +1,4 @@
-"""The result: a few weighted rows, and the model in which they stand for all of them."""
+"""The result: a few weighted rows, and the model in which they represent all of them."""
 
 from dataclasses import replace
 from functools import cached_property, partial
@@ -71,7 +71,7 @@ class Coreset(WeightedRows):
     weights : ndarray of float64, of shape (size,)
         Positive; ``weights[i]`` multiplies the log-likelihood of row ``indices[i]``.
     n_observations : int
-        Number of rows that the coreset stands for.
+        Number of rows that the coreset represents.
     n_distinct : int
         How many of them are distinct, where identical rows were merged (``collapse=True``).
     method, weighting : str

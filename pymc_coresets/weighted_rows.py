@@ -116,7 +116,7 @@ def has_all_rows(coreset: WeightedRows) -> bool:
 
 
 def require_all_rows(coreset: WeightedRows) -> None:
-    """Refuse where some of the rows that a coreset stands for are gone."""
+    """Refuse where some of the rows that a coreset represents are gone."""
     if isinstance(required_likelihood(coreset).source, ExtendedRows):
         raise CoresetError(
             "This coreset was extended without the old rows, of which only some are left: for "

@@ -34,7 +34,7 @@ def n_threads(client: Any) -> int:  # noqa: ANN401
 
 
 def no_workers_timeout() -> float | None:
-    """Return for how many seconds Dask is told to wait where there are no workers."""
+    """Return the number of seconds for which Dask waits for workers."""
     found = dask.config.get("distributed.scheduler.no-workers-timeout", None)
     seconds: float | None = parse_timedelta(found)
     return seconds

@@ -1,4 +1,4 @@
-"""Build the model in which a weighted potential over a few rows stands for all observations."""
+"""Build the model in which a weighted potential over a few rows represents all observations."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

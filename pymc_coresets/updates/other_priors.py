@@ -161,7 +161,7 @@ def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Ro
     n_rows = [each.observations.n_obs for each in (old, new)]
     if n_rows[0] != n_rows[1]:
         raise InvalidDataError(
-            f"The model has {n_rows[1]:,} observations, but the coreset stands for {n_rows[0]:,}: "
+            f"The model has {n_rows[1]:,} observations, but the coreset represents {n_rows[0]:,}: "
             "extend() adds new ones."
         )
     one, other = (each.collapsed(collapse=False).source for each in (old, new))

@@ -69,7 +69,7 @@ class RowSet:
         return own if self.positions is None else int(self.positions[own])
 
     def entries(self, n_obs: int) -> np.ndarray:
-        """Return which of its rows stands for each row of all sets; the first for all others'."""
+        """Return which of its rows represents each row of all sets; the first for all others'."""
         entries = np.zeros(n_obs, dtype=np.int64)
         entries[self.start : self.stop] = np.arange(self.stop - self.start)
         return entries

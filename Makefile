@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 	@sh scripts/setup_venv.sh $(VENV) $(EXTRAS)
 	@touch $@
 
-demo: $(READY) ## a coreset of 327 346 flights, its posterior, and whether to believe it
+demo: $(READY) ## a coreset of 327,346 flights, its posterior, and whether to believe it
 	@$(RUN) examples/flights.py $(DEMO_FLAGS)
 
 demo-full: $(READY) ## the same, and the posterior of all flights beside it (slow)

@@ -80,7 +80,7 @@ def main() -> None:
         noise = np.sqrt(2 / least)
         shown = max(float(shift[name].max()) for name in names)
         cells = f"{n_used:,} | {processor:.1f} | {least:,.0f}"
-        print(f"| {way} | {cells} | {shown:.3f} | {noise:.3f} |".replace(",", " "), flush=True)
+        print(f"| {way} | {cells} | {shown:.3f} | {noise:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.figure_style import BLUE, GREY, INK, ORANGE, SAND, STYLE
 from benchmarks.glm_methods import RADIUS, Methods
 from benchmarks.glm_quality import AUTO, BARE, SENSITIVITY, SIZES, UNIFORM, Results
 
-COLOURS = {BARE: "tab:olive", UNIFORM: "0.55", SENSITIVITY: "tab:blue", AUTO: "black"}
+COLOURS = {BARE: SAND, UNIFORM: GREY, SENSITIVITY: BLUE, AUTO: INK}
 MARKERS = "osD^vP"
 
 
+@rc_context(STYLE)
 def draw_quality(results: Results, path: Path) -> None:
     """Draw MMD and test loss against the number of rows drawn, with a column for each data set."""
     names = [r.data for r in results.references]
@@ -24,10 +27,9 @@ def draw_quality(results: Results, path: Path) -> None:
         for axis, what, floor in zip(column, ("mmd", "own_mmd", "test"), floors, strict=True):
             for method, colour in COLOURS.items():
                 _curve(axis, results, (reference.data, method, what), colour)
-            label = "full posterior" if what == "test" else "two sets of 1 000 draws of the full"
-            axis.axhline(floor, color="tab:orange", lw=1, ls=":", label=label)
+            label = "full posterior" if what == "test" else "two sets of 1,000 draws of the full"
+            axis.axhline(floor, color=ORANGE, lw=1, ls=":", label=label)
             axis.set(xscale="log", yscale="linear" if what == "test" else "log")
-            axis.grid(alpha=0.3)
         column[-1].set_xlabel("rows drawn M (auto: rows)")
     labels = ("MMD, units of the posterior", "MMD, own scale", "negative test log-likelihood")
     for axis, label in zip(axes[:, 0], labels, strict=True):
@@ -54,20 +56,20 @@ def _curve(axis: Axes, results: Results, which: tuple[str, str, str], colour: st
     axis.fill_between(SIZES, spread[0], spread[2], color=colour, alpha=0.2, linewidth=0)
 
 
+@rc_context(STYLE)
 def draw_methods(methods: Methods, path: Path) -> None:
     """Draw |eta| of all rows above, and below it the error of the means against seconds."""
     figure = Figure(figsize=(3.2 * len(methods.predictors), 6), layout="constrained")
     axes = figure.subplots(2, len(methods.predictors), sharey="row", squeeze=False)
     for (above, below), found in zip(axes.T, methods.predictors, strict=True):
-        above.hist(found.sizes, bins=np.arange(0, 8.01, 0.2), density=True, color="tab:blue")
-        above.axvline(RADIUS, color="tab:orange", lw=1.2)
+        above.hist(found.sizes, bins=np.arange(0, 8.01, 0.2), density=True, color=BLUE)
+        above.axvline(RADIUS, color=ORANGE, lw=1.2)
         above.set(title=found.data, xlabel="|eta| at the posterior mean", xlim=(0, 8))
         own = [c for c in methods.compared if c.data == found.data]
         for compared, marker in zip(own, MARKERS, strict=True):
             error = max(compared.largest, 1e-3)
             below.scatter(compared.seconds, error, marker=marker, s=45, label=compared.method)
         below.set(xscale="log", yscale="log", xlabel="seconds of the processor")
-        below.grid(alpha=0.3)
     axes[0, 0].set_ylabel("density of the rows")
     axes[1, 0].set_ylabel("largest error of a mean / sd")
     handles, texts = axes[1, 0].get_legend_handles_labels()

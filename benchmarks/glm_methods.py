@@ -233,7 +233,7 @@ def _predictor_table(methods: Methods) -> str:
     rows = [
         [
             p.data,
-            f"{len(p.sizes):,}".replace(",", " "),
+            f"{len(p.sizes):,}",
             f"{p.n_coefficients}",
             *(f"{value:.2f}" for value in np.quantile(p.sizes, LEVELS)),
             f"{np.mean(p.sizes > RADIUS):.2%}",

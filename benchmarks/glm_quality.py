@@ -229,7 +229,7 @@ def quality_report(results: Results) -> str:
 
 
 def _sizes() -> list[str]:
-    return [f"M = {size:,}".replace(",", " ") for size in SIZES]
+    return [f"M = {size:,}" for size in SIZES]
 
 
 def _cell(value: float, what: str) -> str:

@@ -116,7 +116,7 @@ def _(rng: np.random.Generator) -> Data:
     return {"x": x, "y": y, "school": school, "district": district[school]}
 
 
-@_model("Gaussian process over time (HSGP), 100 000 rows")
+@_model("Gaussian process over time (HSGP), 100,000 rows")
 def _(rng: np.random.Generator) -> None:
     t = np.sort(rng.uniform(0, 10, 100_000))
     y = np.sin(t) + 0.3 * np.cos(3 * t) + 0.5 * rng.normal(size=len(t))
@@ -137,14 +137,14 @@ def _(rng: np.random.Generator) -> None:
 
 
 def _answers(rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Return person, item and the predictor of each answer: 2 000 persons, 50 items."""
+    """Return person, item and the predictor of each answer: 2,000 persons, 50 items."""
     person, item = np.repeat(np.arange(2_000), 50), np.tile(np.arange(50), 2_000)
     ability, difficulty = rng.normal(size=2_000), rng.normal(size=50)
     slope = np.exp(0.3 * rng.normal(size=50))
     return person, item, slope[item] * (ability[person] - difficulty[item])
 
 
-@_model("2PL, 2 000 persons and 50 items")
+@_model("2PL, 2,000 persons and 50 items")
 def _(rng: np.random.Generator) -> Data:
     person, item, eta = _answers(rng)
     ability, difficulty = pm.Normal("ability", shape=2_000), pm.Normal("difficulty", shape=50)
@@ -155,7 +155,7 @@ def _(rng: np.random.Generator) -> Data:
     return {"right": right, "person": person, "item": item}
 
 
-@_model("graded response, 2 000 persons and 50 items")
+@_model("graded response, 2,000 persons and 50 items")
 def _(rng: np.random.Generator) -> None:
     person, item, eta = _answers(rng)
     noisy = eta + rng.logistic(size=len(eta))

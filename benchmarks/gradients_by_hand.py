@@ -228,5 +228,5 @@ BY_HAND: dict[str, Problem] = {
     "conditional logit": _conditional_logit,
     "mixed logit, tastes of 500 persons": _mixed_logit,
     "schools nested in districts": _schools,
-    "2PL, 2 000 persons and 50 items": _two_parameters,
+    "2PL, 2,000 persons and 50 items": _two_parameters,
 }

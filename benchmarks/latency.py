@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=200_000, help="rows")
     parser.add_argument("--columns", type=int, default=5)
-    parser.add_argument("--full", action="store_true", help="sample all rows, 1 000 + 1 000 draws")
+    parser.add_argument("--full", action="store_true", help="sample all rows, 1,000 + 1,000 draws")
     parser.add_argument("--other", type=Path, help="a checkout of another version to compare with")
     options = parser.parse_args()
     size = options.n, options.columns
@@ -116,7 +116,7 @@ def main() -> None:
         table.add_column("pm.sample, empty cache, 2 draws", justify="right")
         if options.full:
             columns.append(measure(THEIRS, theirs, *size, 1_000))
-            table.add_column("pm.sample, filled cache, 1 000 draws", justify="right")
+            table.add_column("pm.sample, filled cache, 1,000 draws", justify="right")
     for part in PARTS:
         table.add_row(part, *(f"{c[part]:.1f}" if part in c else "" for c in columns))
     Console().print(table)

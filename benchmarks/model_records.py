@@ -116,7 +116,7 @@ def quality_table(records: list[Record]) -> str:
     rows = [
         [
             r.name,
-            f"{r.n_obs:,}".replace(",", " "),
+            f"{r.n_obs:,}",
             str(r.n_dims),
             str(r.size),
             str(r.n_rounds),

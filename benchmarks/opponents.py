@@ -9,7 +9,7 @@ why.  Compilation caches are used as they are found.
 The truth is a further, longer run of NUTS on the distinct rows (``--reference SECONDS``); where
 that is not good enough, the best run of another way, which calls nothing wrong unless it is sound.
 A way is wrong where a mean is off by more than 0.1 sd, or an sd by more than a tenth, beyond Monte
-Carlo noise, which is in brackets: what equal posteriors exceed in one of 1 000 comparisons.
+Carlo noise, which is in brackets: what equal posteriors exceed in one of 1,000 comparisons.
 
 ``--seconds`` limits each way, without compilation.  A run of NUTS that does not end by then is
 extrapolated from the part that was done, and marked with ``≈``.  ``--refits 20`` is

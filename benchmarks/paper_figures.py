@@ -5,23 +5,26 @@ from typing import Any
 
 from benchmarks.closed_forms import Array
 from benchmarks.curves import MATCHED, Curve, Record, curves_of
+from benchmarks.figure_style import BLUE, GREEN, GREY, INK, ORANGE, SKY, STYLE, VIOLET
 from benchmarks.paper_data import DATA_SETS
 
 FLOOR = 1e-17  # relative divergence at which those that round to 0 are drawn
 STYLES: dict[str, dict[str, Any]] = {
-    "uniform": {"color": "0.6"},
-    "giga, optimal": {"color": "tab:blue"},
-    "giga, realistic": {"color": "tab:cyan"},
-    "sparse_vi, published": {"color": "tab:green"},
-    "sparse_vi, printed step": {"color": "tab:red", "linestyle": ":"},
-    "sparse_vi": {"color": "tab:red"},
-    "quasi_newton": {"color": "tab:purple", "marker": "."},
-    "riemannian_pursuit": {"color": "black", "linewidth": 2},
+    "uniform": {"color": GREY},
+    "giga, optimal": {"color": BLUE},
+    "giga, realistic": {"color": SKY},
+    "sparse_vi, published": {"color": GREEN},
+    "sparse_vi, printed step": {"color": ORANGE, "linestyle": ":"},
+    "sparse_vi": {"color": ORANGE},
+    "quasi_newton": {"color": VIOLET, "marker": "."},
+    "riemannian_pursuit": {"color": INK, "linewidth": 2},
 }
 
 
 def draw_figures(records: list[Record], folder: Path) -> None:
     """Draw two figures for each schedule: the closed forms, and the six regressions."""
+    from matplotlib import rc_context  # noqa: PLC0415 - only figures need it
+
     folder.mkdir(parents=True, exist_ok=True)
     for schedule in dict.fromkeys(r.schedule for r in records):
         own = [r for r in records if r.schedule == schedule]
@@ -33,7 +36,9 @@ def draw_figures(records: list[Record], folder: Path) -> None:
         for group, members in groups.items():
             if members:
                 path = folder / f"papers_{group}_{schedule}.png"
-                _draw({n: [r for r in own if r.experiment == n] for n in members}, path)
+                parts = {n: [r for r in own if r.experiment == n] for n in members}
+                with rc_context(STYLE):
+                    _draw(parts, path)
 
 
 def _draw(experiments: dict[str, list[Record]], path: Path) -> None:
@@ -62,7 +67,6 @@ def _draw(experiments: dict[str, list[Record]], path: Path) -> None:
         by_size.set_ylabel(f"{name}\nKL / KL(prior)" if relative else f"{name}\nKL, nats")
         for axis in (by_size, by_time):
             axis.set(xscale="log", yscale="log")
-            axis.grid(alpha=0.3)
     axes[-1, 0].set_xlabel("rows in the coreset")
     axes[-1, 1].set_xlabel("seconds of the processor")
     handles, labels = axes[0, 0].get_legend_handles_labels()

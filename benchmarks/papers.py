@@ -50,8 +50,8 @@ from benchmarks.regressions import Laplace
 SMALL = (1, 2, 5, 10, 20, 50, 100)
 SIZES = {"gaussian": (*SMALL, 200), "rbf": (10, 20, 50, 100, 200, 300)}
 TITLES = {
-    "gaussian": "Gaussian mean, d = 200, N = 1 000: KL in nats",
-    "rbf": "301 radial basis functions, N = 10 000, made-up house prices: KL in nats",
+    "gaussian": "Gaussian mean, d = 200, N = 1,000: KL in nats",
+    "rbf": "301 radial basis functions, N = 10,000, made-up house prices: KL in nats",
 }
 # Weight updates of SparseVI per selection, and the numerator of the printed step.
 SCHEDULES: dict[str, tuple[dict[str, int], float]] = {

@@ -1,4 +1,4 @@
-"""Models of ``python -m benchmarks.parameters``: 50 to 1 500 dimensions, most of 10^5 rows.
+"""Models of ``python -m benchmarks.parameters``: 50 to 1,500 dimensions, most of 10^5 rows.
 
 Wide regressions, with and without a free scale; classes and choices; effects of one, two and three
 factors, simulated and of real rows: births by state, weekday, day of the year and year

@@ -1,6 +1,6 @@
 """How many parameters?  ``python -m benchmarks.parameters [--seeds 5]``.
 
-Models of 50 to 1 500 dimensions.  Each is built by ``build_coreset()`` and sampled; J is
+Models of 50 to 1,500 dimensions.  Each is built by ``build_coreset()`` and sampled; J is
 the symmetrised KL divergence at those draws, by PyMC's own log-densities of the full and the
 coreset's model.  Beside it, in the same run: the Laplace approximation of all rows with importance
 weights, drawn from 90 % normal and 10 % t.  Seeds after the first skip what takes longer than

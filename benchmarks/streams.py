@@ -1,6 +1,6 @@
 """Rows that are seen once: ``python -m benchmarks.streams [--n 262144 --columns 8 --seeds 1]``.
 
-A logistic regression in chunks of 4 096 rows.  A tree of coresets that are merged and reduced, a
+A logistic regression in chunks of 4,096 rows.  A tree of coresets that are merged and reduced, a
 stream (exact sums at draws of the first chunk's posterior, and rows to choose from), and one build
 with all rows at hand.  J is the variance of log r at fresh draws of the posterior of all rows; the
 means are compared at the same draws, re-weighted, so that the difference has little noise.
@@ -148,7 +148,7 @@ class Judge:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=64 * CHUNK, help="rows: 4 096 times a power of 2")
+    parser.add_argument("--n", type=int, default=64 * CHUNK, help="rows: 4,096 times a power of 2")
     parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1, help="medians of so many")
     options = parser.parse_args()

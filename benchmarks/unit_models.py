@@ -231,19 +231,19 @@ def _intercepts(sizes: Callable[[Rng, int], Array], **options: Any) -> Build:  #
 
 
 CASES = {
-    "users": _case("20 000 users × 5, logistic", 20_000, _intercepts(equal(5), centred=False)),
-    "million": _case("200 000 users × 5, logistic", 200_000, _intercepts(equal(5), centred=False)),
+    "users": _case("20,000 users × 5, logistic", 20_000, _intercepts(equal(5), centred=False)),
+    "million": _case("200,000 users × 5, logistic", 200_000, _intercepts(equal(5), centred=False)),
     "uneven": _case(
-        "2 000 levels of 1 to 10 000 rows, logistic", 2_000, _intercepts(power_law, centred=True)
+        "2,000 levels of 1 to 10,000 rows, logistic", 2_000, _intercepts(power_law, centred=True)
     ),
-    "groups": _case("10 000 groups × 100, logistic", 10_000, _intercepts(equal(100), centred=True)),
-    "lkj": _case("5 000 × 12, intercepts and slopes, LKJ", 5_000, slopes_lkj),
-    "poisson": _case("50 000 rows, Poisson, an effect each", 50_000, poisson_rows),
-    "frailty": _case("10 000 × 4, survival, gamma frailty", 10_000, frailty),
-    "gamma": _case("100 000 customers, GammaGamma", 100_000, gamma_gamma),
-    "choices": _case("2 000 persons × 10 choices, mixed logit", 2_000, mixed_logit),
+    "groups": _case("10,000 groups × 100, logistic", 10_000, _intercepts(equal(100), centred=True)),
+    "lkj": _case("5,000 × 12, intercepts and slopes, LKJ", 5_000, slopes_lkj),
+    "poisson": _case("50,000 rows, Poisson, an effect each", 50_000, poisson_rows),
+    "frailty": _case("10,000 × 4, survival, gamma frailty", 10_000, frailty),
+    "gamma": _case("100,000 customers, GammaGamma", 100_000, gamma_gamma),
+    "choices": _case("2,000 persons × 10 choices, mixed logit", 2_000, mixed_logit),
     "student": _case(
-        "3 000 groups × 20, Student t: location, slope, scale",
+        "3,000 groups × 20, Student t: location, slope, scale",
         3_000,
         student_groups,
         "location",
@@ -251,8 +251,8 @@ CASES = {
         "log_scale",
     ),
     "shops": _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS),
-    "classes": _case("20 000 respondents × 8 answers, three classes", 20_000, classes),
-    "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
-    "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
-    "many items": _case("20 000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),
+    "classes": _case("20,000 respondents × 8 answers, three classes", 20_000, classes),
+    "schools": _case("8,000 schools × 10 pupils in 30 districts", 8_000, districts),
+    "items": _case("2,000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
+    "many items": _case("20,000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),
 } | {name: _real(*of) for name, of in REAL.items()}

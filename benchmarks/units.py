@@ -220,7 +220,7 @@ def line_of(found: Figures) -> list[str]:
         return [found.name, *[""] * 8, found.failure, *seconds, ""]
     return [
         found.name,
-        str(found.dims),
+        f"{found.dims:,}",
         "{:,} of {:,}".format(*found.units) if found.nodes else "parameters",
         "{:,} of {:,}".format(*found.rows),
         str(found.nodes or ""),

@@ -1,7 +1,7 @@
-"""Students and lecturers, crossed: 73 421 ratings, and more than 4 100 free parameters.
+"""Students and lecturers, crossed: 73,421 ratings, and more than 4,100 free parameters.
 
-InstEval of lme4: each rating of a lecture, from 1 to 5, is of one of 2 972 students and one of
-1 128 lecturers, in one of 28 combinations of department and service; a student gave some 25.  All
+InstEval of lme4: each rating of a lecture, from 1 to 5, is of one of 2,972 students and one of
+1,128 lecturers, in one of 28 combinations of department and service; a student gave some 25.  All
 effects have free scales.  No group splits such a model into parts, and weighted rows alone would
 have to be millions.  A sparse quadratic stands for all ratings, and some of these for what it
 leaves.  With so few ratings for each parameter, a gradient of the coreset costs hardly less than

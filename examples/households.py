@@ -1,6 +1,6 @@
-"""How much do households buy on a trip? 155 848 baskets, of which whole households are chosen.
+"""How much do households buy on a trip? 155,848 baskets, of which whole households are chosen.
 
-A grocery chain recorded the purchases of 2 469 households in a year. Each household has an
+A grocery chain recorded the purchases of 2,469 households in a year. Each household has an
 effect of its own on the number of products in a basket, drawn from a common distribution whose
 spread is unknown. Some households came once and some 780 times: the posterior pulls the effects of
 the former towards the common mean. The effects are integrated out, so that a few households with
@@ -127,7 +127,7 @@ def draw_kept(axes: Axes, baskets: pd.DataFrame, coreset: Coreset) -> None:
     axes.scatter(sizes, np.zeros(len(sizes)), s=30, marker="|", color=GREY, linewidths=0.6)
     axes.scatter(sizes[coreset.indices], coreset.weights, s=18, color=BLUE, linewidths=0)
     axes.set(xscale="log", xlabel="baskets of a household", ylabel="weight of the household")
-    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1 000"])
+    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
     style(axes, f"{coreset.size:,} households stand for {len(sizes):,}")
 
 
@@ -148,7 +148,7 @@ def draw_shrinkage(
     axes.scatter(sizes, pooled, s=11, color=colour, linewidths=0, zorder=3, label="posterior mean")
     axes.axhline(float(idata["posterior"]["intercept"].mean()), color=INK, lw=0.8, ls=":", zorder=0)
     axes.set(xscale="log", xlabel="baskets of a household")
-    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1 000"])
+    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     style(axes, title)
 
@@ -178,7 +178,7 @@ def draw_figure(
 
 def parse_arguments() -> argparse.Namespace:
     parser = parser_of(__doc__, seed=2017, draws=500)
-    parser.add_argument("--households", type=int, help="how many of the 2 469 (all)")
+    parser.add_argument("--households", type=int, help="how many of the 2,469 (all)")
     accept_full(parser, "baskets")
     accept_figure(parser, "households.png")
     return parser.parse_args()

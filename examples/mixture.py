@@ -1,6 +1,6 @@
 """Two regressions in one data set, where the regression of each row is unknown.
 
-50 000 simulated rows, each from one of two linear regressions, which have intercepts and slopes of
+50,000 simulated rows, each from one of two linear regressions, which have intercepts and slopes of
 their own and share their noise. The memberships are summed out, so that every row keeps a
 likelihood of its own; the order of the intercepts says which regression is the first.
 

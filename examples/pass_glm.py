@@ -1,6 +1,6 @@
 """Visits to the doctor: the same posterior by PASS-GLM, by a coreset, and by all rows.
 
-The Poisson regression of `randhie.py`: 20 190 person-years of the RAND Health Insurance Experiment.
+The Poisson regression of `randhie.py`: 20,190 person-years of the RAND Health Insurance Experiment.
 PASS-GLM replaces the log-likelihood of all rows by a polynomial in the coefficients, in one pass
 over the data; a coreset replaces the rows by a few weighted ones. Both are checked without the
 posterior of all rows, which is sampled afterwards for comparison.

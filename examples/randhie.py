@@ -1,7 +1,7 @@
 """Who visits the doctor? Poisson and negative binomial regressions of the RAND health experiment.
 
 The RAND Health Insurance Experiment assigned insurance plans to families at random; the share of
-the bill that families paid themselves differed. The data, 20 190 person-years of outpatient visits,
+the bill that families paid themselves differed. The data, 20,190 person-years of outpatient visits,
 come with `statsmodels`. The counts vary far more than a Poisson distribution allows, so that its
 posterior is much too narrow; the negative binomial's dispersion is estimated.
 

@@ -20,6 +20,7 @@ from flights import build_model, load_flights
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -86,6 +87,8 @@ def plot_levels(
     left.plot(table["weight"], places, "o", color=ORANGE, label="weight")
     left.set_yticks(places, [str(level) for level in table.index])
     left.set_xlabel("rows in the data, and weight of the chosen ones")
+    left.xaxis.set_major_locator(MaxNLocator(4))
+    left.xaxis.set_major_formatter("{x:,.0f}")
     left.legend(frameon=False, loc="lower right")
     right.barh(places, table["chosen"], color=BLUE, alpha=0.75)
     right.set_xlabel("rows chosen")
@@ -152,8 +155,8 @@ def main() -> None:
     # Rows alone, without a quadratic: they are what is shown.
     coreset = build_coreset(model, size=1_000, random_seed=options.seed)
     summary = coreset.summary(["hour", "log_distance", "carrier_index", "is_late"])
-    console.out(repr(coreset), highlight=False)
-    console.out(summary.to_string(float_format="{:,.2f}".format), highlight=False)
+    console.out(coreset.report(), highlight=False)
+    console.out(summary, highlight=False)
 
     options.figures.mkdir(parents=True, exist_ok=True)
     chosen = coreset.indices, coreset.weights

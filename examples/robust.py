@@ -1,6 +1,6 @@
 """A regression that is robust to outliers: Student-t errors of unknown scale and tails.
 
-100 000 simulated rows. With a Student-t likelihood, rows that lie far off have little influence.
+100,000 simulated rows. With a Student-t likelihood, rows that lie far off have little influence.
 How little depends on the degrees of freedom, which are estimated with the coefficients and the
 scale.
 

@@ -1,6 +1,6 @@
 """A hundred groups, each with its own line: varying intercepts and slopes, partially pooled.
 
-60 000 simulated rows. Each of 100 groups has an intercept and a slope of its own, drawn from a
+60,000 simulated rows. Each of 100 groups has an intercept and a slope of its own, drawn from a
 common distribution: more than 200 free parameters in all. With hundreds of rows per group, the data
 say much more about a group's line than the common distribution does; NUTS then samples the lines
 themselves (centred) better than standardised deviations from the common one. The outcome is a

@@ -34,6 +34,7 @@ from .pass_glm import build_pass_glm as build_pass_glm
 from .results.plots import plot_comparison as plot_comparison
 from .results.plots import plot_history as plot_history
 from .results.plots import plot_weights as plot_weights
+from .results.reports import Report as Report
 from .rows.sources.opening import open_rows as open_rows
 from .rows.sources.row_source import RowSource as RowSource
 from .sampling.approximations import GaussianApproximation as GaussianApproximation

@@ -1,4 +1,4 @@
-"""What limits a coreset, in words: said once, when it has been built."""
+"""Warnings about the limits of a coreset, issued once, after its construction."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -34,17 +34,17 @@ class Outcome:
     observations : Observations
         Of the model.
     n_obs : int
-        Number of rows that the coreset stands for.
+        Number of rows that the coreset represents.
     size : int
         Largest number of weights that the method was allowed.
     tolerance : float, optional
-        What was asked for, in nats; without it, a whole nat is worth a word.
+        Requested divergence, in nats; without it, only a divergence above 1 nat causes a warning.
     counts : mapping of str to int
-        What the sampler counted.
+        Counts of the sampler.
     method : Method
-        By which the rows were chosen.
+        Method that chose the rows.
     probes : Probes, optional
-        What lies beyond the draws of the coreset's posterior.
+        Comparison of the posteriors beyond the coreset's draws.
     """
 
     solution: Solution
@@ -64,7 +64,7 @@ def warn_of_limits(found: Outcome) -> None:
 
 
 def limitations(found: Outcome) -> Iterator[str]:
-    """Say what limits a coreset, and what to try; nothing where all is well."""
+    """Return warnings with remedies; none if nothing limits the coreset."""
     yield from _of_rows(found)
     solution, observations, counts = found.solution, found.observations, found.counts
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
@@ -111,7 +111,7 @@ def limitations(found: Outcome) -> Iterator[str]:
 
 
 def _of_rows(found: Outcome) -> Iterator[str]:
-    """Say what was measured of the chosen rows, where that is not enough."""
+    """Warn of measured divergences that are too large."""
     solution, n_dims = found.solution, found.observations.n_dims
     # A coreset that is further away than a nat deserves a warning in any case.
     limit = 1.0 if found.tolerance is None else found.tolerance
@@ -187,7 +187,7 @@ def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
 
 
 def certificate_of(solution: Solution, tolerance: float | None = None) -> Certificate | None:
-    """Return what fresh draws say of a coreset; None where they were not made, or say nothing.
+    """Return what fresh draws say of a coreset; None if they were not made, or say nothing.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
 
 
 def _remedy(found: Outcome) -> str:
-    """Say what to try: re-weighting, too, unless a few draws would carry all the weight."""
+    """Return remedies, including re-weighting unless a few draws would carry all the weight."""
     judged: Certificate | None = found.solution.judgement
     # Of log-ratios that are normal, with a variance of 3, a twentieth of the draws counts.
     serve = judged.pareto_khat < KHAT_USELESS if judged else found.solution.objective < 3.0

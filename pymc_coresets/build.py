@@ -93,7 +93,7 @@ def build_coreset(  # noqa: PLR0913
     ==================================  ====================================================
 
     For N rows, weighted rows alone cost dozens to hundreds of gradients of all rows, which find the
-    mode; one pass over the data for S log-likelihoods per row (at most 4 000); `size` passes over
+    mode; one pass over the data for S log-likelihoods per row (at most 4,000); `size` passes over
     the tangent vectors of the candidates; and one pass that measures the result.  If that misses
     the tolerance, further rounds choose rows at draws of the coreset's own posterior.  Memory: O(N)
     and twice the vectors, which take at most 256 MB.  For a quadratic, see `ControlVariates`.
@@ -101,13 +101,13 @@ def build_coreset(  # noqa: PLR0913
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.  It is not changed.  Or an object that holds
+        Taken from the context if it is not given.  It is not changed.  Or an object that holds
         one: a model of Bambi, which is built if it is not, of HSSM, or a built one of
         pymc-marketing.
     size : int, optional
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
-        quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
-        most; 20 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
+        quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1,000 at
+        most; 20 D for ``"control_variates"``, but 1,000 at least, of which it takes what it needs;
         K for all other methods, but 50 at least and 500 at most; never more than there are rows.
         With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.  ``"auto"``
         with a size chooses weighted rows alone, and warns only if the divergence exceeds one nat;
@@ -119,7 +119,7 @@ def build_coreset(  # noqa: PLR0913
         two, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"``: all distinct rows (``"exact"``), if they are no more than `size`, or no more
-        than 2 000 and a tenth of all; else, without `size`, `ControlVariates` for 25 free
+        than 2,000 and a tenth of all; else, without `size`, `ControlVariates` for 25 free
         dimensions or more; else `RiemannianPursuit`, which chooses weighted rows alone, also if a
         quadratic misses a tail or a mode in 60 dimensions at most.  Or ``"control_variates"``; a
         method with a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``,
@@ -142,7 +142,7 @@ def build_coreset(  # noqa: PLR0913
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     rows : RowSource, optional
-        From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
+        From `open_rows`: all rows, if the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
         ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
@@ -153,7 +153,7 @@ def build_coreset(  # noqa: PLR0913
         the coreset uses threads.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
-        kind once, with its count as base weight.  ``"auto"`` merges if a sample of 20 000 rows
+        kind once, with its count as base weight.  ``"auto"`` merges if a sample of 20,000 rows
         contains enough equal ones.
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
@@ -320,7 +320,7 @@ def _built_by_itself(
 ) -> tuple[Method, int, _Built]:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
-    Rows alone follow the posterior of all wherever it goes.  Returns the method and the size, too.
+    Rows alone can follow any posterior.  Also returns the method and the size.
     """
     try:
         built = _built(chosen, job, wanted)
@@ -414,7 +414,7 @@ def _suited(
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
-    """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
+    """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if size is not None:
         whole_number("size", size, least=1, most=n_obs)

@@ -1,4 +1,4 @@
-"""The result: a few weighted rows, and the model in which they stand for all of them."""
+"""The result: a few weighted rows, and the model in which they represent all of them."""
 
 from dataclasses import replace
 from functools import cached_property, partial
@@ -29,6 +29,7 @@ from pymc_coresets.reading.user_model import (
     given_model,
     terms_of,
 )
+from pymc_coresets.results.reports import report
 from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
@@ -70,7 +71,7 @@ class Coreset(WeightedRows):
     weights : ndarray of float64, of shape (size,)
         Positive; ``weights[i]`` multiplies the log-likelihood of row ``indices[i]``.
     n_observations : int
-        Number of rows that the coreset stands for.
+        Number of rows that the coreset represents.
     n_distinct : int
         How many of them are distinct, where identical rows were merged (``collapse=True``).
     method, weighting : str
@@ -93,19 +94,18 @@ class Coreset(WeightedRows):
     proposal : Proposal, optional
         Draws from around the mode of the full posterior, see `importance_draws`.
     certificate : Certificate, optional
-        What the last pass over the data in the construction said of the coreset, at fresh draws
-        of its posterior that were held out; None for methods other than ``"auto"``.
+        Diagnostics from the last pass over the data in the construction, at held-out draws of the
+        coreset's posterior; None for methods other than ``"auto"``.
     modes : Modes, optional
-        Those of the full posterior that a search found; None where they were not looked for.
+        Modes of the full posterior that a search found; None without a search.
     quadratic : Quadratic, optional
-        What stands for all rows together with the weighted ones, from `ControlVariates`.
+        Quadratic that represents all rows together with the weighted ones, from `ControlVariates`.
     earlier : Quadratic, optional
         That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
-        The chosen rows with their data, where they come from ``rows=...``, see `rows`.
+        The chosen rows with their data, if they come from ``rows=...``, see `rows`.
     progressbar : bool, default True
-        Whether `sample`, `predict` and `extend` show how far they are, if they are not told: as
-        the build did.
+        Default of `sample`, `predict` and `extend`, as in the build.
 
     Notes
     -----
@@ -116,11 +116,11 @@ class Coreset(WeightedRows):
     ==================  =======================================================================
     size                rows with positive weight
     objective           nats: ``|L - L(w)|^2`` on the draws that chose the weights
-    heldout_objective   nats: the same on held-out draws; nan where there are none
+    heldout_objective   nats: the same on held-out draws; nan if there are none
     seconds             wall time since the method's start
     pareto_khat         shape of the tail of the importance ratios, full posterior over coreset's
     kl                  nats: KL(coreset || full), by these ratios
-    reverse_kl          nats: KL(full || coreset); nan where the tail is too heavy
+    reverse_kl          nats: KL(full || coreset); nan if the tail is too heavy
     n_passes            passes over all rows so far
     n_evaluations       log-likelihoods so far, each of one row at one draw
     seconds_drawing     wall time so far in the sampler
@@ -163,7 +163,7 @@ class Coreset(WeightedRows):
     def rows(self) -> xr.Dataset:
         """The chosen rows: their weight and position; of ``rows=...`` also their data.
 
-        Where the coreset is made of units, all rows of each, with the level that they belong to.
+        If the coreset is made of units, all rows of each, with the level that they belong to.
         """
         if self.data is not None:
             return self.data
@@ -216,6 +216,7 @@ class Coreset(WeightedRows):
     loo = loo
     predict = predict
     recover = recovery.recover
+    report = report
     summary = summarise_rows
     importance_draws = shared.importance_draws
     with_model = other_priors.with_model
@@ -223,7 +224,7 @@ class Coreset(WeightedRows):
 
     @cached_property
     def stand_in(self) -> StandIn:
-        """What stands for all rows in `model`.
+        """Representation of all rows in `model`.
 
         :meta private:
         """
@@ -253,7 +254,7 @@ class Coreset(WeightedRows):
 
     @property
     def _is_changed(self) -> bool:
-        """Whether `model` has other data or terms by now, which the construction did not know."""
+        """Whether data or terms of `model` have changed since the construction."""
         made, held = self._made, required_likelihood(self).observations.held
         known = {POTENTIAL, QUADRATIC, UNWEIGHTED, *held.terms}
         return (
@@ -276,7 +277,7 @@ class Coreset(WeightedRows):
         """Return rows, weights, history and settings as a DataTree, without the model.
 
         It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``;
-        ``quadratic`` and ``proposal`` where there is one; and ``modes`` and ``modes_sds`` where
+        ``quadratic`` and ``proposal`` if there is one; and ``modes`` and ``modes_sds`` where
         modes were looked for.
 
         Examples
@@ -345,7 +346,7 @@ class Coreset(WeightedRows):
         rows : RowSource, optional
             The rows that it was built from, if any.  Without them it cannot be checked.
         executor : Executor or Client, optional
-            Who reads and evaluates these rows from now on, see `build_coreset`.
+            Reads and evaluates these rows from now on, see `build_coreset`.
 
         Returns
         -------
@@ -358,7 +359,8 @@ class Coreset(WeightedRows):
             of observations, other free variables, another likelihood, or other data in the
             coreset's rows.
         InvalidOptionError
-            If `model` is no model, `executor` is of no known kind, or h5netcdf is not installed.
+            If `model` is not a model, `executor` is of an unknown kind, or h5netcdf is not
+            installed.
 
         Warns
         -----
@@ -387,10 +389,10 @@ class Coreset(WeightedRows):
         return "" if self.certificate is None else self.certificate.verdict
 
     def __repr__(self) -> str:
-        return as_text(type(self).__name__, facts_of(self), self._verdict)
+        return as_text(type(self).__name__, self._verdict, facts_of(self))
 
     def _repr_html_(self) -> str:
-        return as_html(type(self).__name__, facts_of(self), self._verdict)
+        return as_html(type(self).__name__, self._verdict, facts_of(self))
 
     __reduce__ = shared.pickled
     __copy__ = replace

@@ -1,7 +1,7 @@
 """How results are shown: a title with facts, lines and sentences below it, of 80 characters each.
 
-What belongs here: pure functions of names, words and numbers. Notebooks show the same text, with
-the verdict first and in colour.
+What belongs here: pure functions of names, words and numbers. Verdicts come first. Notebooks show
+the same text, with the verdict in its colour.
 """
 
 import textwrap
@@ -20,11 +20,11 @@ def as_text(title: str, *parts: Part) -> str:
 
     Examples
     --------
-    >>> print(as_text("Coreset", {"rows": "5 of 500", "method": "giga"}, "In short: good."))
+    >>> print(as_text("Coreset", "Reliable: exact.", {"rows": "5 of 500", "method": "giga"}))
     Coreset
+    Reliable: exact.
       rows    5 of 500
       method  giga
-    In short: good.
     """
     return "\n".join([title, *(_text_of(part) for part in parts if part)])
 
@@ -44,18 +44,23 @@ def _text_of(part: Part) -> str:
     )
 
 
-def as_html(title: str, facts: Mapping[str, str], verdict: str) -> str:
-    r"""Return a title, a verdict in its colour, and facts.
+def as_html(title: str, *parts: Part) -> str:
+    r"""Return the same as `as_text`, for notebooks: a verdict among the parts sets the colour.
 
     Examples
     --------
-    >>> as_html("Check", {"modes": "1"}, "Doubtful: few draws.")
-    '<pre><b>Check</b>\n<b style="color: #c98500">Doubtful: few draws.</b>\n  modes  1</pre>'
+    >>> as_html("Coreset", {"rows": "5 of 500"})
+    '<pre><b>Coreset</b>\n  rows  5 of 500</pre>'
     """
     # How verdicts begin; readable on white and on black.
     colours = {"Reliable": "#2a9d5c", "Doubtful": "#c98500", "Not to be used": "#d94a3d"}
-    colour = next((c for word, c in colours.items() if verdict.startswith(word)), "inherit")
-    lines = [f"<b>{escape(title)}</b>"]
-    if verdict:
-        lines.append(f'<b style="color: {colour}">{escape(_text_of(verdict))}</b>')
-    return f"<pre>{'\n'.join([*lines, escape(_text_of(facts), quote=False)])}</pre>"
+    lines, edge = [f"<b>{escape(title)}</b>"], ""
+    for part in (part for part in parts if part):
+        text = escape(_text_of(part), quote=False)
+        sentence = part if isinstance(part, str) else ""
+        colour = next((c for word, c in colours.items() if sentence.startswith(word)), None)
+        if colour is not None:
+            text = f'<b style="color: {colour}">{text}</b>'
+            edge = f' style="border-left: 5px solid {colour}; padding-left: 0.8em"'
+        lines.append(text)
+    return f"<pre{edge}>{'\n'.join(lines)}</pre>"

@@ -2,7 +2,7 @@
 
 What is printed of an error or a warning ends with the section of `docs/troubleshooting.md` that
 says more. Which section that is follows from the class and from the room that raised it, so that no
-message has to be written with its section; where a cause has a section of its own, ``topic=``
+message has to be written with its section; if a cause has a section of its own, ``topic=``
 names it.
 """
 
@@ -55,7 +55,7 @@ class CoresetError(Exception):
 
     @property
     def message(self) -> str:
-        """What was found and what to do, without the section of the documentation."""
+        """The message, without the section of the documentation."""
         return super().__str__()
 
     @classmethod
@@ -168,7 +168,7 @@ def warn_user(message: str) -> None:
     Parameters
     ----------
     message : str
-        What was found, and what to do.
+        The finding, and the remedy.
 
     Examples
     --------

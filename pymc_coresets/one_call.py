@@ -33,7 +33,7 @@ from pymc_coresets.storage import (
     stored_tree,
 )
 
-#: What to do where no coreset serves.
+#: What to do if no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
 
 
@@ -45,12 +45,12 @@ class _Drawn:
     ----------
     idata : xarray.DataTree
     source : str
-        What they are from, in words.
+        Description of the distribution that they are from.
     verdict : str
     divergence : float, default inf
-        Symmetrised KL divergence of what was sampled from the full posterior, in nats.
+        Symmetrised KL divergence of the sampled distribution from the full posterior, in nats.
     serves : bool, default True
-        Whether they can stand for the full posterior.
+        Whether they can replace draws of the full posterior.
     """
 
     idata: xr.DataTree
@@ -73,17 +73,17 @@ def sample(
 ) -> xr.DataTree:
     """Sample a model by a coreset: build it, sample it, check the draws, and correct them.
 
-    Use it in place of `pm.sample` where a model's data are many.  It does what `build_coreset`,
+    Use it in place of `pm.sample` for models with many rows.  It does what `build_coreset`,
     `Coreset.sample` and `Coreset.check` do, one after the other, and `Coreset.reweight` where the
     check says that this is needed and enough.  One line says at the end what was done, and how far
-    to trust it: where progress is shown, and otherwise in the log, at the level INFO.  The time
-    is mostly that of the build, and memory that of all draws; the check reads all rows once more,
-    and each correction once or twice.
+    to trust it: where progress is shown, and otherwise in the log, at the level INFO.  The time is
+    mostly that of the build, and memory that of all draws; the check reads all rows once more, and
+    each correction once or twice.
 
     Parameters
     ----------
     model : pm.Model, optional
-        Or what holds one, see `build_coreset`.  Taken from the context where it is not given.
+        Or an object that holds one, see `build_coreset`. By default that of the context.
     draws : int, default 1000
         Draws of each chain, at least 30.  Where evaluating all rows at all of them takes long,
         re-weighted draws are fewer.
@@ -94,9 +94,9 @@ def sample(
     tolerance : float, optional
         See `build_coreset`.
     on_failure : {"warn", "raise", "nuts"}, default "warn"
-        What to do where no coreset serves: the model is refused, a coreset does not pay, it could
+        What to do if no coreset serves: the model is refused, a coreset does not pay, it could
         not be sampled, or the check says that its draws cannot stand for the full posterior.
-        ``"warn"`` returns the draws that there are, with a warning; where there are none, it raises
+        ``"warn"`` returns the draws that there are, with a warning; if there are none, it raises
         the error that says why.  ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all
         rows instead, with a message; it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
@@ -108,7 +108,7 @@ def sample(
     -------
     xarray.DataTree
         With the groups that `pm.sample` returns for the model of all rows: ``posterior``,
-        ``sample_stats`` and, where the model holds all rows, ``observed_data`` and
+        ``sample_stats`` and, if the model holds all rows, ``observed_data`` and
         ``constant_data``.  From the group ``coreset``, `coreset_of` makes the coreset.  Its
         attributes are given in the Notes.
 
@@ -117,13 +117,13 @@ def sample(
     InvalidOptionError
         If an option is out of range.
     CoresetError
-        Where no coreset serves, see `on_failure`; as `build_coreset` raises it, if that refuses
+        If no coreset serves, see `on_failure`; as `build_coreset` raises it, if that refuses
         the model.
 
     Warns
     -----
     CoresetWarning
-        Where no coreset serves, see `on_failure`; and as `build_coreset` does.
+        If no coreset serves, see `on_failure`; and as `build_coreset` does.
 
     Notes
     -----
@@ -206,7 +206,7 @@ def sample(
 def _of_coreset(
     coreset: Coreset, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
 ) -> _Drawn:
-    """Sample a coreset, check the draws, and correct them where that is needed and enough."""
+    """Sample a coreset, check the draws, and correct them if that is needed and enough."""
     with report.part("sample"):
         idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
     with report.part("check"):
@@ -243,18 +243,18 @@ def coreset_of(
     """Return the coreset whose draws `sample` has returned, in this process or a later one.
 
     Use it for what draws alone cannot do: predictions, cross-validation, other priors, a check of
-    more draws.  Costs one reading of the data, which tells whether the model is the same.
+    more draws.  Costs one reading of the data, to verify that the model is the same.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What `sample` returned, or what was read from a file that it was written to.
+        Returned by `sample`, or read from a file that it was written to.
     model : pm.Model, optional
         The full model, or what holds one, see `build_coreset`; by default that of the context.
     rows : RowSource, optional
         The rows that it was built from, if any.  Without them it cannot be checked.
     executor : Executor or Client, optional
-        Who reads and evaluates these rows from now on, see `build_coreset`.
+        Reads and evaluates these rows from now on, see `build_coreset`.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def coreset_of(
         number of observations, other free variables, another likelihood, or other data in the
         coreset's rows.
     InvalidOptionError
-        If `model` is no model, or `executor` is of no known kind.
+        If `model` is not a model, or `executor` is of an unknown kind.
 
     Warns
     -----

@@ -22,7 +22,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     name : str
         Name of the option, for the message.
     value : object
-        What the user passed.  True and False are no numbers, and neither is 2.0.
+        The user's argument.  True, False and 2.0 are refused.
     least : int
         Smallest value that is allowed.
     most : int, default 2**31 - 1
@@ -35,7 +35,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     Raises
     ------
     InvalidOptionError
-        If the value is no whole number, or lies outside the range.
+        If the value is not a whole number, or lies outside the range.
 
     Examples
     --------
@@ -67,9 +67,9 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     name : str
         Name of the option, for the message.
     value : object
-        What the user passed.  True and False are no numbers.
+        The user's argument.  True and False are refused.
     below : float, optional
-        What the value must stay below.
+        Exclusive upper limit of the value.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     Raises
     ------
     InvalidOptionError
-        If the value is no number, not positive, too large, infinite or NaN.
+        If the value is not a number, not positive, too large, infinite or NaN.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def flag(name: str, value: Any) -> bool:  # noqa: ANN401
     name : str
         Name of the option, for the message.
     value : object
-        What the user passed.  0, 1, None and words are neither.
+        The user's argument.  0, 1, None and strings are refused.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     name : str
         Name of the option, for the message.
     value : object
-        What the user passed.
+        The user's argument.
     choices : collection of str
         The words that are allowed.
 
@@ -150,7 +150,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     Raises
     ------
     InvalidOptionError
-        If it is none of them.
+        If it is another value.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
     name : str
         Name of the option, for the message.
     value : object
-        What the user passed.
+        The user's argument.
 
     Returns
     -------

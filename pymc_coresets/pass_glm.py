@@ -62,7 +62,7 @@ def build_pass_glm(  # noqa: PLR0913
         By default that of the context.  It is not changed.
     degree : int, default 2
         Degree of the polynomials, at most 20.  Degrees above 2 need few coefficients: at most
-        2 000 monomials of half the degree.  A degree whose polynomial may be unbounded above
+        2,000 monomials of half the degree.  A degree whose polynomial may be unbounded above
         is refused; for logistic regression 2, 6, 10, ... are usable.
     radius : float or "auto", default 4.0
         The polynomials approximate the log-likelihood where ``|eta_n| <= radius``.  With "auto"
@@ -101,8 +101,8 @@ def build_pass_glm(  # noqa: PLR0913
         likelihood (fix it with `given`); if something in it cannot be computed row by row (with
         `rows`).
     InvalidOptionError
-        If `model` is no model, an option is of the wrong type or out of range, there are too many
-        monomials, or the polynomial is unbounded above.
+        If `model` is not a model, an option has the wrong type or is out of range, there are too
+        many monomials, or the polynomial is unbounded above.
     InvalidDataError
         If data are not finite, or a log-likelihood is not finite within the radius; if `rows` hold
         values that cannot be used, or have changed while they were read.
@@ -121,7 +121,7 @@ def build_pass_glm(  # noqa: PLR0913
 
     ``radius="auto"`` starts from R = 4, and repeats: summarise with degree 2, draw from the
     Gaussian posterior (with a unit-information prior if the model's is not Gaussian), and set R to
-    the 97.5 % quantile of ``|eta_n|`` over draws and rows (at most 100 000 of them), at least 1,
+    the 97.5 % quantile of ``|eta_n|`` over draws and rows (at most 100,000 of them), at least 1,
     until it changes by less than 5 %.  A radius whose polynomial is unbounded above is too small.
     If the steps overshoot, the remaining interval is halved.  Each round is a pass over the data.
     For higher degrees, R is 1.1 times the 99.9 % quantile in the last round.
@@ -243,7 +243,7 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
     Raises
     ------
     InvalidOptionError
-        If `given` is no mapping, a name is no free variable of the model, or a value is not
+        If `given` is not a mapping, a name is not a free variable of the model, or a value is not
         finite or has another shape or type.
     UnsupportedModelError
         If an initial value of the model is symbolic.
@@ -272,7 +272,7 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
 def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
     free = {rv.name: rv for rv in model.free_RVs}
     if name not in free:
-        found = "is no free variable" if name in model.named_vars else "is no variable"
+        found = "is not a free variable" if name in model.named_vars else "is not a variable"
         raise InvalidOptionError(
             f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
         )
@@ -280,7 +280,7 @@ def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
     whole = dtype.kind in "biu"
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError):  # a nested list that is no array, or a whole tree
+    except (TypeError, ValueError):  # a nested list that is not an array, or a whole tree
         array = np.array(None)
     usable = array.dtype.kind in "biuf" and array.shape == shape and np.isfinite(array).all()
     if not usable or (whole and not np.array_equal(array, array.astype(dtype))):

@@ -1,4 +1,4 @@
-"""Progress of long work, in terminals, notebooks and logs, and the seconds of its parts.
+"""Progress of long computations in terminals, notebooks and logs, with the seconds of each part.
 
 What belongs here: what is shown while something runs. May import: Rich, IPython in notebooks.
 """
@@ -79,9 +79,24 @@ class Reporter:
 
     @contextmanager
     def part(self, name: str, total: int | None = None) -> Iterator[Callable[[object], None]]:
-        """Show and time a part; yield a function that counts steps, and shows each as it prints."""
+        """Show and time a part; yield a function that counts steps, and shows each as it prints.
+
+        Parameters
+        ----------
+        name : str
+        total : int, optional
+            Steps that it takes at most.
+        """
         with self._timed(name, total) as task:
-            yield lambda step: self._update(task, advance=1, note=str(step))
+            done = 0
+
+            def show(step: object) -> None:
+                nonlocal done
+                done += 1
+                note = str(step) if total is None else f"{done}/{total}, {step}"
+                self._update(task, advance=1, note=note)
+
+            yield show
 
     @contextmanager
     def passes(
@@ -159,7 +174,7 @@ class Reporter:
 
 
 def tell(line: str, *, show: bool) -> None:
-    """Say what was done: where progress is shown, and otherwise in the log, at the level INFO.
+    """Report a step next to the progress, or if that is off, in the log at the level INFO.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What users ask of a method: its name or options, and which arguments it uses."""
+"""The user's choice of a method: its name or options, and the arguments that it uses."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass, replace

@@ -147,7 +147,7 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
     # Nothing is handed to the HDF5 library unless it is intact: that may crash on damaged files.
     if not mark or digest != _file_digest(body):
         raise InvalidDataError(
-            f"{path} is damaged, or is no file of a coreset: it was cut off or altered since "
+            f"{path} is damaged, or is not a coreset file: it was cut off or altered since "
             "to_netcdf() wrote it, or something else wrote it. Take another copy of it, or build "
             "the coreset again."
         )
@@ -155,7 +155,7 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
         with xr.open_datatree(io.BytesIO(body), engine="h5netcdf") as tree:
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
+        raise InvalidDataError(f"{path} is not a coreset file: {error}.") from error
 
 
 def _file_digest(content: bytes) -> bytes:
@@ -249,7 +249,7 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
     try:
         return fields_of_groups(groups)
     except NO_CORESET as error:
-        raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
+        raise InvalidDataError(f"{path} is not a coreset file: {error}.") from error
 
 
 def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
@@ -373,7 +373,7 @@ def _stored_certificate(text: str) -> Certificate | None:
     modes, probes = numbers.pop("modes", None), numbers.pop("probes", None)
     caveat = str(numbers.pop("caveat", ""))
     if not all(isinstance(value, int | float) for value in numbers.values()):
-        raise TypeError("its certificate has entries that are no numbers")
+        raise TypeError("its certificate has entries that are not numbers")
     return Certificate(
         **numbers,
         modes=None if modes is None else SeenModes.stored(modes),
@@ -384,8 +384,8 @@ def _stored_certificate(text: str) -> Certificate | None:
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
     if indices.ndim != 1 or indices.dtype.kind != "i" or (np.diff(indices, prepend=-1) <= 0).any():
-        raise ValueError("its indices are no positions in increasing order")
+        raise ValueError("its indices are not positions in increasing order")
     if weights.shape != indices.shape or weights.dtype.kind != "f":
-        raise ValueError("it has not one weight for each index")
+        raise ValueError("it does not have one weight for each index")
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise ValueError("its weights are not positive and finite")

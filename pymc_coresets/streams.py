@@ -88,13 +88,13 @@ class CoresetStream:
         thousand rows chosen at random from the whole data; they are held in memory, and must
         roughly determine the posterior.
     size : int, optional
-        Largest number of weighted rows.  By default 2 K, at least 100 and at most 1 000, where
+        Largest number of weighted rows.  By default 2 K, at least 100 and at most 1,000, where
         K = D(D + 3)/2 + 1 rows match any quadratic log-posterior of D free dimensions.
     tolerance : float, default 0.01
         Symmetrised KL divergence in nats to aim at: no rows are added beyond a tenth of it.
     draws : int, optional
         Draws at which rows are compared, at least 100.  By default 4 `size`, or 2 K if that is
-        more; at least 200 and at most 2 000.
+        more; at least 200 and at most 2,000.
     epoch_growth : float, default 8
         A new *epoch* begins once the number of rows has grown by this factor (at least 4) since the
         draws were made: the coreset so far represents the rows before it, and new draws come from
@@ -454,7 +454,7 @@ class CoresetStream:
         Raises
         ------
         InvalidOptionError
-            If `model` is no model, or h5netcdf is not installed.
+            If `model` is not a model, or h5netcdf is not installed.
         InvalidDataError
             If the file is missing, damaged, or not a stream file; if the model has other free
             variables, data containers, priors or another likelihood.
@@ -525,5 +525,5 @@ def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: AN
             "weights=... needs a mapping from names to arrays. For other sources, name the column "
             "of weights: open_rows(..., weight=...)."
         )
-    column = "weights=..."  # a name that is no variable's
+    column = "weights=..."  # a name that is not a variable's
     return open_rows({**chunk, column: np.asarray(weights)}, weight=column)

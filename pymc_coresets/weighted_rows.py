@@ -116,7 +116,7 @@ def has_all_rows(coreset: WeightedRows) -> bool:
 
 
 def require_all_rows(coreset: WeightedRows) -> None:
-    """Refuse where some of the rows that a coreset stands for are gone."""
+    """Refuse where some of the rows that a coreset represents are gone."""
     if isinstance(required_likelihood(coreset).source, ExtendedRows):
         raise CoresetError(
             "This coreset was extended without the old rows, of which only some are left: for "
@@ -172,7 +172,7 @@ def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws
         raise ValueError("its draws, or what they are from, are not finite")
     values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}
     if {len(own) for own in values.values()} != {len(arrays["log_ratios"])}:
-        raise ValueError("it has not one ratio for each of its draws")
+        raise ValueError("it does not have one ratio for each of its draws")
     return Proposal(
         draws=Draws(values),
         log_ratios=arrays["log_ratios"],
@@ -249,7 +249,7 @@ def of_model(
     Returns
     -------
     Proposal, or None
-        None where the model has other variables.  Where they come in another order, or the
+        None if the model has other variables.  If they come in another order, or the
         coefficients do, with a normal distribution around the draws; None if they are few.
     """
     space, around = loglik.observations.space, known.around

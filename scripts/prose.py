@@ -30,6 +30,8 @@ PHRASES = {
     r"\bknows? nothing\b": "does not depend on, or: has no",
     r"\bkeeps? (?:its|their) word\b": "is accurate",
     r"\bflatters?\b": "is over-optimistic",
+    r"\bwhat (?:it|they|the quadratic) (?:misses|missed|lacks?|sees?)\b": "name it: the error",
+    r"\bwherever\b": "name the cases",
     r"\bby the way\b": "as a side effect",
     r"\bof anybody\b": "of others",
     r"coreset lacks\b": "say what is wrong, and where",
@@ -54,6 +56,7 @@ PHRASES = {
     r"\bstands? in \[": "is in",
     r"\bsome (?:hundred|thousand|dozen|twenty)": "a few hundred, about twenty",
     r"\bfrom [\d.]+(?: parameters)? on\b": "with 25 or more",
+    r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)": "a comma, as in 20,000",
     r"\b(?:entry|entries|rows?|draws?|numbers?) a (?:row|draw|group|step)\b": "per",
 }
 ALLOWED = {"docs/measured.md": ("at hand",)}  # the name of a line of a table

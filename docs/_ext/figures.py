@@ -148,7 +148,7 @@ def shown(value: float, like: str) -> str:
     if exponent:
         return f"{value:.{decimals}e}"
     if value >= 1000:
-        return f"{value:,.{decimals}f}".replace(",", " ")
+        return f"{value:,.{decimals}f}"
     return f"{value:.{decimals}f}"
 
 

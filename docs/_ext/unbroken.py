@@ -1,4 +1,4 @@
-"""Numbers are not broken at the end of a line: neither `327 346` nor `4.8e-4`.
+"""Numbers are not broken at the end of a line: `4.8e-4`, `0.2–0.7`.
 
 What is copied from a page stays as it was written: the numbers are marked, and the style sheet does
 the rest. Code is left alone.
@@ -11,7 +11,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-_UNBROKEN = re.compile(r"\d{1,3}(?: \d{3})+(?!\d)|[\d.]+e-\d+|[\d.]+–[\d.]+|k-hat", re.ASCII)
+_UNBROKEN = re.compile(r"[\d.]+e-\d+|[\d.]+–[\d.]+|k-hat", re.ASCII)
 _AS_THEY_ARE = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
 
 

@@ -75,7 +75,7 @@ def draw_seconds(ink: Ink, width: str) -> Figure:
         ours = way.startswith("pmc")
         colour = ink["orange"] if ours else ink["faint"]
         ax.barh(i, seconds[way], color=colour, height=0.6)
-        ax.text(seconds[way], i, f"  {seconds[way]:,.0f} s".replace(",", " "), va="center")
+        ax.text(seconds[way], i, f"  {seconds[way]:,.0f} s", va="center")
     ax.set_yticks(range(len(names)), names)
     ax.set_xlim(0, 1.22 * max(seconds.values()))
     ax.set_xticks([])

@@ -151,7 +151,7 @@ def draw_vectors(example: Example, rounds: list[Round], ink: Ink, *, narrow: boo
     low, high = ends.min(axis=0) - margin, ends.max(axis=0) + margin
     right.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     right.axis("off")
-    left.set_title("2 000 rows of data")
+    left.set_title("2,000 rows of data")
     right.set_title("150 of them, as vectors of log-likelihoods")
     return figure
 
@@ -167,7 +167,7 @@ def draw_sum(example: Example, rounds: list[Round], ink: Ink, *, narrow: bool) -
     """All vectors one after the other, and the chosen ones: both end at the same point."""
     figure, ax = plt.subplots(figsize=(4.2, 4.2) if narrow else (8.6, 4.2))
     plane, last = plane_of_vectors(example, rounds[-1]), rounds[-1]
-    path(ax, plane, ink["faint"], f"all {N_ROWS:,} rows".replace(",", " "), lw=2)
+    path(ax, plane, ink["faint"], f"all {N_ROWS:,} rows", lw=2)
     chosen = last.weights[:, None] * plane[last.rows]
     label = f"{len(last.rows)} chosen rows, times their weights"
     path(ax, chosen, ink["orange"], label, lw=2, marker="o", ms=5)

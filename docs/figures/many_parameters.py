@@ -50,18 +50,21 @@ def draw(ink: Ink, shades: tuple[str, ...], width: str) -> Figure:
     for (parameters, quadratic), points in found.items():
         colour = blues[parameters] if quadratic else ink["orange"]
         ax.loglog(*zip(*points, strict=True), color=colour, marker="o", ms=4, lw=1.8)
-        words = f"D = {parameters.replace(',', ' ')}{'' if quadratic else ',\nrows alone'}"
+        words = f"D = {parameters}{'' if quadratic else ',\nrows alone'}"
         # The lines of rows alone are steep, and cross the others: their names stand at the top.
         at = points[-1 if quadratic else 0]
         left = not quadratic and parameters == next(iter(blues))
         place = {"xytext": (-7, 0), "ha": "right"} if left else {"xytext": (7, 0), "ha": "left"}
-        label(ax, words, at, colour, va="center", annotation_clip=False, **place)
+        # A line falls to the right of its first point: the name stands above it.
+        va = "center" if quadratic or left else "bottom"
+        label(ax, words, at, colour, va=va, annotation_clip=False, **place)
     ax.axhline(0.01, color=ink["faint"], lw=1, ls=":", zorder=0)
     label(ax, "default tolerance", (0.005, 0.01), ink["faint"], xytext=(0, 3), va="bottom",
           xycoords=("axes fraction", "data"))  # fmt: skip
     ax.set(xlabel="weighted rows", ylabel="J, nats")
+    ax.set_ylim(top=8 * max(j for points in found.values() for _, j in points))
     ax.set_xlim(right=MARGIN[width] * max(rows for points in found.values() for rows, _ in points))
-    ax.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}".replace(",", " "))
+    ax.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
     ax.grid(alpha=0.25, lw=0.6)
     return figure
 

@@ -69,7 +69,7 @@ def panel(ax: Axes, model: str, ink: Ink) -> None:
         )  # fmt: skip
     ax.axhline(0.01, color=ink["faint"], lw=0.8, ls=":")
     ax.set(title=MODELS[model], xlim=(1, 2e5), ylim=(EXACT / 3, 2e3))
-    ax.set_xticks([1, 100, 1e4], ["1", "100", "10 000"])
+    ax.set_xticks([1, 100, 1e4], ["1", "100", "10,000"])
     ax.set_yticks([EXACT, 1e-2, 10], ["exact", "0.01", "10"])
     ax.minorticks_off()
     ax.label_outer()

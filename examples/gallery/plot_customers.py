@@ -4,7 +4,7 @@ Which customers will come back?
 
 A shop without contracts never hears that a customer has left. Two people bought twice last year:
 one in January and February, the other in January and November. Which of them is still a customer,
-and how much will each buy? The BG/NBD model answers for all 23 570 new customers of a quarter.
+and how much will each buy? The BG/NBD model answers for all 23,570 new customers of a quarter.
 """
 
 # %%
@@ -15,6 +15,7 @@ and how much will each buy? The BG/NBD model answers for all 23 570 new customer
 # purchase until June 1998 (Fader and Hardie, 2001). The file comes with the Python package
 # lifetimes. The model sees the first nine months; the other nine check what it predicts.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/customers.png'
 import time
 from importlib.util import find_spec
 from pathlib import Path

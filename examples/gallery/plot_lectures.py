@@ -4,7 +4,7 @@ Good lecturers, or kind students?
 
 Students of ETH Zurich rated their lectures from 1 to 5. A lecturer with a good mean may be good, or
 have had lenient students, or teach in a department where all marks are high. Students and lecturers
-are crossed: 73 421 ratings of 1 128 lecturers by 2 972 students, and more than 4 100 parameters.
+are crossed: 73,421 ratings of 1,128 lecturers by 2,972 students, and more than 4,100 parameters.
 """
 
 # %%
@@ -15,6 +15,7 @@ are crossed: 73 421 ratings of 1 128 lecturers by 2 972 students, and more than 
 # student, a lecturer, a department, whether the lecture was for students of another department, how
 # long the student has been studying, and how long ago the lecture was.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/lectures.png'
 import time
 
 import arviz as az

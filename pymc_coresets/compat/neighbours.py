@@ -1,4 +1,4 @@
-"""What holds a PyMC model: objects of Bambi, HSSM and pymc-marketing, none of which is imported."""
+"""Objects that hold a PyMC model: of Bambi, HSSM and pymc-marketing, without importing these."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def held_model(holder: Any) -> Any:  # noqa: ANN401
     Parameters
     ----------
     holder : object
-        What the user passed.
+        The user's argument.
 
     Returns
     -------

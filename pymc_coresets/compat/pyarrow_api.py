@@ -1,4 +1,4 @@
-"""What pyarrow does not make public: the filter of a dataset, and the dataset without it."""
+"""Non-public parts of pyarrow: the filter of a dataset, and the dataset without it."""
 
 from typing import Any
 

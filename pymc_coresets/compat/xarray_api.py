@@ -1,4 +1,4 @@
-"""What xarray does not make public: whether data were loaded, and how it locks what it writes."""
+"""Non-public parts of xarray: whether data were loaded, and its locks for writing."""
 
 import sys
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ def lies_in_memory(variable: Any) -> bool:  # noqa: ANN401
 def netcdf_content(tree: Any) -> bytes:  # noqa: ANN401
     """Return a tree in memory as the content of a NetCDF file.
 
-    Where there is a client of a Dask cluster, xarray would ask the cluster for a lock of the file,
+    If there is a client of a Dask cluster, xarray would ask the cluster for a lock of the file,
     which has no name there: the tree is written as if there were none.
 
     Examples

@@ -52,7 +52,7 @@ class Largest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """How an approximate posterior differs from the full one, and how much of it noise explains.
+    """Differences between an approximate and the full posterior, next to Monte Carlo noise.
 
     The approximation is the posterior of a coreset or of a polynomial summary.
 

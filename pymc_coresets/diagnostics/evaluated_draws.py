@@ -125,11 +125,11 @@ def evaluate(
     log_densities : callable
         See `LogDensities`.
     wanted : callable
-        Says of those that were evaluated how many are needed in all.
+        Returns the number of draws needed, given those evaluated so far.
     first : float
         How many to begin with, evenly spread over the chains.
     impossible : str
-        What it means if a draw has zero density under the full data, and what to do.
+        Message for draws with zero density under the full data, with a remedy.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def check_draws(
     tolerance: float = TOLERANCE,
     impossible: str,
 ) -> Check:
-    """Judge 400 draws, and all of them only where these do not show a negligible divergence.
+    """Judge 400 draws, and all of them only if these do not show a negligible divergence.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def check_draws(
 
 
 def enough_for(chains: Chains, ess: float) -> Callable[[EvaluatedDraws], float]:
-    """Say how many draws are worth so many independent ones, see `evaluate`.
+    """Return the rule for a number of draws with an effective sample size, see `evaluate`.
 
     Examples
     --------
@@ -270,8 +270,8 @@ def resample_draws(
     """Turn draws into draws of the full posterior by resampling.
 
     Draws are repeated in proportion to their Pareto-smoothed importance weights (systematic
-    resampling, in random order). ArviZ takes the result for independent draws; their effective
-    sample size is the attribute ``psis_ess`` of the posterior.
+    resampling, in random order). ArviZ treats the result as independent draws; the attribute
+    ``psis_ess`` of the posterior holds their effective sample size.
 
     Parameters
     ----------
@@ -283,17 +283,17 @@ def resample_draws(
     draws : int, optional
         Draws per chain in the result; as many as were evaluated by default.
     remedy : str
-        What to do where the weights cannot be relied on: the end of the warning.
+        Remedy for unreliable weights, at the end of the warning.
     independent : bool, default False
-        Whether the draws are independent ones, which need not converge.
+        Whether the draws are independent, so that convergence is not checked.
 
     Returns
     -------
     xarray.DataTree
         As many chains as before. Groups with the same draws are resampled alike, groups
         without draws (data) and those of the prior are kept, and others (warm-up) are left out.
-        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (at how
-        many draws), ``resampling`` and ``verdict``, which says in words what these are worth.
+        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (number of
+        evaluated draws), ``resampling`` and ``verdict``, a sentence on their reliability.
 
     Warns
     -----
@@ -340,7 +340,7 @@ def resample_draws(
             groups[name] = taken.assign_coords({n: np.arange(taken.sizes[n]) for n in SAMPLE_DIMS})
     n_draws, n_evaluated = math.prod(sizes.values()), found.log_p.size
     if n_evaluated < n_draws:
-        few, many = (f"{number:,}".replace(",", " ") for number in (n_evaluated, n_draws))
+        few, many = (f"{number:,}" for number in (n_evaluated, n_draws))
         verdict += f" All rows were evaluated at {few} of {many} draws (see ess)."
     groups["posterior"].attrs |= {
         "pareto_khat": found.smoothed.pareto_khat,

@@ -50,8 +50,8 @@ class SmoothedRatios:
     log_weights : ndarray of shape (n_chains, n_draws)
         Logarithms of the smoothed weights, normalised: their exponentials sum to one.
     pareto_khat : float
-        Shape of the tail. ``-inf`` where all ratios of the tail are equal, so that the ratios are
-        bounded; ``inf`` where no tail could be fitted because a few draws carry all the weight.
+        Shape of the tail. ``-inf`` if all ratios of the tail are equal, so that the ratios are
+        bounded; ``inf`` if no tail could be fitted because a few draws carry all the weight.
     efficiency : float
         Of the Markov chains, relative to independent draws; one at most.
 

@@ -44,7 +44,7 @@ MISFIT = 5.0
 
 
 class _Words(NamedTuple):
-    """What is said of draws, by what they come from."""
+    """Wording of the diagnostics for one kind of draws."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ class _Words(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What is better, as a sentence of its own."""
+        """`better`, as a sentence."""
         return f"{self.better[0].upper()}{self.better[1:]}."
 
 
@@ -89,7 +89,7 @@ HARMLESS = 0.005
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SecondOpinion:
-    """What PyMC's own log-densities say of an approximate posterior.
+    """Divergence of an approximate posterior by PyMC's own log-densities.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class SecondOpinion:
 
     @property
     def in_short(self) -> str:
-        """What it says, in a few words."""
+        """Summary in a few words."""
         if not self.n_draws:
             return "not finite at any draw"
         if self.difference > HARMLESS:  # as single log-likelihoods in float32 may
@@ -135,7 +135,7 @@ class SecondOpinion:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """How far a coreset's posterior is from the full one, by held-out draws of it.
+    """Distance of a coreset's posterior from the full one, from held-out draws of it.
 
     Parameters
     ----------
@@ -160,9 +160,9 @@ class Certificate:
         What lines through the draws show beyond them; None if this was not examined.
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
-        None where they were not looked for.
+        None if they were not looked for.
     caveat : str
-        What the numbers cannot see, and what to do, in words: nothing is reliable then.
+        Reason why the numbers are insufficient, with a remedy; the verdict is then not "Reliable".
 
     Notes
     -----
@@ -232,7 +232,7 @@ class Certificate:
 
     @property
     def outside(self) -> float:
-        """What the draws miss beyond their reach, in nats (`Probes`); 0 where nothing is known."""
+        """Divergence beyond the draws, in nats (`Probes`); 0 if unknown."""
         return 0.0 if self.probes is None else self.probes.outside
 
     @property
@@ -278,7 +278,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """What the numbers mean and what to do, in words."""
+        """Interpretation of the numbers, with a remedy."""
         return f"{self._judgement}{self._remarks}"
 
     @property
@@ -317,7 +317,7 @@ class Certificate:
 
     @property
     def _foreign(self) -> str:
-        """Why these are no draws of the approximate posterior; empty where they are."""
+        """Reason why the draws are not from the approximate posterior; empty if they are."""
         probes, words = self.probes, self._words
         if probes is None:
             return ""
@@ -340,12 +340,12 @@ class Certificate:
 
     @property
     def _unconverged(self) -> str:
-        """Why the draws are none of any posterior yet."""
+        """Reason why the draws have not converged; empty if they have."""
         return ""
 
     @property
     def doubt(self) -> str:
-        """What neither the draws nor their weights can know; empty where nothing is known of it."""
+        """Reason for doubt that draws and weights do not reveal; empty if there is none."""
         if self.modes is not None and self.modes.unseen:
             return (
                 f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
@@ -385,12 +385,12 @@ class Certificate:
 
     @property
     def _worth(self) -> str:
-        """What the difference means for the variables, where that is known."""
+        """Effect of the difference on the variables, if known."""
         return ""
 
     @property
     def verdict_on_weights(self) -> str:
-        """What draws are worth that were resampled by their importance weights.
+        """Verdict on draws that were resampled by their importance weights.
 
         Examples
         --------
@@ -404,7 +404,7 @@ class Certificate:
         if self.weights_serve:
             few = self.ess < MIN_ESS and not self.negligible
             kind = "Doubtful: few" if few else "Reliable:"
-            worth = f"worth {self.ess:.0f} independent ones"
+            worth = f"worth {self.ess:,.0f} independent ones"
             return f"{kind} resampled draws of the full posterior, {worth}."
         heavy = f"the importance weights have a heavy tail (Pareto k-hat {self.pareto_khat:.2f})"
         if self.pareto_khat >= KHAT_USELESS:
@@ -423,20 +423,20 @@ class Certificate:
             f"(tolerance {self.tolerance:g})",
             "beyond the draws": "not looked at" if self.probes is None else self.probes.in_short,
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
-            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+            "ESS re-weighted": f"{self.ess:,.0f} of {self.n_draws:,} draws",
             "modes": "not looked for" if self.modes is None else self.modes.words,
         }
 
     def __repr__(self) -> str:
-        return as_text(self._title, self.facts, self.verdict)
+        return as_text(self._title, self.verdict, self.facts)
 
     def _repr_html_(self) -> str:
-        return as_html(self._title, self.facts, self.verdict)
+        return as_html(self._title, self.verdict, self.facts)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Check(Certificate):
-    """What the draws of a coreset posterior say about its distance from the full posterior.
+    """Diagnostics of the distance between a coreset's posterior and the full one, from draws.
 
     Parameters
     ----------
@@ -448,7 +448,7 @@ tolerance, probes
     ess_bulk : float
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
-        Divergent transitions of NUTS; None where it was not needed.
+        Divergent transitions of NUTS; None if it was not needed.
     ess_tail : float
         Smallest effective sample size of the 11 and 89 % quantiles.
     n_chains : int
@@ -457,12 +457,12 @@ tolerance, probes
         By how much the posterior of all rows moves the mean of a free variable at most, and how it
         changes a standard deviation at most, by importance weights.
     second_opinion : SecondOpinion or None
-        What PyMC's own log-densities say of the divergence, where they were asked.
+        The divergence by PyMC's own log-densities, if computed.
     modes, caveat
         As of a `Certificate`.
     subject : {"coreset", "approximation", "polynomial"}
-        What was drawn from.  Of the independent draws of an approximation, as `check_approximation`
-        judges them, nothing has to converge but their number.
+        The sampled distribution. Independent draws of an approximation, as in
+        `check_approximation`, need no convergence, only a sufficient number.
 
     Notes
     -----
@@ -561,7 +561,8 @@ tolerance, probes
             "R-hat (largest)": "needs two chains"
             if one_chain
             else f"{self.rhat:.3f} (converged up to {RHAT_CONVERGED})",
-            "ESS (smallest)": f"{self.ess_bulk:.0f} in the bulk, {self.ess_tail:.0f} in the tails",
+            "ESS (smallest)": f"{self.ess_bulk:,.0f} in the bulk, "
+            f"{self.ess_tail:,.0f} in the tails",
         }
         if (mean := self.mean_shift) and (sd := self.sd_shift):
             found |= {

@@ -1,4 +1,4 @@
-"""What a construction knows of the full posterior: its modes, and draws from near it."""
+"""Results of a construction about the full posterior: its modes, and draws from near it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ from pymc_coresets.display import as_text
 MODE = "posterior_mode"
 
 BETWEEN_MODES = (
-    "NUTS hardly moves from one to another. sample() begins chains in all, where there are as "
-    "many; importance_draws() draws from all. Where they are images of each other, a constraint "
+    "NUTS hardly moves from one to another. sample() begins chains in all, if there are as "
+    "many; importance_draws() draws from all. If they are images of each other, a constraint "
     "such as an order of the entries leaves one of them."
 )
-"""What to do where a posterior has several modes."""
+"""Remedy for posteriors with several modes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenModes:
-    """How many modes a posterior has, and how many of them draws know.
+    """Modes of a posterior, and which of them the draws visited.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class SeenModes:
 
     @property
     def words(self) -> str:
-        """Say how many modes there are, and how many of them the draws know."""
+        """Numbers of modes, and of those that the draws visited."""
         found = f"{self.n_modes} from {self.n_starts} starts"
         if self.n_modes == 1 or self.shares is None:
             return found
@@ -100,7 +100,7 @@ class SeenModes:
         return found
 
     def listed(self, numbers: Sequence[int]) -> str:
-        """Say where some of the modes are, and how much of the mass they hold."""
+        """Describe the positions of some modes, and their shares of the mass."""
         entries = []
         for i in numbers:
             image = f"; {self.images[i]}" if self.images[i] else ""
@@ -134,7 +134,7 @@ class Modes:
         mass, or to no mode.
     images : tuple of str
         For each mode, of which earlier one it is an image under a symmetry of the posterior, and
-        under which; empty where it is none.
+        under which; empty if it is none.
 
     Examples
     --------
@@ -198,7 +198,7 @@ class Modes:
         return centre, sd
 
     def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
-        """Say which of the modes some draws know; nothing of that without draws."""
+        """Return the modes, with the share of draws near each; without draws, no shares."""
         shares = None
         if draws is not None:
             which = self.nearest(draws)
@@ -212,7 +212,7 @@ class Modes:
         )
 
     def seen_in(self, idata: xr.DataTree) -> SeenModes:
-        """Say which of the modes the draws of a tree know, in its group ``posterior``."""
+        """Return the modes with the shares of draws of a tree's group ``posterior``."""
         posterior = idata["posterior"].to_dataset()
         draws = {}
         for name in map(str, self.positions.keys() & posterior.keys()):
@@ -275,7 +275,7 @@ class Modes:
 
 
 def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
-    """Say which entries vary: not those above the diagonal of a Cholesky factor, which are zero."""
+    """Return which entries vary: not those above a Cholesky factor's diagonal, which are zero."""
     vary: NDArray[np.bool_] = sd > 1e-12 * np.abs(centre)
     return vary
 
@@ -335,7 +335,7 @@ class Proposal[D]:
     def weighed(self, loglik: Floats) -> "Proposal[D] | None":
         """Add the log-likelihood of all rows; draws at which it is not finite are left out.
 
-        None where these are more than a tenth.
+        None if these are more than a tenth.
         """
         log_ratios = self.log_ratios + loglik
         kept = possible(log_ratios)

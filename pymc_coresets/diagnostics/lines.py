@@ -103,7 +103,7 @@ class Lines:
         return points
 
     def values(self, function: OfPoints, t: Floats) -> Floats:
-        """Return a log-density at positions on the lines; minus infinity where it is not finite."""
+        """Return a log-density at positions on the lines; minus infinity if it is not finite."""
         n_dims, parts = self.origins.shape[1], []
         at_once = rows_at_once(t.shape[1] * n_dims)
         for first in range(0, len(t), at_once):
@@ -272,30 +272,30 @@ def neighbours(logs: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """What lines through the draws show beyond them; by default, nothing was examined.
+    """Comparison of two densities on lines through the draws; by default, nothing was examined.
 
     Parameters
     ----------
     outside : float
-        Symmetrised KL divergence towards the ends of the lines, where hardly any draws come and the
-        full posterior has mass that the coreset's lacks, in nats; 0 where there are none.
+        Symmetrised KL divergence, in nats, from the ends of the lines, where the full posterior has
+        mass that the coreset's posterior and draws lack; 0 if there are no lines.
     most : float
         The largest part of it along a single line.
     where : str
-        The coordinate of that line; empty where there is none.
+        The coordinate of that line; empty if there is none.
     n_points : int
-        At how many points both densities were compared.
+        Number of points at which both densities were compared.
     n_coordinates : int
-        Along how many coordinates.
+        Number of coordinates along which lines were drawn.
     largest : float
         Largest absolute log-ratio there, relative to the middle of each line, in nats.
     misfit : float
-        How many standard errors the draws' probabilities on their lines are from those of draws of
-        the density itself.
+        Distance of the draws' probabilities on their lines from those of draws of the density
+        itself, in standard errors.
     misfit_where : str
         The coordinate where; empty for all together.
     constant : str
-        A coordinate that is the same in all draws; empty where there is none.
+        A coordinate that is the same in all draws; empty if there is none.
 
     Examples
     --------
@@ -318,7 +318,7 @@ class Probes:
 
     @property
     def in_short(self) -> str:
-        """What was found, in a few words."""
+        """Summary in a few words."""
         if not self.n_points:
             return "not looked at"
         found = "nothing missed"
@@ -330,7 +330,7 @@ class Probes:
 
 
 def misfit_of(below: Floats, names: Sequence[str]) -> tuple[float, str]:
-    """Say how far draws are from draws of a density, by their probabilities on lines.
+    """Return the distance of draws from draws of a density, by their probabilities on lines.
 
     Parameters
     ----------
@@ -401,15 +401,15 @@ def missed(
     log_ratio : callable
         Of the other density over this one, up to a constant of each call.
     ratios : ndarray of shape (n_lines, 3)
-        What that is at `Profile.ends`.
+        Values of `log_ratio` at `Profile.ends`.
     tolerance : float
         In nats.
 
     Returns
     -------
     ndarray of shape (n_lines,)
-        What the parts where hardly any draws come add to the symmetrised KL divergence of the two
-        densities on the line; 0 where nothing is missed.
+        Contribution of regions with hardly any draws to the symmetrised KL divergence of the two
+        densities on the line; 0 if no mass is missed.
     int
     float
     """

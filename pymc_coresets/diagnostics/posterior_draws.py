@@ -25,7 +25,7 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     ----------
     data : xarray.DataTree or xarray.Dataset
     name : str
-        What to call it in an error message.
+        Its name in error messages.
 
     Returns
     -------
@@ -92,9 +92,9 @@ def require_own(
     idata : xarray.DataTree or xarray.Dataset
         Draws; of a DataTree the group ``posterior``.
     call : str
-        Who needs others, for the message.
+        The function that needs others, for the message.
     groups : mapping from str to xarray.Dataset, optional
-        What `sample` adds to its draws: row numbers and weights.
+        Groups that `sample` adds to its draws: row numbers and weights.
 
     Returns
     -------
@@ -162,7 +162,7 @@ class Chains:
         Draws with dims chain and draw; of a DataTree the group ``posterior``, and the divergences
         of NUTS in ``sample_stats``.
     free : collection of str, optional
-        The free variables.  Where they are known, deterministics of more than 100 entries, such as
+        The free variables.  If they are known, deterministics of more than 100 entries, such as
         those of the rows, are not judged beside them: they are functions of the free variables, and
         take milliseconds for each entry.
 
@@ -229,13 +229,13 @@ class Chains:
 
     @cached_property
     def rhat(self) -> float:
-        """Largest R-hat; NaN for a single chain, infinite where nothing moves."""
+        """Largest R-hat; NaN for a single chain, infinite if nothing moves."""
         stuck = np.nan if self.n_chains == 1 else np.inf
         return max(self._of_entries(array_stats.rhat), default=stuck)
 
     @cached_property
     def ess_bulk(self) -> float:
-        """Smallest effective sample size in the bulk; 0 where nothing moves."""
+        """Smallest effective sample size in the bulk; 0 if nothing moves."""
         return min(self._of_entries(array_stats.ess), default=0.0)
 
     @cached_property
@@ -246,7 +246,7 @@ class Chains:
 
     @property
     def n_divergences(self) -> int | None:
-        """Divergent transitions of NUTS; None where they were not recorded."""
+        """Divergent transitions of NUTS; None if they were not recorded."""
         groups = self.idata.children if isinstance(self.idata, xr.DataTree) else {}
         if "sample_stats" not in groups or "diverging" not in groups["sample_stats"]:
             return None
@@ -275,7 +275,7 @@ class Chains:
         Returns
         -------
         tuple of Shift, or of None
-            None where nothing varies.
+            None if nothing varies.
 
         Notes
         -----
@@ -339,7 +339,7 @@ def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
     idata : xarray.DataTree
         Draws, with a group ``posterior`` (dims chain, draw).
     draws : int
-        Over all chains; all of them where there are fewer.
+        Over all chains; all of them if there are fewer.
 
     Returns
     -------

@@ -292,7 +292,7 @@ class Sensitivity:
             If `epsilon` needs as many draws as there are rows, or the center and the coefficients
             differ in length.
         UnsupportedModelError
-            If the model is no logistic regression.
+            If the model is not a logistic regression.
         """
         names = seen.found.names
         if self.center is not None and len(self.center) != len(names):

@@ -130,8 +130,8 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """Return the number of draws around a mode for choosing rows: 2 K, see `rows_of_a_quadratic`.
 
-    At least 1 000 (500 for more than 50 000 terms, 150 for more than two million), and at most
-    4 000.
+    At least 1,000 (500 for more than 50,000 terms, 150 for more than two million), and at most
+    4,000.
 
     Examples
     --------

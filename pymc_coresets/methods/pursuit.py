@@ -200,7 +200,7 @@ class PursuitState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class Pursuit(HilbertMethod[PursuitState]):
-    """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
+    """Hilbert coreset by orthogonal matching pursuit with non-negative weights.
 
     A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, since
     their numerical rank is near D(D + 3)/2 in D parameters. Use at least 3 to 5 times as many

@@ -51,12 +51,12 @@ class RiemannianPursuit:
     draws : int, optional
         Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
         `rows_of_a_quadratic`), and in rounds 4 for each wanted row (K of them at most) or, if
-        there are more of these, each free dimension; at least 500 (around the mode, 1 000 for up
-        to 50 000 rows, and 150 for more than two million) and at most 4 000.
+        there are more of these, each free dimension; at least 500 (around the mode, 1,000 for up
+        to 50,000 rows, and 150 for more than two million) and at most 4,000.
     start_size : int, optional
         Rows of the uniform coreset at which the search for the mode starts, and from whose
         posterior the first draws come if there is no mode; by default 50 for each free dimension,
-        and at least 1 000.  If its posterior is too far from the full one, the rounds may not
+        and at least 1,000.  If its posterior is too far from the full one, the rounds may not
         converge.
     max_rounds : int, default 8
         Largest number of rounds.
@@ -113,7 +113,7 @@ class RiemannianPursuit:
             whole_number("draws", self.draws, least=100)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Twice as many rows as match a quadratic log-likelihood, 100 to 1 000."""
+        """Twice as many rows as match a quadratic log-likelihood, 100 to 1,000."""
         return min(n_rows, max(100, min(2 * rows_of_a_quadratic(n_dims), 1_000)))
 
     def run(self, job: Reduction[Any]) -> Solution:

@@ -26,11 +26,11 @@ class Lookup:
     Attributes
     ----------
     codes : Variable
-        The index, as a function of what holds the rows.
+        The index, as a graph of the rows' arrays.
     columns : tuple of str
         The containers that it is computed from.
     table : str
-        What is indexed.
+        Name of the variable that is indexed.
     length : int
         Number of entries along the indexed axis.
     """
@@ -42,7 +42,7 @@ class Lookup:
 
 
 def lookups(observations: Observations) -> list[Lookup]:
-    """Find the indices in the potentials of rows.
+    """Find the indices that the potentials compute from row data alone.
 
     Examples
     --------
@@ -79,11 +79,11 @@ def lookups_in(
     ----------
     graphs : iterable of Variable
     columns : mapping of Variable to str
-        What holds row data, and the names of the containers.
+        The variables that hold row data, with the names of their containers.
     parameters : collection of Variable
-        What is no data; nothing below it is searched.
+        The free variables; their ancestors are not searched.
     length_of : callable
-        Length of a table along an axis; None where it is unknown, and any index is allowed.
+        Length of a table along an axis; None if it is unknown, in which case any index is allowed.
 
     Examples
     --------
@@ -171,18 +171,18 @@ class CodeCheck:
         Returns
         -------
         StreamedRows
-            From which later readings must not differ.
+            The same rows, which later readings are compared with.
 
         Raises
         ------
         InvalidDataError
-            If a value cannot be used, or a code is not that of an entry; the message names the row,
-            the code and the table.
+            If a value cannot be used, or a code is out of range; the message names the row, the
+            code and the table.
         """
         first, initial = rows.examine(size, key=key)
         first.require_usable()
         rows = replace(rows, first=first, initial_sample=initial)
-        # A table may itself hold codes: those that lead there come first.
+        # A table may itself hold codes: the codes that index such a table are checked first.
         for lookup in self._plain:
             low, high = first.ranges[lookup.columns[0]]
             if low < 0 or high >= lookup.length:

@@ -1,8 +1,8 @@
 """Operations by one call of NumPy, without PyTensor's overhead.
 
-PyTensor's own evaluation of an operation checks and converts for some microseconds, about ten
-times as long as NumPy takes for the few numbers of a coreset's row or a prior's parameter.  What
-does not change from call to call (axes, constant indices, types) is looked up once here.
+PyTensor's own evaluation of an operation spends a few microseconds on checks and conversions, about
+ten times as long as NumPy needs for the few numbers of a coreset's row or a prior's parameter.
+Axes, constant indices and types, which are the same in every call, are looked up once here.
 """
 
 # ruff: noqa: ARG001 (the functions of all operations have one signature)
@@ -19,7 +19,7 @@ from pytensor.graph import Apply, Constant, Op
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 
-_FEW = 500  # entries, up to which an index of several axes is as fast as it can be
+_FEW = 500  # entries; above this, a flat index is faster than one along several axes
 
 type Function = Callable[..., Any]
 
@@ -38,8 +38,8 @@ def direct_call(op: Op, node: Apply) -> Function | None:
     Returns
     -------
     callable, or None
-        None where PyTensor's own evaluation has to do it.  The values are those of that, to the
-        last bit; views of an input are views.
+        None if only PyTensor can evaluate the operation. The values equal PyTensor's bit for bit,
+        and views of an input stay views.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _(op: ops.DimShuffle, node: Apply) -> Function:
     def dropped(x: np.ndarray) -> np.ndarray:
         moved = x.transpose(order)  # the axes to drop are the last
         if moved.shape[-len(lengths) :] != lengths:
-            raise ValueError(f"An axis that {node} drops has not length 1: {x.shape}.")
+            raise ValueError(f"An axis that {node} drops does not have length 1: {x.shape}.")
         return np.asarray(moved[index])
 
     return dropped
@@ -167,9 +167,7 @@ def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
     *before, last = op.idx_list
     along_one_axis = last == 0 and all(entry == slice(None) for entry in before)
     if along_one_axis and np.dtype(node.inputs[1].type.dtype).kind in "iu":
-        return lambda x, index: x.take(
-            index, axis=len(before)
-        )  # row by row, as `x[:, index]` isn't
+        return lambda x, index: x.take(index, axis=len(before))  # in C order, unlike `x[:, index]`
     return None
 
 
@@ -198,7 +196,7 @@ def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
 
 
 def _flat_index(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Return positions in an array as if it had one axis: NumPy adds at these much faster."""
+    """Return positions in the flattened array, at which NumPy adds much faster."""
     flat = np.zeros((), dtype=np.intp)
     for entry, length in zip(index, shape, strict=False):
         places = np.asarray(entry, dtype=np.intp)

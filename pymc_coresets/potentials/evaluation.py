@@ -1,4 +1,4 @@
-"""Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
+"""Evaluate the potentials of any rows at any draws, compiled once, in blocks that fit the cache."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -55,14 +55,14 @@ class Evaluator:
 
     def block_rows(self, n_draws: int) -> int:
         """Return the number of rows to evaluate together."""
-        cached = 2**17  # numbers: a block and its temporaries stay in a core's own cache
+        cached = 2**17  # numbers in a block: with its temporaries it fits into a core's own cache
         return max(64, int(cached // (n_draws * self.n_nodes * self.n_members)))
 
     def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
         """Return a function of rows to their potentials (n_draws, n_rows), in nats.
 
-        What all rows have in common at the given draws of each parameter is computed once.  Threads
-        may share the function.
+        Terms that all rows share at the given draws are computed once. Threads may share the
+        function.
         """
         evaluate, n_draws = self.kernel.program.given(*given), len(given[0])
 
@@ -84,7 +84,7 @@ class Evaluator:
     def of_blocks[T](
         self, given: Sequence[np.ndarray], of_block: Callable[[np.ndarray, Rows], T]
     ) -> Callable[[Rows], T]:
-        """Return a function of rows to what another one makes of their potentials, and of them."""
+        """Return a function that applies `of_block` to rows and their potentials."""
         values = self.at(given)
         return lambda rows: of_block(values(rows), rows)
 
@@ -104,8 +104,8 @@ class LogLikelihood:
         Merge rows that are equal in all their data, which is exact; "auto" merges if a sample of
         the rows has equal ones.
     source : RowBlocks, optional
-        Where the rows are read from, with arrays as ``observations.rows`` has them; by default they
-        are these arrays themselves.
+        Source of the rows, with the arrays of ``observations.rows``; by default these arrays
+        themselves.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class LogLikelihood:
         self.observations, self.collapse, self._given_source = observations, collapse, source
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is compiled is compiled again.
+        # Compiled functions are not stored: they are compiled again.
         kept = ("observations", "collapse", "_given_source")
         return {name: self.__dict__[name] for name in kept}
 
@@ -142,7 +142,7 @@ class LogLikelihood:
 
     @cached_property
     def in_memory(self) -> InMemoryRows:
-        """The rows that the model itself holds: a template of them where a source was given."""
+        """The rows that the model itself holds; if a source was given, the template."""
         observations, n_obs = self.observations, self.observations.n_obs
         rows, units, positions = observations.rows, observations.units, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
@@ -153,11 +153,11 @@ class LogLikelihood:
             nodes = tuple(row.values for row in units.nodes)
             members = Members(units.sizes, units.positions, of_members, nodes)
             if self.collapse:
-                # Where nodes are follows from all other data.
+                # The nodes follow from the other data, so they are not compared.
                 names = [row.name for row in rows]
                 own = [a for n, a in zip(names, arrays, strict=True) if n not in (CENTRE, FACTOR)]
                 kept, counts = collapse_units(members, own, n_obs)
-                if len(kept) > 0.99 * n_obs:  # merging the others does not pay
+                if len(kept) > 0.99 * n_obs:  # too few rows are equal for merging to pay
                     kept = counts = None
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
             kept, counts = collapse_rows(arrays, n_obs)
@@ -182,7 +182,7 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source))
 
     def prepare(self) -> None:
-        """Make what others of the same form share; it is compiled where it is first used."""
+        """Create the functions that copies share; they are compiled at their first use."""
         _ = self.kernel, self.gradients, self.log_prior
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
@@ -196,14 +196,14 @@ class LogLikelihood:
 
     @property
     def log_prior(self) -> LogPrior:
-        """The log-density of all but the rows; the same one while the model's data stay."""
+        """The log-density of all terms but the rows; a new one if the model's data change."""
         known = self.__dict__.get("_log_prior")
         if known is None or known.space is not self.observations.space:
             known = self.__dict__["_log_prior"] = LogPrior(self.observations)
         return known
 
     def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
-        """Return the same with coefficients, in place of that without: nothing is made twice."""
+        """Return `log_prior` with the coefficients of an interface, and keep it as `log_prior`."""
         known = self.log_prior
         if known.interface is not interface:
             known = self.__dict__["_log_prior"] = LogPrior(self.observations, interface)
@@ -211,18 +211,18 @@ class LogLikelihood:
 
     @property
     def some_row(self) -> Rows:
-        """One row, for what is compiled before it is given others."""
+        """One row, to compile functions with."""
         first = self.in_memory.take(slice(0, 1))
         return replace(first, positions=np.zeros(1, dtype=np.int64), base_weights=np.ones(1))
 
     @property
     def all_rows(self) -> Rows:
-        """All rows with their data; without a copy where they lie in memory."""
+        """All rows with their data, without a copy if they are in memory."""
         return Rows.joined(list(self.source.blocks(self.n_rows)))
 
     @property
     def n_rows(self) -> int:
-        """Number of rows N; equal rows count once where they were merged."""
+        """Number of rows N; merged rows count once."""
         return self.source.n_rows
 
     @property
@@ -260,9 +260,9 @@ class LogLikelihood:
         ----------
         draws : Draws, DataTree, Dataset, or mapping of str to array_like
         rows : Rows, optional
-            From ``source``; by default all that the model itself holds.
+            From ``source``; by default all rows of the model itself.
         dtype : {float64, float32}
-            Of the result; it is computed in float64 all the same.
+            Of the result; the computation is always in float64.
         finite : bool, default True
             Raise if a value is NaN or infinite.
 
@@ -297,7 +297,7 @@ class LogLikelihood:
     ) -> np.ndarray:
         """Return the weighted sum of the potentials of some rows at all draws, (n_draws,), in nats.
 
-        Some draws at a time: the matrix is never larger than 32 MB.  See `matrix` for `finite`.
+        Evaluates a few draws at a time: the matrix never exceeds 32 MB.  See `matrix` for `finite`.
 
         Raises
         ------
@@ -307,7 +307,7 @@ class LogLikelihood:
         draws = Draws.of(draws, self.shapes)
         sums, step = np.zeros(draws.n_draws), rows_at_once(len(rows))
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
-            with np.errstate(invalid="ignore"):  # of what is infinite
+            with np.errstate(invalid="ignore"):  # infinite potentials
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)
         return sums
 
@@ -316,7 +316,7 @@ class LogLikelihood:
     ) -> PassSums:
         """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
 
-        Memory O(S) and the candidates: the matrix is never held.
+        Memory O(S), plus the candidates: the matrix is never stored.
         """
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         return self.sums_for(draws, wanted)
@@ -333,16 +333,16 @@ class LogLikelihood:
         of_block: Callable[[np.ndarray, Rows], T],
         join: Callable[[Iterable[T]], T],
     ) -> T:
-        """Read all rows, and add up what is computed from their potentials, block by block.
+        """Apply a function to all rows and their potentials, block by block, and join the results.
 
         Parameters
         ----------
         draws : Draws, or mapping of str to array_like
         of_block : callable
-            Of the potentials (n_draws, n_rows) of a block of rows, and these rows; it may be sent
-            to other processes.
+            Takes the potentials (n_draws, n_rows) of a block of rows, and these rows; it must be
+            picklable.
         join : callable
-            Adds up results of consecutive blocks.
+            Joins the results of consecutive blocks.
         """
         draws = Draws.of(draws, self.shapes)
         size = self.evaluator.block_rows(draws.n_draws)
@@ -350,7 +350,7 @@ class LogLikelihood:
         return self.source.reduce(BlockPass(size, begin, join))
 
     def given(self, draws: Draws) -> list[np.ndarray]:
-        """Return the parameters at all draws, as the evaluator takes them."""
+        """Return the parameters at all draws, in the order and types of the evaluator."""
         return [
             np.ascontiguousarray(draws.values[name], dtype=v.type.dtype)
             for name, v in self._parameters.items()
@@ -372,7 +372,7 @@ class LogLikelihood:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """What evaluates the rows of the source."""
+        """Evaluates the rows of the source."""
         units = self.observations.units
         if units is None:
             return Evaluator(self.kernel)
@@ -380,7 +380,7 @@ class LogLikelihood:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
+        """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
         obs, batched = self.observations, self._batched()
         n_draws = next(iter(batched.values())).shape[0]
         graph = vectorize_graph(obs.loglik, batched)
@@ -414,7 +414,7 @@ class LogLikelihood:
     def _kernel(
         self, given: Sequence[Variable], first: Variable, outputs: Sequence[Variable]
     ) -> Kernel:
-        """Return functions of the row arrays that the potentials depend on, and of one more."""
+        """Compile graphs of `first` and of the row arrays that the potentials depend on."""
         inputs = [first, *(row.placeholder for row in self._rows.values())]
         return Kernel(given, inputs, outputs, {i: row.axis for i, row in self._rows.items()})
 
@@ -428,7 +428,8 @@ class LogLikelihood:
     def unit_places(self) -> Kernel:
         """The variables of units and their log-densities, at all draws, at standardised places.
 
-        Takes these first, (n_draws, n_places, n_units, q); those of discrete variables are values.
+        The first argument is these places, (n_draws, n_places, n_units, q); for discrete variables,
+        their values.
         """
         obs = self.observations
         assert obs.units is not None
@@ -463,5 +464,5 @@ class LogLikelihood:
 
 
 def _with_draws(variable: Variable) -> TensorVariable:
-    """Return an input with one axis more, the first one."""
+    """Return an input with an additional first axis, the draws."""
     return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))

@@ -1,11 +1,11 @@
 """The compilation mode of potentials: fused loops, with NumPy between them.
 
-A whole graph in one compiled function, as PyTensor's own Numba mode has it, takes a minute to
-compile where nothing is cached: most of it goes into matrix products, indexing and the joining of
-parts, which NumPy has compiled already.  Where arrays are as large as a block of potentials, what
-Python costs between two operations is not seen.  So only elementwise loops are compiled, and
-whatever NumPy would run as a loop in Python; each of these once, whichever models have it.  For a
-few rows, the time goes between the operations: `direct_calls` leaves as little there as possible.
+PyTensor's own Numba mode compiles a whole graph into one function. With an empty cache this takes a
+minute, most of it for matrix products, indexing and joins, which NumPy has compiled already. For
+arrays as large as a block of potentials, Python's overhead between operations is negligible. So
+this mode compiles only elementwise loops, and operations that NumPy would run as a loop in Python;
+each is compiled once for all models that contain it. For a few rows the overhead dominates:
+`direct_calls` reduces it.
 """
 
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
@@ -41,17 +41,17 @@ from pymc_coresets.rows.values import Rows
 
 type Function = Callable[..., Any]
 type Storage = list[Any]
-type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with
+type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, released
 
-_kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in this process
+_kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in this process
 
 _LOOPS = (
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
     (dfs_rewriter(as_plain_loops_along_rows), 49.45),
-    # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would be
-    # one otherwise, for the rewrite that fuses them leaves this to it.
+    # It rejects cycles: the rewrite that fuses loops does not check whether a loop adds to an array
+    # that depends on the loop's own sum.
     (ops.AddDestroyHandler(), 49.5),
 )
 
@@ -60,15 +60,15 @@ _known: dict[bytes, "Kernel"] = {}
 
 
 def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
-    """Return the mode: its functions release the GIL in their loops, and threads may share them.
+    """Return the mode. Its functions release the GIL in their loops, and threads may share them.
 
     Parameters
     ----------
     n_given : int, default 0
-        Number of inputs, the first ones, that many calls have in common, see `Program.given`.
+        Number of leading inputs that many calls share, see `Program.given`.
     compiled : bool, default True
-        Without it, NumPy does all that it has a function for: small arrays are evaluated thousands
-        of times in the time that their loops take to compile.
+        If False, NumPy runs every operation that it has a function for: in the time
+        that loops take to compile, small arrays can be evaluated thousands of times.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
         include=["fast_run", "numba"], exclude=[*_LoopLinker.incompatible_rewrites, *fusion]
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
-        (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after all that stabilises
+        (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability
         *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
     )
     return mode
@@ -99,7 +99,7 @@ class Program:
     ----------
     fgraph : FunctionGraph
     order : sequence of Apply
-        Its operations, each after those that it needs.
+        Its operations, each after those that it depends on.
     n_given : int
         Number of inputs, the first ones, that many calls have in common.
     """
@@ -128,7 +128,7 @@ class Program:
             function = _function_of(node, of_rows=is_later)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
-            # The arrays of views have any order.
+            # Views may have any memory order.
             is_view = isinstance(node.op, ops.DimShuffle | ops.Subtensor | ops.AdvancedSubtensor)
             if is_later and is_view and not _in_products(node, fgraph):
                 function = _with_result_in_order(function)
@@ -150,14 +150,14 @@ class Program:
         return found
 
     def given(self, *inputs: Any) -> Function:  # noqa: ANN401
-        """Evaluate what depends on the first inputs only; return a function of the others."""
+        """Evaluate all that depends on the first inputs alone; return a function of the others."""
         known = [None] * self._n_slots
         known[: self._n_given] = inputs
         known[self._n_inputs : self._n_inputs + len(self._constants)] = self._constants
         _run(self._first, known)
 
         def evaluate(*others: Any) -> list[Any]:  # noqa: ANN401
-            values = known.copy()  # of this call alone: threads share the function
+            values = known.copy()  # local to this call: threads share the function
             values[self._n_given : self._n_inputs] = others
             _run(self._later, values)
             return [values[i] for i in self._outputs]
@@ -169,7 +169,7 @@ def _run(steps: Sequence[Step], values: list[Any]) -> None:
     with np.errstate(all="ignore"):  # callers report values that are not finite
         for function, inputs, outputs, done in steps:
             found = function(*[values[i] for i in inputs])
-            for i in done:  # which keeps large arrays from being held together
+            for i in done:  # so that large arrays are released early
                 values[i] = None
             if len(outputs) == 1:
                 values[outputs[0]] = found
@@ -214,7 +214,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         core = _repeated(op)
         if isinstance(core.op.core_op, ops.Join):
             return _joined(core)
-        if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # a loop over draws may be Python's
+        if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # Python's loops suffice
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
         return _compiled(node)
@@ -230,7 +230,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
 
 
 def _adds_by_number(node: Apply) -> bool:
-    """Whether entries are added to those of a vector at a vector of places."""
+    """Whether the operation adds to a vector's entries at a vector of positions."""
     x, _, *places = (cast(TensorVariable, v) for v in node.inputs)
     [first, *others] = places
     by_number = first.type.ndim == 1 and np.dtype(first.type.dtype).kind in "iu"
@@ -238,7 +238,7 @@ def _adds_by_number(node: Apply) -> bool:
 
 
 def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:
-    """Whether only products have the output of a node as a factor: these take any order."""
+    """Whether only products use the output of a node: they accept any memory order."""
     return all(_is_product(client.op) for client, _ in fgraph.clients[node.outputs[0]])
 
 
@@ -248,18 +248,18 @@ def _is_product(op: Op) -> bool:
 
 
 def _repeated(op: ops.BlockwiseWithCoreShape) -> Apply:
-    """Return the operation over a batch that one with a known shape wraps."""
+    """Return the batched operation inside one whose core shape is known."""
     [core] = [node for node in op.fgraph.apply_nodes if isinstance(node.op, ops.Blockwise)]
     return core
 
 
 def _with_result_in_order(function: Function) -> Function:
-    """Lay a result out row by row: compiled loops along other axes take six times as long."""
+    """Store a result in C order: compiled loops along other axes take six times as long."""
     return lambda *inputs: _in_order(function(*inputs))
 
 
 def _with_copies(function: Function, which: Collection[int]) -> Function:
-    """Let a function write into copies of inputs that calls have in common."""
+    """Copy inputs that calls share before a function writes into them."""
 
     def of_copies(*inputs: Any) -> Any:  # noqa: ANN401
         return function(*(x.copy() if i in which else x for i, x in enumerate(inputs)))
@@ -270,7 +270,7 @@ def _with_copies(function: Function, which: Collection[int]) -> Function:
 def _compiled(node: Apply) -> Function:
     inner: Any
     inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
-    # PyTensor's name for it says nothing of types, which Numba looks at where it is called.
+    # PyTensor's name for it does not include types, which Numba determines at the call.
     key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
     if name is not None and key in _kernels:
         return _kernels[key]
@@ -285,7 +285,7 @@ def _compiled(node: Apply) -> Function:
 def _performed(node: Apply) -> Function:
     is_array = [isinstance(v.type, TensorType) for v in node.outputs]
     as_array = _in_order if isinstance(node.op, ops.Elemwise) else np.asarray
-    # PyTensor's loop over a batch keeps the values of all its calls in one place.
+    # PyTensor's loop over a batch stores the values of all its calls in the same buffers.
     alone = Lock() if _loops_in_python(node.op) else nullcontext()
 
     def perform(*inputs: Any) -> Any:  # noqa: ANN401
@@ -308,10 +308,11 @@ def _loops_in_python(op: Op) -> bool:
 
 
 def _in_order(value: Any) -> Any:  # noqa: ANN401
-    """Lay an array out row by row.
+    """Store an array in C order.
 
-    PyTensor's elementwise operations keep the layout of their inputs, but not where a constant or
-    a draw was sent from another process; and the layout decides over the last bits of a product.
+    PyTensor's elementwise operations keep the memory order of their
+    inputs, except for constants and draws that were sent from another process; and the order
+    affects the last bits of a product.
     """
     return np.asarray(value, order="C") if isinstance(value, np.ndarray | np.generic) else value
 
@@ -329,20 +330,20 @@ def _joined(node: Apply) -> Function:
 
 
 class Kernel:
-    """Functions of rows and of some values that many blocks of rows have in common.
+    """Functions of rows, and of values that many blocks of rows share.
 
-    A pickle holds the graph, which is compiled once in each process; not the compiled function,
-    which PyTensor would compile again anyway, and no data.
+    A pickle holds the graph, without data. Each process compiles it once: PyTensor would compile a
+    pickled function again anyway.
 
     Parameters
     ----------
     given : sequence of Variable
-        Inputs that many blocks have in common.
+        Inputs that many blocks share.
     of_rows : sequence of Variable
-        The inputs for a block, after those: see `evaluated`.
+        The inputs for a block, which follow those: see `evaluated`.
     outputs : sequence of Variable
     axes : mapping from int to int
-        Which of the arrays of rows are inputs, and along which axis these have the rows there.
+        Numbers of the row arrays that are inputs, with the axis along which the input has the rows.
 
     Examples
     --------
@@ -369,7 +370,7 @@ class Kernel:
     @property
     def program(self) -> Program:
         """The compiled functions."""
-        with _lock:  # PyTensor compiles in one thread at a time
+        with _lock:  # PyTensor's compilation is not thread-safe
             fgraph = self._rewritten
             if self._program is None:  # it was sent from another process
                 self._program = Program(fgraph, fgraph.toposort(), len(self._given))
@@ -377,7 +378,7 @@ class Kernel:
 
     @property
     def graph(self) -> bytes:
-        """The graph as it is sent: rewritten, which may turn out otherwise in another process."""
+        """The rewritten graph for other processes, where the rewrites might give another result."""
         with _lock:
             fgraph = self._rewritten
         parts = fgraph.inputs, fgraph.outputs, len(self._given), self.axes
@@ -395,7 +396,7 @@ class Kernel:
         return _kernel_of, (self.graph,)
 
     def arrays(self, rows: Rows) -> list[np.ndarray]:
-        """Return the arrays of rows that are inputs, as these have them."""
+        """Return the arrays of rows that are inputs, with the inputs' axes."""
         return [
             np.ascontiguousarray(np.moveaxis(rows.inputs[i], 0, axis))
             for i, axis in self.axes.items()
@@ -403,7 +404,7 @@ class Kernel:
 
 
 def _kernel_of(graph: bytes) -> Kernel:
-    """Return the kernel of a graph: the same one whenever the same graph is sent."""
+    """Return the kernel of a graph; the same object for the same graph."""
     with _lock:
         kernel = _known.pop(graph, None)
         if kernel is None:

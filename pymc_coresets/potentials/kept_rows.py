@@ -22,7 +22,7 @@ from pymc_coresets.rows.fingerprints import fingerprint
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-_PREFIX = "data "  # of the names of columns, which may be those of other variables here
+_PREFIX = "data "  # prefix of the columns, whose names may be those of other variables here
 
 
 def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.Dataset:
@@ -95,14 +95,14 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
         if array.shape[1:] != row.values.shape[1:]:
             raise InvalidDataError(
                 f"A row of {row.name!r} has shape {row.values.shape[1:]} in the model, but "
-                f"{array.shape[1:]} in the coreset: give the model that it was built from."
+                f"{array.shape[1:]} in the coreset: pass the model that it was built from."
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
     return Rows(kept["position"].to_numpy(), kept["base_weight"].to_numpy(), tuple(arrays))
 
 
 def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
-    """Return one row of each column of such a dataset, which has its shape and dtype."""
+    """Return one row of each column of such a dataset, with the column's shape and dtype."""
     return {name: array[0] for name, array in arrays_of_dataset(kept).items()}
 
 
@@ -120,7 +120,7 @@ def for_other_priors(observations: Observations, kept: xr.Dataset) -> xr.Dataset
 def likelihood_of_stored(
     model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead
 ) -> LogLikelihood:
-    """Derive the potentials that a stored coreset was built from, from its model.
+    """Derive the potentials of a stored coreset from its model.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def likelihood_of_stored(
     stored : mapping of str
         The fields of the coreset: ``data``, ``indices``, ``n_observations``, ``n_distinct``.
     wanted : RowsToRead
-        With the rows that it was built from, if they lie elsewhere.
+        With the rows that the coreset was built from, if they are outside the model.
 
     Raises
     ------
@@ -146,13 +146,13 @@ def likelihood_of_stored(
         if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
                 f"The coreset was built for {stored['n_observations']} observations, but the model "
-                f"has {loglik.observations.n_obs}: give the model that it was built from."
+                f"has {loglik.observations.n_obs}: pass the model that it was built from."
             )
         loglik.collapsed(collapse=False).source.at(indices)
         return loglik
     if wanted.rows is None:
         template = template_of_rows(model, columns_of_dataset(kept), wanted)
-        rows_of_dataset(template.observations, kept)  # which refuses another model
+        rows_of_dataset(template.observations, kept)  # raises if it is another model
         absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
         return template.reading(absent)
     loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
@@ -175,14 +175,14 @@ def _free_variables(observations: Observations) -> str:
 
 
 class Densities(NamedTuple):
-    """Some log-densities of a model, in nats, by which it is recognised later.
+    """A few log-densities of a model, in nats, that identify it later.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_points)
         Potentials of some rows at points that depend on the sizes of the variables alone.
     prior : ndarray of shape (n_points,)
-        The log-density of all else there.
+        The log-density of all other terms at these points.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Densities(NamedTuple):
 
     @classmethod
     def of(cls, loglik: LogLikelihood, rows: Rows) -> Self:
-        """Evaluate a model at normal numbers on the unconstrained scale: they may be impossible."""
+        """Evaluate a model at normal numbers on the unconstrained scale; values may be infinite."""
         space, rng = loglik.observations.space, np.random.default_rng(0)
         points = np.zeros((4, space.n_dims))
         for _, columns in sorted(space.columns.items()):
@@ -223,9 +223,9 @@ class Densities(NamedTuple):
         return cls(**{name: np.array(found[name], dtype=float) for name in cls._fields})
 
     def same(self, other: "Densities") -> tuple[bool, bool]:
-        """Return whether the rows' potentials are the same, and whether all else is.
+        """Return whether the rows' potentials agree, and whether the other terms do.
 
-        Kinds of processors, versions of libraries, and float32 differ.
+        The tolerance allows for other processors, library versions and float32.
         """
         rows, prior = (
             one.shape == two.shape
@@ -237,7 +237,7 @@ class Densities(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprints:
-    """Digests by which the model that a coreset was built from is recognised.
+    """Digests that identify the model that a coreset was built from.
 
     Parameters
     ----------
@@ -246,8 +246,8 @@ class Fingerprints:
     every : str
         Of the data in all rows.
     densities : str
-        Potentials of some rows, and the log-density of all else, at points that do not depend on
-        the model but for the sizes of its variables: as JSON.
+        Potentials of some rows, and the log-density of all other terms, as JSON, at points that
+        depend on the sizes of the model's variables alone.
     """
 
     selected: str
@@ -258,8 +258,8 @@ class Fingerprints:
 def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerprints:
     """Compute the digests of a model's free variables and data, and some log-densities.
 
-    Digests depend on the names and contents of the arrays, not on the order in which the model's
-    graph has them.  One pass over the data, at about a gigabyte per second.
+    Digests depend on the names and contents of the arrays, not on their order in the model's graph.
+    One pass over the data, at about a gigabyte per second.
 
     Parameters
     ----------
@@ -329,13 +329,13 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
     if found.selected != stored.selected:
         raise InvalidDataError(
             "The model has other free variables, or other data in the coreset's rows, than "
-            "the one that the coreset was built from: give that one."
+            "the one that the coreset was built from: pass that one."
         )
     same_rows, same_prior = Densities.read(stored.densities).same(Densities.read(found.densities))
     if not same_rows:
         raise InvalidDataError(
             "The model has another likelihood than the one that the coreset was built from, or its "
-            "variables have other bounds: give that one, or build a coreset of this."
+            "variables have other bounds: pass that one, or build a coreset of this."
         )
     gone: dict[str, Any] = {}
     if found.every != stored.every:
@@ -364,12 +364,12 @@ def _together(parts: Iterable[str]) -> str:
 
 
 class KnownRows(NamedTuple):
-    """Some of the rows that a construction read, to detect them if they are given again.
+    """Sample of the rows that a construction read, to detect rows that are passed twice.
 
     Parameters
     ----------
     start, stop : int
-        Positions of its first row, and after its last.
+        Positions of its first row, and of the first row after it.
     where : list of int
         Which of its rows these are.
     prints : list of str
@@ -383,13 +383,13 @@ class KnownRows(NamedTuple):
 
     @classmethod
     def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
-        """Note twenty of a construction's rows, numbered from its first one."""
+        """Record twenty of a construction's rows, numbered from its first one."""
         some = rows.take(_spread(len(rows)))
         return cls(start, stop, some.positions.tolist(), _prints(loglik, some))
 
     @classmethod
     def among(cls, new: LogLikelihood, start: int) -> Self:
-        """Note rows from all over new ones, which come after those before `start`."""
+        """Record rows from all parts of the new ones, which begin at `start`."""
         return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
 
     def begins(self, new: LogLikelihood) -> bool:
@@ -397,7 +397,7 @@ class KnownRows(NamedTuple):
         n_rows, where = self.stop - self.start, np.array(self.where)
         if n_rows > new.n_rows or _prints(new, new.source.at(where)) != self.prints:
             return False
-        others = np.setdiff1d(_spread(n_rows, 2_000), where)  # which show how common equal ones are
+        others = np.setdiff1d(_spread(n_rows, 2_000), where)  # how common are equal ones?
         kinds = Counter(_prints(new, new.source.at(others)))
         chances = [(1 + kinds[each]) / (2 + kinds.total()) for each in self.prints]
         return math.prod(chances) < 1e-6

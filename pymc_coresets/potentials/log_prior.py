@@ -20,7 +20,7 @@ from pymc_coresets.reading.unconstrained import of_points
 
 
 def remainder_graph(observations: Observations) -> Variable:
-    """Return it as a function of the model's value variables, Jacobians included.
+    """Return its graph, as a function of the model's value variables, with Jacobians.
 
     Examples
     --------
@@ -58,16 +58,16 @@ def of_vector(
 
 
 class LogPrior:
-    """The log-density of all but the rows, in nats, at many points (n_points, D) at once.
+    """The log-density of all terms but the rows, in nats, at many points (n_points, D) at once.
 
     Points are on the unconstrained scale; Jacobians are included.  A thousand points take a few
-    milliseconds.  NumPy evaluates them, and hardly anything is compiled.
+    milliseconds.  NumPy evaluates them, with little compilation.
 
     Parameters
     ----------
     observations : Observations
     interface : TensorVariable of shape (p,), optional
-        Coefficients of which a function is added, see `slopes`: a graph of
+        Coefficients of which a function is added, see `slopes`; a graph of
         ``observations.parameters``.
 
     Examples
@@ -92,9 +92,9 @@ class LogPrior:
         return self._values(points)[0]
 
     def with_rows(self, points: np.ndarray, loglik: Callable[[Draws], np.ndarray]) -> np.ndarray:
-        """Return the log-densities with what stands for the rows at draws, (n_points,).
+        """Return the log-densities at draws, (n_points,), including the replacement of the rows.
 
-        Minus infinity where they are not finite, as far out, where draws overflow.
+        Minus infinity if a value is not finite, such as far out, where draws overflow.
         """
         draws = self.space.constrain(points)
         inside, total = draws.are_finite, np.full(len(points), -np.inf)
@@ -151,7 +151,7 @@ class LogPrior:
 
 
 def refuse_unweighted(observations: Observations) -> None:
-    """Refuse log-densities that are one number and have a part that is in no row.
+    """Raise for scalar log-densities with a term that belongs to no row.
 
     Raises
     ------

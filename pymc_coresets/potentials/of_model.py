@@ -1,6 +1,6 @@
-"""The potentials of a user's model, compared with PyMC before anything relies on them.
+"""The potentials of a user's model, compared with PyMC before they are used.
 
-Its rows lie in it, or are read chunk by chunk, and the model holds a template of them.
+The model holds all rows, or a template of rows that are read chunk by chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +34,14 @@ type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Sampled:
-    """The distinct samples of rows that a construction will need.
+    """The samples of distinct rows that a construction will need.
 
     Parameters
     ----------
     key : int
         That of the samples.
     size : callable
-        From D and N to the size of the largest of them.
+        Returns the size of the largest sample, given D and N.
     """
 
     key: int
@@ -66,18 +66,18 @@ class RowsToRead:
     observed, dim, allow_local
         See `find_observations`.
     integrate : bool, "auto", str, sequence of str, or UnitSettings
-        Which free variables of levels are integrated out; or how they were once before.
+        Which free variables of levels are integrated out; or the settings of an earlier build.
     collapse : bool or "auto"
         Whether to merge equal rows.
     rows : RowSource, optional
-        All rows, where the model holds a template of them.
+        All rows, if the model holds a template of them.
     executor : Executor or Client, optional
         Reads and evaluates them, see `engine_of`; by default threads of this process.
 
     Raises
     ------
     InvalidOptionError
-        If one of these is out of range, or does not go with another.
+        If an argument is out of range, or conflicts with another.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class RowsToRead:
 
     @property
     def settings(self) -> Settings:
-        """How the observations are found."""
+        """Arguments of `find_observations`."""
         known = self.integrate if isinstance(self.integrate, Mapping) else False
         return {
             "observed": names_of("observed", self.observed),
@@ -163,12 +163,12 @@ class RowsToRead:
         return find_observations(model, **self.of_rows, columns=columns)
 
     def rows_of(self, model: pm.Model) -> Observations:
-        """Find the rows of a model, whether or not variables have one value for each of them."""
+        """Find the rows of a model, even if variables have one value per row."""
         return find_observations(model, **(self.of_rows | {"allow_local": True}))
 
 
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
-    """Return the potentials of units as they were once before."""
+    """Return the potentials of units with the settings of an earlier build."""
     first, x = units.observations_at_zero, np.array(settings["at"])
     modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
     places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
@@ -177,14 +177,14 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
 
 
 def full_model(model: object) -> pm.Model:
-    """Return the model that was passed, in whatever holds it, or that of the context.
+    """Return the model that was passed, or held by what was passed, or that of the context.
 
-    It is no coreset's.
+    The model of a coreset is refused.
 
     Raises
     ------
     InvalidOptionError
-        If it is no model, or None outside of any model's context.
+        If it is not a model, or None outside a model context.
     UnsupportedModelError
         If it is the model of a coreset.
 
@@ -196,7 +196,7 @@ def full_model(model: object) -> pm.Model:
     """
     found = given_model(model)
     if WEIGHTS in found.named_vars:
-        raise UnsupportedModelError("This is the model of a coreset already. Give the full model.")
+        raise UnsupportedModelError("This is the model of a coreset. Pass the full model.")
     return found
 
 
@@ -300,14 +300,14 @@ def likelihood_of_rows(
     Parameters
     ----------
     model : pm.Model
-        Left as it is.
+        It is not changed.
     wanted : RowsToRead
         With rows.
     rng : numpy.random.Generator
     watch : callable, optional
-        Told how far each reading is, see `StreamedRows`.
+        Called with the progress of each reading, see `StreamedRows`.
     sampled : Sampled, optional
-        Which rows will be wanted: they are kept where they are read first.
+        Which rows will be needed: they are kept at the first reading.
 
     Returns
     -------
@@ -318,7 +318,7 @@ def likelihood_of_rows(
     UnsupportedModelError
         If something in the model cannot be computed row by row.
     InvalidDataError
-        If the rows hold values that cannot be used, or codes that are not in what they index.
+        If the rows hold values that cannot be used, or codes that are out of range.
 
     Examples
     --------
@@ -358,7 +358,7 @@ def template_of_rows(
     columns : mapping of str
         Shape and dtype of each column of the rows.
     wanted : RowsToRead, optional
-        How the observations are found, and who evaluates them.
+        How the observations are found and evaluated.
 
     Returns
     -------
@@ -381,8 +381,7 @@ def template_of_rows(
     wanted = RowsToRead() if wanted is None else wanted
     if wanted.dim is not None and not isinstance(wanted.dim, str):
         raise InvalidOptionError(
-            f"dim={wanted.dim!r}: rows=... are rows already. Give a table with one row for each "
-            "cell."
+            f"dim={wanted.dim!r}: rows=... has no cells. Pass a table with one row for each cell."
         )
     found = wanted.found_in(model, columns)
     if found.positions is not None:
@@ -425,5 +424,5 @@ def _verify_others(
                 f"The log-likelihood of {loglik.source.place(int(others.positions[n]))} comes out "
                 f"as {found[n, s]}, but PyMC gives {values[n, s]} among {len(others)} rows: "
                 "something in the model depends on how many rows it holds, as x.shape[0] does, or "
-                "on the other rows. Compute it beforehand, and give the model its value."
+                "on the other rows. Compute it beforehand, and pass its value to the model."
             )

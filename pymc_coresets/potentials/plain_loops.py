@@ -1,9 +1,9 @@
-"""The compilation mode of densities of few rows: loops that are quick to compile.
+"""The compilation mode for densities of few rows: loops that compile quickly.
 
-PyTensor's own loops for sums and maxima over an axis sort the axes by their strides, and those for
-filled arrays assign to a whole array: for that Numba compiles a sorting algorithm and its rules for
-indices, which takes several seconds where nothing is cached.  A nested loop runs as fast, and takes
-a tenth of a second.
+PyTensor's own loops for sums and maxima sort the axes by their strides, and those for filled arrays
+assign to a whole array. For this, Numba compiles a sorting algorithm and its indexing rules, which
+takes several seconds with an empty cache. A nested loop is as fast, and compiles in a tenth of a
+second.
 """
 
 # ruff: noqa: ARG001 (PyTensor determines the arguments of its callbacks)
@@ -20,7 +20,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
 
-_VERSION = f"{__name__} 2"  # of the functions here, for PyTensor's cache, which imports them
+_VERSION = f"{__name__} 2"  # version of these functions in the keys of PyTensor's cache
 
 
 class PlainSum(ops.Sum):
@@ -28,18 +28,18 @@ class PlainSum(ops.Sum):
 
 
 class PlainMax(ops.Max):
-    """A maximum over one axis of an array with two or three; NaN where one is."""
+    """A maximum over one axis of an array with two or three; NaN if one is."""
 
 
 class _PlainAlloc(ops.Alloc):
-    """An array of a number."""
+    """An array filled with one number."""
 
 
 @node_rewriter([ops.Sum, ops.Max, ops.Alloc])  # type: ignore[untyped-decorator]
 def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Have sums, maxima and filled arrays compiled by the functions of this module.
+    """Replace sums, maxima and filled arrays by the functions of this module.
 
-    Those that elementwise loops were fused with are compiled there: this comes after.
+    It runs after the fusion of loops: sums inside fused loops stay there.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 @node_rewriter([ops.Sum, ops.Max])  # type: ignore[untyped-decorator]
 def as_plain_loops_along_rows(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Do so with those over the last of three axes, which is a short one.
+    """Replace maxima over the last of three axes, if it is short.
 
     NumPy takes ten times as long for a maximum of a few numbers.
     """
@@ -90,7 +90,7 @@ def _reduce(op: PlainSum | PlainMax, node: Apply, **_: Any) -> tuple[Callable[..
     is_max, n_axes = isinstance(op, PlainMax), node.inputs[0].type.ndim
     start = -np.inf if is_max else 0.0
 
-    # The compiler knows `axis` and `is_max`: no choice is left in the loops.
+    # `axis` and `is_max` are constants for the compiler, so the loops have no branches.
     @numba_njit
     def of_matrix(x: np.ndarray) -> np.ndarray:
         total = np.full(x.shape[1] if axis == 0 else x.shape[0], start)
@@ -143,7 +143,7 @@ def _fill(op: _PlainAlloc, node: Apply, **_: Any) -> tuple[Callable[..., Any], s
 def solve_small_systems(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Write the solution of many small triangular systems by elementwise operations.
 
-    LAPACK is called for each of them otherwise, which takes 50 ns.
+    Otherwise LAPACK is called for each system, at 50 ns per call.
     """
     solver = node.op.core_op
     if not isinstance(solver, ops.SolveTriangular) or solver.unit_diagonal:
@@ -171,7 +171,7 @@ def density_mode() -> Mode | None:
     Returns
     -------
     Mode, or None
-        None where PyTensor is configured to use another backend.
+        None if PyTensor is configured to use another backend.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def density_mode() -> Mode | None:
 
 @node_rewriter([ops.Dot, ops.BatchedDot, ops.Blockwise])  # type: ignore[untyped-decorator]
 def _loop_over_product(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite a product that does little for each entry of its long axis as a sum of products."""
+    """Rewrite a matrix product with few multiplications per entry of its longest axis as a sum."""
     is_product = isinstance(node.op, ops.Dot | ops.BatchedDot) or isinstance(
         node.op.core_op, ops.Dot
     )
@@ -208,7 +208,7 @@ def _loop_over_product(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
         return None
     transpose = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
     if lengths[2] == 1 and isinstance(node.op, ops.Dot) and getattr(a.owner, "op", 0) == transpose:
-        return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
+        return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # contiguous along its rows
     if lengths[2] == 1:
         return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]
     if lengths[0] == 1:

@@ -23,11 +23,11 @@ from pymc_coresets.rows.values import Rows
 #: Up to which choosing rows alone takes no longer than a quadratic.
 FEW_DIMENSIONS = 24
 
-_FEWEST_LEVELS = 250  # whose variables are no burden as parameters
+_FEWEST_LEVELS = 250  # with fewer, the variables stay parameters
 
 
 class UnitSettings(TypedDict):
-    """What was integrated out, and how: enough to do it again."""
+    """What was integrated out, and how; enough to repeat it."""
 
     names: list[str]
     degree: int
@@ -60,15 +60,15 @@ def chosen_units(
         Rows.
     asked : sequence of str, optional
         Variables that the user named.  By default, those of the largest factor of at least 250
-        levels, if these are five times as many as a coreset of them needs: one more than the
-        D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or, where D is above 24,
-        and there is a quadratic beside them, 4 D.  Variables with one value for each row are
-        integrated out in any case, because rows cannot be left out without them.
+        levels, if there are at least five times as many as a coreset needs. It needs one more than
+        the D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or 4 D, if D is above
+        24 and a quadratic is used. Variables with one value per row are always integrated out,
+        because rows cannot be left out otherwise.
 
     Returns
     -------
     tuple of str, or None
-        None where all variables stay parameters.
+        None if all variables stay parameters.
 
     Raises
     ------
@@ -92,9 +92,9 @@ def chosen_units(
     if first_degree(sum(sizes[name] for name in names) // n_levels) is None:
         return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
-    is_few = n_shared <= FEW_DIMENSIONS  # otherwise there is a quadratic beside them
+    is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
     needed = n_shared * (n_shared + 3) // 2 + 1 if is_few else 4 * n_shared
-    enough = max(_FEWEST_LEVELS, 5 * needed)  # of fewer, a coreset saves little
+    enough = max(_FEWEST_LEVELS, 5 * needed)  # with fewer, a coreset saves little
     must = not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
 
@@ -115,7 +115,7 @@ def unit_model(
     settings : dict
         Arguments of `find_observations`.
     rows : Observations, optional
-        The rows, where they have been found already.
+        The rows, if they have been found already.
 
     Raises
     ------
@@ -172,16 +172,16 @@ class UnitModes:
     def at(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
         """Return the units with modes and widths of their variables, given the shared ones.
 
-        All units take Newton's steps at the same time, each damped on its own.  Where the density
-        of a unit is not concave, its curvature is replaced by that of the same size.  Time: some
-        ten gradients and curvatures of all rows.
+        All units take Newton steps at the same time, each with its own damping. If a unit's density
+        is not concave, the negative eigenvalues of its curvature change sign. Time: about ten
+        gradients and curvatures of all rows.
 
         Parameters
         ----------
         point : mapping of str to ndarray
             The shared variables, on their own scale.
         rows : Rows
-            Units, from whose centres the search begins.
+            Units; the search begins at their centres.
         """
         if self.units.factor.values:
             return rows
@@ -199,7 +199,7 @@ class UnitModes:
             return replace(some, arrays=_with(some.arrays, {middle: z, width: factor}))
 
         n_members = max(rows.n_members / max(len(rows), 1), 1.0)
-        size = max(int(2**14 / n_members), 1)  # whose arrays stay in a core's own cache
+        size = max(int(2**14 / n_members), 1)  # units, whose arrays fit into a core's own cache
         return Rows.joined(list(in_threads(settled, rows.blocks(size))))
 
     def places(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +209,7 @@ class UnitModes:
 
     @cached_property
     def _columns(self) -> tuple[int, int]:
-        """Which arrays of units these are."""
+        """Positions of the centres and widths among the arrays of units."""
         names = [row.name for row in self.units.observations_at_zero.rows]
         return names.index(CENTRE), names.index(FACTOR)
 
@@ -245,7 +245,7 @@ def _climbed(shape: Callable[[np.ndarray], _Shape], z: np.ndarray) -> tuple[np.n
         going &= (widths > 1e-6) & (part > 2.0**-20)
         if not going.any():
             break
-        longest = np.maximum(np.abs(step).max(axis=1), 5.0)  # along an axis, when unconstrained
+        longest = np.maximum(np.abs(step).max(axis=1), 5.0)  # along any axis, at most 5
         step *= (5.0 / longest)[:, None]
         tried = np.where(going[:, None], z + part[:, None] * step, z)
         new = shape(tried)

@@ -1,9 +1,9 @@
 """Elementary functions that a compiler can vectorise, and the compilation mode that uses them.
 
-The mathematical library's ``exp`` and ``log1p`` are function calls, which keep a loop from being
-turned into vector instructions: each element costs 20 to 30 ns.  Written out as polynomials, the
-same loop runs on 4 or 8 elements at a time.  :func:`vectorise` replaces the functions in
-any model's graph by such polynomials, just before loops are fused, so that every likelihood gains.
+The mathematical library's ``exp`` and ``log1p`` are function calls, so a compiler cannot vectorise
+a loop that contains them: each element costs 20 to 30 ns. Written as polynomials, the same loop
+processes 4 or 8 elements at a time. :func:`vectorise` replaces the functions in any model's graph
+by such polynomials, just before loops are fused.
 
 Functions of one argument are accurate to 3 units in the last place in float64, and have the right
 limits at infinities and NaN; softplus is so above 1e-307, and 0 below.  Log-gamma (absolutely, near
@@ -32,7 +32,7 @@ from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcif
 _LOG2_E, _HALF_LN2 = 1 / math.log(2), math.log(2) / 2
 # Their sum is log(2); k times the first has no rounding error.
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_ROUND = 1.5 * 2**52  # adding it rounds a double to an integer, which its low bits hold then
+_ROUND = 1.5 * 2**52  # adding it rounds a double to an integer and stores this in the low bits
 # Bits of a double.
 _EXPONENT_BIAS, _MANTISSA = 1023, 2**52 - 1
 _SQRT_HALF, _ONE = 0x3FE6A09E << 32, 1023 << 52
@@ -50,7 +50,7 @@ def _straight_line[F: Callable[..., object]](function: F) -> F:
 @_straight_line
 def _expm1_of_small(r: float) -> float:
     """Compute exp(r) - 1, |r| <= log(2)/2, as r + r**2 q(r)."""
-    # In pairs, so that few of the operations wait for each other.
+    # In pairs, to shorten the chain of dependent operations.
     w = r * r
     w2 = w * w
     low = (0.5 + 0.16666666666666644 * r) + w * (0.04166666666662431 + 0.008333333333356199 * r)
@@ -151,7 +151,7 @@ def vector_softplus(x: float) -> float:
 
     With s = e / (2 + e), log(1 + e) = 2 artanh(s) = e - (e**2/2 - s (e**2/2 + s**2 q(s**2))).
     """
-    lowest = -708.0  # whose exp is above the smallest normal number
+    lowest = -708.0  # its exp is above the smallest normal number
     r, k = _reduced(max(-abs(x), lowest))
     e = _exp_of_small(r) * double_of((k + _EXPONENT_BIAS) << 52)
     e = e if abs(x) <= -lowest else 0.0
@@ -260,7 +260,7 @@ class _VectorFunction(ps.ScalarOp):
         raise NotImplementedError("Only Numba compiles these functions.")
 
     def supports_c_code(self, inputs: object, outputs: object) -> bool:
-        # Loop fusion asks this of every Op, whatever the backend.
+        # Loop fusion calls this for every Op, with any backend.
         return True
 
 
@@ -271,7 +271,7 @@ def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, s
 
 @register_scalar_funcify(ps.TriGamma)
 def _funcify_trigamma(op: ps.TriGamma, node: Apply, **kwargs: object) -> tuple[Any, str]:
-    # PyTensor has none for Numba: it calls Python for each number, which our loops cannot.
+    # PyTensor has no Numba version: it calls Python for each number, which compiled loops cannot.
     return vector_trigamma, sha256(f"trigamma {_VERSION}".encode()).hexdigest()
 
 

@@ -65,10 +65,10 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
             raise _nowhere_finite(loglik.observations, space, near.n_draws)
     _compare_sum(loglik.observations, near, at_near)
     n_obs = loglik.observations.n_obs
-    # Some, of many: a mistake is one of all rows or of all of a kind.
+    # A sample is enough: a mistake affects all rows, or all rows of a kind.
     rows = np.sort(rng.choice(n_obs, min(n_obs, 1_000), replace=False))
     _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
-    # Tails of distribution functions may differ in all digits but the first.
+    # In the tails of distribution functions, all digits but the first may differ.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
 
 
@@ -109,7 +109,7 @@ def points_near(space: Unconstrained, rng: np.random.Generator) -> Draws:
 
 
 def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
-    """More points around the initial one, whose distance to it has a magnitude of its own each."""
+    """More points around the initial one, at distances of different magnitudes."""
     shape = (30, space.n_dims)
     sizes = np.exp(rng.uniform(np.log(0.02), np.log(2.0), size=shape))
     signs = np.where(space.continuous, rng.choice([-1.0, 1.0], size=shape), 0.0)
@@ -212,10 +212,10 @@ def _compare(
     wrong = finite & ~near & ~vanished
     with np.errstate(invalid="ignore"):  # infinite values
         apart = np.abs(values - expected)
-    if wrong.any():  # or do large terms cancel, so that no digit is right in either?
+    if wrong.any():  # or large terms cancel, so that neither value has a correct digit?
         rounding = _rounding(loglik.observations, draws.take(used))[rows]
         wrong &= ~(apart <= rounding)
-    if wrong.any():  # or is PyMC's own value none, as infinite ones are subtracted?
+    if wrong.any():  # or PyMC's own value is NaN, because infinite terms are subtracted?
         checks = _failing_checks(loglik.observations, draws.take(used))
         wrong[:, [bool(check) for check in checks]] = False
     if wrong.any():
@@ -237,8 +237,9 @@ def _compare(
 def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
     """Bound the rounding error of PyMC's potentials, (n_obs, n_draws), to first order.
 
-    The error of a sum is that of its largest term, and changes the potential by its derivative: one
-    digit of ``p = 1 - exp(-exp(eta))`` that cancels is all of ``log(p)`` where p is 1e-16.
+    The error of a sum is that of its largest term; it changes the potential in proportion to the
+    derivative.  Where p = 1e-16, the last digit of ``p = 1 - exp(-exp(eta))`` determines all of
+    ``log(p)``.
     """
     sums = [
         node
@@ -264,7 +265,7 @@ def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
 
 
 def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
-    """Return the largest term of a sum, times the derivative of what it is for."""
+    """Return the largest term of a sum, times the derivative of the potential by the sum."""
     slope = pt.ones(()) if isinstance(gradient.type, NullType) else pt.abs(gradient)
     error = slope * reduce(pt.maximum, [pt.abs(term) for term in node.inputs])
     not_finite = pt.isinf(error) | pt.isnan(error)  # others cancel, or are wrong
@@ -272,7 +273,7 @@ def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
 
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
-    """Compare a log-density that is one number with the sum of its rows and log-prior."""
+    """Compare a scalar log-density with the sum of its rows and log-prior."""
     if obs.total is None:
         return
     rest = [] if obs.unweighted is None else [obs.unweighted]
@@ -291,7 +292,7 @@ def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
 
 
 def _refuse_bad_data(loglik: LogLikelihood, draws: Draws) -> None:
-    """Name the rows and the data where these are the reason."""
+    """Name the rows and their data, if these cause the difference."""
     obs = loglik.observations
     finite = np.isfinite(loglik.matrix(draws, finite=False))
     for name, not_finite in _non_finite_data(obs).items():
@@ -305,9 +306,9 @@ def _refuse_bad_data(loglik: LogLikelihood, draws: Draws) -> None:
 
 
 def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
-    """Name the first row whose log-likelihood is finite nowhere near, in one reading of all rows.
+    """Name the first row whose log-likelihood is finite at none of four points.
 
-    It is for where the log-likelihood of all rows was not finite.
+    Reads all rows once. It is called if the log-likelihood of all rows was not finite.
 
     Parameters
     ----------
@@ -318,7 +319,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     Raises
     ------
     InvalidDataError
-        If the log-likelihood of a row, but not of all, is not finite at any of four points.
+        If some rows, but not all, have no finite log-likelihood at any of four points.
 
     Examples
     --------
@@ -370,7 +371,7 @@ def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
 
 
 def _non_finite_data(obs: Observations) -> dict[str, np.ndarray]:
-    """Find the rows, (n_obs,) of bool, in which each array that is given with NaN or inf has it."""
+    """For each array with NaN or infinite values, find the rows, (n_obs,) of bool."""
     used = set(graph_inputs([obs.loglik]))
     found: dict[str, np.ndarray] = {}
     for array in obs.rows:
@@ -394,7 +395,7 @@ def _in_words(array: RowArray) -> str:
 
 
 def _given_non_finite(source: Variable) -> bool:
-    """Whether any data that `source` is computed from are not finite: itself, it may well be."""
+    """Whether any data that `source` is computed from are not finite: `source` itself may be."""
     return any(
         isinstance(v, TensorConstant) and v.type.ndim > 0 and not np.isfinite(v.data).all()
         for v in ancestors([source])

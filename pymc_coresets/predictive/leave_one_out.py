@@ -31,7 +31,7 @@ type _Part = tuple[LogLikelihood, Positions]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ElpdOfAllRows(ELPDDataLOOSubsample):
-    """What `Coreset.loo` returns: `arviz.ELPDData` with two figures more.
+    """Result of `Coreset.loo`: `arviz.ELPDData` with two additional numbers.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):
     Notes
     -----
     Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
-    which is its elpd times its base weight.  `elpd_i` holds the surrogate where a row is not in
+    which is its elpd times its base weight.  `elpd_i` holds the surrogate if a row is not in
     the sample `loo_subsample_observations`.  `pareto_k` has one entry per row of the sample, with
     the coordinates ``position`` and ``where``.
     """
@@ -161,7 +161,7 @@ def difference_estimate(
     Returns
     -------
     SumOfRows
-        `subsampling_se` is 0 where all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
+        `subsampling_se` is 0 if all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
         counts included.
 
     References
@@ -212,13 +212,13 @@ def elpd_of_rows(
     draws : Draws
         The chains one after the other.
     found : EvaluatedDraws
-        What corrects them to the full posterior.
+        Importance weights that correct them to the full posterior.
     observations : int or None
         Size of the sample; None for all rows.
     key : int
-        Of the random numbers that choose the sample.
+        Key of the random numbers that choose the sample.
     remedy : str
-        What to do where the correction of the draws is not to be relied on.
+        Remedy if the correction of the draws is unreliable.
 
     Returns
     -------
@@ -380,7 +380,7 @@ def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:
     some = free[np.searchsorted(heights, evenly)]
     away = some - weights @ free / heights[-1]
     both = np.concatenate([some, some - 2 * away])
-    # What is discrete stays where it was.
+    # Discrete variables keep their values.
     both[:, ~space.continuous] = np.concatenate([some, some])[:, ~space.continuous]
     return space.constrain(both)
 

@@ -97,7 +97,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     rows : RowSource
         From `open_rows`.  What is only observed needs no column.
     graphs : mapping of str to Variable
-        What will be computed, from `forward_graphs`.
+        The graphs to compute, from `forward_graphs`.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
 
 
 def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
-    """Prepare a copy of the model for all rows; None where it holds them already."""
+    """Prepare a copy of the model for all rows; None if it holds them already."""
     if len(own.parts) > 1:
         raise InvalidOptionError(
             "The rows of summaries that were added lie in several models: predict those of one "
@@ -268,7 +268,7 @@ def _checks_of_codes(
 
 
 def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
-    """Add the data of all rows to draws, where the user's model holds them.
+    """Add the data of all rows to draws, if the user's model holds them.
 
     Parameters
     ----------
@@ -276,12 +276,12 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
         Draws of an approximate posterior; its groups of data, which are those of a few rows, are
         replaced.
     own : StandIn
-        What stands for all rows in it.
+        Replacement of all rows in it.
 
     Returns
     -------
     xarray.DataTree
-        The same draws; other groups are as they were where rows lie elsewhere.
+        The same draws; for rows outside the model, other groups are unchanged.
     """
     if not own.n_in_memory:
         return idata
@@ -301,7 +301,7 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
     Returns
     -------
     dict of str to xarray.Dataset
-        ``observed_data`` and ``constant_data``, where there are any.  The arrays are those of the
+        ``observed_data`` and ``constant_data``, if there are any.  The arrays are those of the
         model, which cannot be written to, and no copies.
 
     Examples

@@ -78,10 +78,11 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
-    """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
+    """Predict all rows, or new ones, in blocks.
 
+    The result is that of `pymc.sample_posterior_predictive`.
     Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
-    loops where there are 10^8 means or more; blocks of 32 768 rows or more by one thread for each
+    loops where there are 10^8 means or more; blocks of 32,768 rows or more by one thread for each
     core.  Memory: that of the result, or some 400 MB with `to`.
 
     Parameters
@@ -101,7 +102,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     to : callable, optional
         Called with each block of the results in place of keeping them: the group's Dataset for all
         rows and some draws of each chain where your model holds the rows, and for some rows and all
-        draws where they lie elsewhere.
+        draws if they lie elsewhere.
     var_names : str or sequence of str, optional
         Observed variables or deterministics; by default the observed variables.
     random_seed : int or Generator, optional
@@ -194,7 +195,7 @@ def _filled(
     rows: RowSource | Mapping[str, Any] | None,
     model: pm.Model | None,
 ) -> FilledModel | None:
-    """Prepare a copy of a model for new rows, or for its own; None where it holds them already."""
+    """Prepare a copy of a model for new rows, or for its own; None if it holds them already."""
     if rows is None:
         return filled_with_own(own, copy) if model is None else None
     rows = rows if isinstance(rows, RowSource) else open_rows(rows)
@@ -332,8 +333,8 @@ def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dic
     Raises
     ------
     InvalidOptionError
-        If there are no names, a name is none of the model's random variables and deterministics,
-        or what it names has no mean.
+        If there are no names, a name is not a random variable or deterministic of the model, or the
+        variable has no mean.
 
     Examples
     --------
@@ -396,7 +397,7 @@ def _mean(variable: Variable) -> Variable:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What is to be predicted: some variables, for some rows, at some draws.
+    """A prediction task: variables, rows and draws.
 
     Parameters
     ----------
@@ -411,14 +412,14 @@ class Predictions:
     means : bool, default False
         Average over the draws.
     filled : FilledModel, optional
-        The same model with rows from elsewhere; None for those that it holds.
+        The same model with rows from another source; None for the model's own rows.
     drawn : collection of str
         Free variables that are predicted, and of which there are no draws.
 
     Notes
     -----
-    Where the model holds the rows, a block has all rows, and some draws of each chain or the means
-    of all.  Rows from elsewhere come in blocks of at most 65 536, at all draws.  Random numbers
+    If the model holds the rows, a block has all rows, and some draws of each chain or the means
+    of all.  Rows from elsewhere come in blocks of at most 65,536, at all draws.  Random numbers
     depend on the key, the number of the block of rows, and that of the draw: not on threads, nor on
     the chunks that rows are read in.
 
@@ -478,7 +479,7 @@ class Predictions:
     # -- blocks ------------------------------------------------------------------------------------
 
     def _blocks(self, *, progressbar: bool) -> Iterator[Block]:
-        """Divide rows from elsewhere, or the draws of each chain where the model holds all rows."""
+        """Divide rows from elsewhere, or the draws of each chain if the model holds all rows."""
         chains, at_draw = self.chains, max(self._n_values, 1)
         each, of_rows = chains.n_draws, iter([slice(0, 1)])
         if self.filled is not None:
@@ -531,7 +532,7 @@ class Predictions:
         return values
 
     def _labelled(self, block: Block, before: Sequence[str] = SAMPLE_DIMS) -> xr.Dataset:
-        """Give a block the names that PyMC gives it, and say what was averaged."""
+        """Name a block as PyMC does, and record which variables were averaged."""
         rows, draws, values = block
         before, named = () if self.means else before, self.model.named_vars_to_dims
         each = {"chain": slice(None), "draw": draws}
@@ -565,7 +566,7 @@ class Predictions:
 
     @cached_property
     def _forwards(self) -> list[Forward]:
-        """A function of a draw for each strip: by NumPy, or a compiled loop where that pays."""
+        """A function of a draw for each strip: by NumPy, or a compiled loop if that pays."""
         random = any(is_random(self.model, graph) for graph in self.graphs.values())
         many = self._n_values * self._draws.n_draws >= _WORTH_COMPILING
         forward = self._by_numpy
@@ -650,7 +651,7 @@ def with_missing(
     idata : xarray.DataTree
         Draws, with a group ``posterior`` (dims chain, draw).
     own : StandIn
-        What stands for all rows.
+        Replacement of all rows.
     rng : numpy.random.Generator
     most : float, default inf
         Leave out variables of more entries.
@@ -658,8 +659,8 @@ def with_missing(
     Returns
     -------
     xarray.DataTree
-        The same where nothing is missing, or draws lack variables that were integrated out, on
-        which missing outcomes may depend.
+        Unchanged if no outcome is missing, or if the draws lack integrated-out variables that
+        missing outcomes may depend on.
     """
     held = own.parts[0].observations.held
     if not held.imputed:

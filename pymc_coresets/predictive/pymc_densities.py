@@ -171,7 +171,7 @@ def log_densities_at(
 ) -> Floats:
     """Evaluate PyMC's log-densities of models, Jacobians included, by NumPy.
 
-    What they have in common, such as priors, is evaluated once.
+    Shared terms, such as priors, are evaluated once.
 
     Parameters
     ----------

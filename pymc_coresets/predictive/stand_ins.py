@@ -1,4 +1,4 @@
-"""What stands for all rows in a posterior that is cheap to sample: one form for all kinds of it."""
+"""Replacements of all rows in a posterior that is cheap to sample, with one interface."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ _CHEAP = 10**9  # log-likelihoods, which take seconds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StandIn:
-    """What stands for all rows in an approximate posterior, and where all rows are.
+    """Replacement of all rows in an approximate posterior, with access to all rows.
 
     Its log-density is the prior's plus `loglik`: a quadratic and weighted rows, or polynomials.
 
@@ -34,29 +34,29 @@ class StandIn:
     parts : sequence of LogLikelihood
         The log-likelihoods of all rows, in one or several parts.
     loglik : callable
-        Value at draws of what stands for them, (n_draws,), in nats.
+        Log-likelihood of the replacement at draws, (n_draws,), in nats.
     impossible : str
-        What it means where a draw is impossible under the full data, and what to do.
+        Message for draws that are impossible under the full data, with a remedy.
     remedy : str
-        What to do where the importance weights are not to be relied on.
+        Remedy for unreliable importance weights.
     earlier : Quadratic, optional
-        What stands for rows that are gone: it counts as theirs.
+        Log-likelihood of rows that are no longer available.
     has_all_rows : callable
         Whether the approximate posterior is the full one.
     require_all_rows : callable
-        Refuses where some rows are gone.
+        Raises if some rows are not available.
     groups : mapping of str to Dataset
-        What `sample` adds to its draws.
+        Groups that `sample` adds to its draws.
     modes : Modes, optional
-        Those of the full posterior, where they were looked for.
+        Those of the full posterior, if they were looked for.
     tolerance : float
         Symmetrised KL divergence in nats that is small enough.
     n_products : float
         About how many numbers are multiplied for `loglik` at a draw.
     certificate : Certificate, optional
-        What was found when it was built.
+        Diagnostics of the construction.
     caveat : str
-        What a comparison with the rows that are left cannot see, and what to do.
+        Error that a comparison with the available rows cannot detect, with a remedy.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     complete : callable
@@ -89,7 +89,7 @@ class StandIn:
 
     @property
     def n_in_memory(self) -> int:
-        """Number of rows, where the user's model holds all of them; 0 elsewhere."""
+        """Number of rows, if the user's model holds all of them; 0 elsewhere."""
         if len(self.parts) > 1 or self.parts[0].source is not self.parts[0].in_memory:
             return 0
         return self.parts[0].observations.n_obs
@@ -117,7 +117,7 @@ class StandIn:
     def log_density(self, points: Floats) -> Floats:
         """Return that of the approximate posterior at points (n_points, D), unconstrained.
 
-        Minus infinity where it is not finite.
+        Minus infinity if it is not finite.
         """
         return self.parts[0].log_prior.with_rows(points, self.loglik)
 
@@ -127,7 +127,7 @@ class StandIn:
         return self.parts[0].observations.space
 
     def doubt(self, idata: xr.DataTree | None = None) -> str:
-        """Say what importance weights of draws cannot mend; empty where nothing is known of it."""
+        """Describe an error that importance weights cannot correct; empty if none is known."""
         if self.certificate is None:
             return self.caveat
         known = replace(self.certificate, caveat=self.caveat)
@@ -159,13 +159,13 @@ class HasStandIn(Protocol):
 
     @property
     def stand_in(self) -> StandIn:
-        """What stands for all rows in it."""
+        """Replacement of all rows in it."""
 
 
 def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
     """Log of the full over the approximate posterior density at draws, up to a constant.
 
-    Costs one pass over the data for all draws, and none where the coreset has all rows; memory
+    Costs one pass over the data for all draws, and none if the coreset has all rows; memory
     O(n_draws).
 
     Parameters

@@ -209,7 +209,7 @@ def drawn_names(model: pm.Model, lengths: Collection[int], *, more_than: int) ->
     lengths : collection of int
         Numbers of rows that the model does not show.
     more_than : int
-        So many rows and fewer do not matter.
+        Up to this number of rows is acceptable.
 
     Examples
     --------

@@ -81,7 +81,7 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     Parameters
     ----------
     rewrites : str or RewriteDatabaseQuery
-        What PyTensor does to the graph before.
+        Rewrites that PyTensor applies first.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
 
 
 def known_length(variable: TensorVariable, axis: int) -> int | None:
-    """Return the length of an axis; None where the values of parameters may determine it.
+    """Return the length of an axis; None if the values of parameters may determine it.
 
     Examples
     --------

@@ -69,7 +69,7 @@ class PlainModel:
     ----------
     model : pm.Model
     parameters : mapping of str to TensorVariable
-        What stands for each free variable, see `parameter_inputs`.
+        The input for each free variable, see `parameter_inputs`.
     graphs : mapping of str to TensorVariable
         Of each term and of each deterministic, by name.  Equal parts are shared.  An observed
         variable is its elementwise log-density, in nats.
@@ -81,7 +81,7 @@ class PlainModel:
 
     @cached_property
     def known(self) -> Known:
-        """Tells the parameters from data."""
+        """Distinguishes parameters from data."""
         return Known(self.parameters.values())
 
 
@@ -161,7 +161,8 @@ def _stand_ins(
 ) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
     """Return what takes the place of each free variable, and the parameter that follows it there.
 
-    What was built on a variable has types that may know less than the parameter's: it is made anew.
+    Graphs built on a variable may have less precise types than the parameter's, so they are
+    rebuilt.
     """
     like = {
         rv: model.rvs_to_values[rv] if rv.name in unconstrained else rv for rv in model.free_RVs
@@ -234,7 +235,7 @@ def _with_constant_data(
 ) -> list[TensorVariable]:
     """Replace stand-ins by `inputs`, and data containers by constants that share their memory.
 
-    So all shapes are known.  Containers with `row_inputs` are replaced by these.
+    All shapes are known afterwards. Containers with `row_inputs` are replaced by these.
     """
     graphs = cast(list[TensorVariable], with_joined_scalars(graphs))
     held = [v for v in graph_inputs(graphs) if isinstance(v, ops.SharedVariable)]
@@ -259,7 +260,7 @@ def _with_constant_data(
 
 
 def _as_tensor_in(graphs: Sequence[Variable], shared: ops.SharedVariable) -> Variable:
-    """Return a container itself or, where it has dims, the tensor that graphs make of it."""
+    """Return a container itself or, if it has dims, the tensor that graphs make of it."""
     if not isinstance(shared, ops.XTensorVariable):
         return shared
     casts = (v for v in ancestors(graphs) if v.owner is not None and v.owner.inputs[0] is shared)

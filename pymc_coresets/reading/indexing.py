@@ -25,7 +25,7 @@ class Indexed(NamedTuple):
     Attributes
     ----------
     x : TensorVariable
-        What is indexed.
+        The indexed variable.
     axis : int
         The first of the indexed axes of x.
     lengths : tuple of (int or None)
@@ -60,7 +60,7 @@ def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
     axis : int
         An axis of its output.
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Examples
     --------
@@ -119,8 +119,8 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     Returns
     -------
     list of (int, int or None)
-        First position, and the one after the last (``None``: to the end).  Nothing where the
-        application is no join along this axis.
+        First position, and the one after the last (``None``: to the end).  Nothing if the
+        application is not a join along this axis.
 
     Examples
     --------

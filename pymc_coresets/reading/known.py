@@ -1,4 +1,4 @@
-"""What is known of graphs without their parameters, and how parts of them are made anew.
+"""Parts of graphs that are known without the parameters, and their reconstruction.
 
 PyMC guards a log-density with one check over all observations: a single bad row sends the whole
 vector to minus infinity.  For a few rows the check has to be about these rows alone:
@@ -19,7 +19,7 @@ from pymc_coresets.reading.folding import evaluate
 
 
 class Known:
-    """What is known of graphs whose only free inputs are some parameters.
+    """Known values and shapes in graphs whose only free inputs are some parameters.
 
     Parameters
     ----------
@@ -211,9 +211,9 @@ def conditions_by_row[K](
         Of the check.
     known : Known
     guarded : hashable
-        What stands for rows of the log-density.
+        The rows of the log-density.
     part : callable
-        Returns what stands for rows of a condition; None where it has none.
+        Returns what stands for rows of a condition; None if it has none.
     below : callable
         Returns where a selection of rows ends.
     """

@@ -40,7 +40,7 @@ from pymc_coresets.reading.other_forms import Cells, apply_to_cells
 
 
 class _Key(NamedTuple):
-    """What to write in long format: a variable with the axes of the cells that it has."""
+    """A variable to write in long format, with its axes along the cells."""
 
     variable: TensorVariable
     axes: tuple[int | None, ...]
@@ -112,7 +112,7 @@ class LongFormat(Known):
     ) -> TensorVariable | None:
         """Return the entries of `variable` at the positions `index`, (n, K), in place of an axis.
 
-        None where the entries have to be taken from a parameter, or from what has no rule.
+        None if the entries have to be taken from a parameter, or from what has no rule.
         """
         key = self._key(variable, [axis], Cells(variable.type.shape[axis : axis + 1], (index,)))
         if not key.selected or self._reached(key):
@@ -304,14 +304,14 @@ class LongFormat(Known):
 
 
 def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
-    """Write an operation without a rule by others that have one; None where that is not known.
+    """Write an operation without a rule by others that have one; None if that is not known.
 
     Parameters
     ----------
     node : Apply
         The application of any Op.
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Returns
     -------

@@ -102,7 +102,7 @@ class Observations:
     terms : tuple of Term
         The likelihood terms to summarise.
     dim : str, tuple of str, or None
-        Name of the observation dimension, if it has one; names, where each cell of a matrix is an
+        Name of the observation dimension, if it has one; names, if each cell of a matrix is an
         observation.
     n_obs : int
         Number of observations N.
@@ -125,21 +125,21 @@ class Observations:
     reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
     unweighted : TensorVariable or None
-        What the rows of a log-density that is one number lack, a number: it stays in the
-        coreset's model, with weight one.
+        Terms of a scalar log-density that belong to no row; they stay in the coreset's model with
+        weight one.
     total : TensorVariable or None
-        The log-density of all terms as PyMC derives it, where one of them is one number.
+        The log-density of all terms as PyMC derives it, if one of them is a scalar.
     template : Template or None
-        The containers that hold a template of the rows, where the model does not hold all; N is
+        The containers that hold a template of the rows, if the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
     sets : tuple of RowSet
-        Where terms have different rows: those that share theirs, one set after the other.
+        Sets of terms with the same rows, if terms have different rows.
     left_out : tuple of str
         Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
     units : Units or None
-        What the observations are, where each is all rows of one level of a factor.
+        The units, if each observation is all rows of one level of a factor.
     """
 
     held: HeldModel
@@ -190,7 +190,7 @@ class Observations:
         return as_names(self.dim)
 
     def place(self, position: int) -> str:
-        """Say where the user finds an observation, by its position.
+        """Return the location of an observation in the user's data.
 
         Where terms have different rows, these are numbered one term after the other.
         """
@@ -395,7 +395,7 @@ def _select(
 
 
 def _refuse_numbers(plain: PlainModel, names: Sequence[str], dims: tuple[str, ...]) -> None:
-    """Refuse terms that are one number where the rows lie elsewhere."""
+    """Raise for scalar terms if the rows are outside the model."""
     axes = {name: axes_of(plain.model, name, dims)[0] for name in names}
     numbers = [name for name, axis in axes.items() if axis >= plain.graphs[name].type.ndim]
     if numbers:

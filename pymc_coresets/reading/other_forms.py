@@ -42,7 +42,7 @@ def _looked_up(node: Apply, known: Known) -> list[Variable] | None:
 
 
 def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa: ARG001
-    """Write a loop whose steps do not depend on each other without one; None where they do.
+    """Write a loop whose steps do not depend on each other without one; None if they do.
 
     PyMC's log-density of a distribution that is written as a loop (``pytensor.scan``) is such a
     loop: each step takes the values of the steps before from the data.
@@ -74,7 +74,7 @@ def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa
 def lagged_product(node: Apply, known: Known) -> list[Variable] | None:
     """Write a convolution of data as the product of their lagged values with the weights.
 
-    None where the node is no convolution along the last axis, of data that are longer than the
+    None if the node is no convolution along the last axis, of data that are longer than the
     weights.
 
     Examples
@@ -152,7 +152,7 @@ def product_of_entries(node: Apply, known: Known) -> list[Variable] | None:
     return [total.T if turned else total]
 
 
-#: Other ways of writing an operation; each returns None where it does not apply.
+#: Other ways of writing an operation; each returns None if it does not apply.
 FORMS = (_inlined, _looked_up, vectorised_loop, lagged_product, product_of_entries)
 
 

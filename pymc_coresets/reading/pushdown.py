@@ -7,7 +7,7 @@ says along which axis of each input row ``n`` of the output needs row ``n`` alon
 does not depend on the parameters becomes a *row array*: it is evaluated once, and stands in the
 new graph as an input that accepts any rows.
 
-Where the model holds only a template of the rows, the data containers are inputs too, and the
+If the model holds only a template of the rows, the data containers are inputs too, and the
 selection goes on until it reaches them: what is computed from them is computed for any rows.
 
 Where no rule is known the selection is made on the spot.  That is always correct, but its cost
@@ -110,7 +110,7 @@ class RowArray:
 
 
 class _Key(NamedTuple):
-    """What to select: `rows` of `variable` along `axis`."""
+    """A selection: `rows` of `variable` along `axis`."""
 
     variable: TensorVariable
     axis: int

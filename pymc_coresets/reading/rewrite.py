@@ -1,4 +1,4 @@
-"""Build the model in which a weighted potential over a few rows stands for all observations."""
+"""Build the model in which a weighted potential over a few rows represents all observations."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def coreset_model(
 
     The new model has the free variables of the old one (names, dims, coords, priors, transforms,
     initial values), the selected rows of the data, and one potential,
-    ``sum(weights * f_n(theta))``; where a log-density that is one number was taken apart, a second
+    ``sum(weights * f_n(theta))``; if a log-density that is one number was taken apart, a second
     one holds what is not in its rows.  Its cost does not depend on the number of observations N.
     Deterministics along the observations are left out: predictions compute them for all rows.
 

@@ -15,7 +15,7 @@ from pytensor.graph import Apply, Op, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
 
-#: For each input of a node: the axis to select along, or None where it is taken whole.
+#: For each input of a node: the axis to select along, or None if it is taken whole.
 type InputAxes = Sequence[int | None]
 
 #: How many rows are left along each axis of an output along which rows were selected.
@@ -86,7 +86,7 @@ def axis_before_integers(entries: Sequence[object], axis: int) -> int:
 
 
 def index_of(node: Apply) -> tuple[Sequence[slice | Variable], dict[int, Variable]]:
-    """Return the entries of an index ``x[entries]``, and those that are no slices, by axis of x.
+    """Return the entries of an index ``x[entries]``, and those that are not slices, by axis of x.
 
     Examples
     --------

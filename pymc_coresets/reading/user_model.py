@@ -59,7 +59,7 @@ def given_model(model: Any) -> pm.Model:  # noqa: ANN401
     Raises
     ------
     InvalidOptionError
-        If it is no model, or None outside of any model's context.
+        If it is not a model, or None outside of any model's context.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
     model : pm.Model
         Left as it is.
     rows : mapping of str to ndarray
-        What each of some containers is to hold.
+        New values of some containers.
 
     Returns
     -------
@@ -253,7 +253,7 @@ class HeldModel:
     live : pm.Model
         The user's, in which other data may lie by now.
     values : mapping of str to ndarray
-        What each data container held.
+        Previous values of each data container.
     lengths : mapping of str to int
         Of the dimensions whose length may change.
     labels : mapping of str to tuple or None

@@ -39,7 +39,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidOptionError
-        If `coreset` or `ax` is none.
+        If `coreset` or `ax` has another type.
     InvalidDataError
         If there are no weights.
 
@@ -79,11 +79,13 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
-    """Plot the objective of the construction against the size of the coreset.
+    """Plot the objective of the construction against the size of the coreset, or by round.
 
     The objective is on a logarithmic scale. Methods whose size does not grow from step to step are
-    shown round by round. Where the held-out curve rises above the other one, the weights fit the
-    draws that chose them rather than the posterior: more draws are needed, not more rows.
+    shown round by round. A build by the default method often needs one round: the plot then has
+    one point, below the dashed line of the tolerance. Where the held-out curve rises above the
+    other one, the weights fit the draws that chose them rather than the posterior: more draws are
+    needed, not more rows.
 
     Parameters
     ----------
@@ -99,7 +101,7 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidOptionError
-        If `coreset` or `ax` is none.
+        If `coreset` or `ax` has another type.
     InvalidDataError
         If no positive objective was recorded.
 
@@ -126,13 +128,21 @@ def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     curves = {name: coreset.history[name].to_numpy() for name in looks}
     if not any((values > 0).any() for values in curves.values()):
         raise InvalidDataError(
-            "The coreset's history has no positive objective to plot: its method measures none."
+            f"Nothing to plot: method={coreset.method!r} recorded no positive objective. "
+            "plot_weights shows the weights; check() measures the divergence of any coreset."
         )
     ax = _new_axes() if ax is None else ax
+    n_points = 0
     for name, values in curves.items():
         shown = values > 0
         if shown.any():
+            n_points = max(n_points, int(shown.sum()))
             ax.plot(x[shown], values[shown], ms=3.5, lw=1.5, **looks[name])
+    if coreset.certificate is not None:
+        tolerance = coreset.certificate.tolerance
+        ax.axhline(tolerance, color=_GREY, ls="--", lw=1.2, label=f"tolerance: {tolerance:g}")
+    if n_points == 1:
+        label_of_x += "; measured once"
     ax.set(yscale="log", xlabel=label_of_x, ylabel="objective (nats)")
     ax.set_title("Symmetrised KL divergence, as estimated while building")
     ax.legend(frameon=False)

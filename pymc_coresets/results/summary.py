@@ -1,4 +1,4 @@
-"""What a coreset shows of itself: facts in a few words, and its rows beside all rows."""
+"""Facts about a coreset, and a table that compares its rows with all rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pytensor.graph import ancestors
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import names_of
 from pymc_coresets.potentials.code_checks import lookups
@@ -46,7 +47,7 @@ class Columns(NamedTuple):
     names : sequence of str
         Of the rows' arrays.
     axes : mapping of str to sequence
-        Labels of the entries along each axis of an array but the first; None where they are
+        Labels of the entries along each axis of an array but the first; None if they are
         numbered.
     labels : mapping of str to sequence
         Of the columns that hold positions in them.
@@ -109,8 +110,13 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     for number, row in enumerate(observations.rows):
         values = own_values(row, np.moveaxis(row.values, row.axis, 0), positions)
         if number not in found:
-            # Containers are known; parameters are checked by truths, and nodes are no data.
-            if row.name not in {*arrays, CENTRE, FACTOR} and row.values.dtype != bool:
+            # Containers are known; parameters are checked by truths, and nodes are not data.
+            if row.name in {*arrays, CENTRE, FACTOR} or row.values.dtype == bool:
+                continue
+            terms = _coefficients(observations, row) if row.name == UNNAMED else []
+            if terms and arrays.keys().isdisjoint(terms):
+                arrays |= dict(zip(terms, np.moveaxis(values, 1, 0), strict=True))
+            else:
                 arrays[next(unnamed) if row.name == UNNAMED else row.name] = values
         elif row.name != UNNAMED or not cells:
             name, labels[name] = found[number]
@@ -186,12 +192,54 @@ def labels_of_lookups(observations: Observations) -> dict[int, tuple[str, Labels
         if not uses or row.values.ndim > 1:
             continue
         length = max(lookup.length for lookup in uses)
-        dims = [dim for lookup in uses for dim in model.named_vars_to_dims.get(lookup.table, ())]
+        # Bambi's `1|school` is the product of `1|school_sigma` and `1|school_offset`.
+        ends = ("", "_sigma", "_offset")
+        tables = [lookup.table.removesuffix(end) for lookup in uses for end in ends]
+        dims = [dim for table in tables for dim in model.named_vars_to_dims.get(table, ())]
         dim = next((dim for dim in dims if len(model.coords.get(dim) or ()) == length), None)
-        own = dim or f"index of {uses[0].table}"
+        own = f"index of {uses[0].table}" if dim is None else dim.removesuffix("__factor_dim")
         name = own if row.name == UNNAMED else row.name
         labels[number] = name, range(length) if dim is None else model.coords[dim]
     return labels
+
+
+def _coefficients(observations: Observations, row: RowArray) -> list[str]:
+    """Return the names of the coefficients that the columns of a matrix are multiplied by.
+
+    Bambi joins a model's terms into one such vector, and gives each the name that its column has in
+    the formula.
+
+    Returns
+    -------
+    list of str
+        One for each column; none if a column's coefficient has no name of its own.
+    """
+    model, names = observations.model, {v: n for n, v in observations.parameters.items()}
+    for product in ancestors([observations.loglik]):
+        if product.owner is None or not isinstance(product.owner.op, ops.Dot):
+            continue
+        matrix, vector = map(_unpadded, product.owner.inputs)
+        if matrix is not row.placeholder or vector.owner is None:
+            continue
+        if not isinstance(vector.owner.op, ops.Join):
+            continue
+        found: list[str] = []
+        for term in map(_unpadded, vector.owner.inputs):
+            if term not in names:
+                return []
+            name = names[term]
+            dims = model.named_vars_to_dims.get(name, ())
+            labels = [labels_of_dim(observations, dim) for dim in dims]
+            found += [f"{name}[{label}]" for label in labels[0]] if labels else [name]
+        return found if len(set(found)) == row.values.shape[1] else []
+    return []
+
+
+def _unpadded(variable: Any) -> Any:  # noqa: ANN401 - of PyTensor
+    """Return a variable without the axes of length one that were added to it."""
+    while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
+        [variable] = variable.owner.inputs
+    return variable
 
 
 def own_values(row: RowArray, values: Values, positions: Values) -> Values:
@@ -287,7 +335,7 @@ def _held(
 
 @dataclass(frozen=True)
 class Column:
-    """What is added up of one column over some rows.
+    """Sums of one column over some rows.
 
     Attributes
     ----------
@@ -298,7 +346,7 @@ class Column:
     ends : (float, float)
         The smallest and the largest value.
     labels : sequence or None
-        What the values are positions of.
+        Labels that the values are positions of.
     counts : pandas.Series or None
         The mass of each label, or whole number; None of numbers that are no classes.
 
@@ -383,14 +431,13 @@ def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
 
 def summarise_rows(
     coreset: WeightedRows, columns: str | Sequence[str] | None = None
-) -> pd.DataFrame:
+) -> "SummaryTable":
     """Summarise the chosen rows: how they differ from all rows, and how the weights correct that.
 
     Each quantity is computed three times: for all rows, for the chosen rows without their
-    weights, and with them.  The chosen rows alone often lie far out, where they say most about
-    the parameters.  With their weights they come closer to all rows, but need not match them
-    (least of all beside a quadratic, which stands for most of what they say):
-    what is matched is the log-likelihood.
+    weights, and with them.  The chosen rows alone are often extreme, because such rows determine
+    the parameters best. With their weights they come closer to all rows, but need not match them,
+    least of all if a quadratic represents most of the data: the weights match the log-likelihood.
 
     Costs one pass over the data; rows elsewhere (``rows=...``) are read once.
 
@@ -405,8 +452,8 @@ def summarise_rows(
     Returns
     -------
     pandas.DataFrame
-        With the columns ``all``, ``chosen`` and ``weighted``, and an index of two levels,
-        ``part`` and ``quantity``:
+        Of floats, printed with as many digits as each needs.  Its columns are ``all``,
+        ``chosen`` and ``weighted``, and its index has two levels, ``part`` and ``quantity``:
 
         ===================  ==================================================================
         rows                 ``number``; ``distinct``, where equal rows were merged;
@@ -458,7 +505,38 @@ def summarise_rows(
     measured = _measured(coreset, [asked] if isinstance(asked, str) else asked)
     for name in measured["chosen"]:
         parts[name] = described({measure: found[name] for measure, found in measured.items()})
-    return pd.concat(parts, names=["part", "quantity"])
+    return SummaryTable(pd.concat(parts, names=["part", "quantity"]))
+
+
+class SummaryTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no types
+    """A table of floats that prints whole numbers whole, and four digits of others.
+
+    Differences below 1e-12 are rounding errors, and are not printed.
+
+    Results computed from it are plain DataFrames.
+
+    Examples
+    --------
+    >>> SummaryTable({"all": [20000.0, 0.123456], "weighted": [20398.2049, -3e-17]})
+          all   weighted
+    0  20,000   20,398.2
+    1  0.1235          0
+    """
+
+    def __repr__(self) -> str:
+        # Commas stand between thousands: columns need two spaces between them.
+        text: str = self.to_string(float_format=lambda value: f" {_in_few_digits(value)}")
+        return text
+
+    def _repr_html_(self) -> str:
+        page: str = self.to_html(float_format=_in_few_digits)
+        return page
+
+
+def _in_few_digits(value: float) -> str:
+    if abs(value - round(value)) < 1e-12:
+        return f"{round(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def described(parts: Mapping[str, Column]) -> pd.DataFrame:
@@ -631,7 +709,7 @@ def _weights(coreset: WeightedRows) -> str:
 
 
 def _terms(coreset: WeightedRows, observations: Observations) -> str:
-    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    """Return the rows and chosen rows of each likelihood term, if terms have different rows."""
     return ", ".join(
         f"{np.diff(np.searchsorted(coreset.indices, [s.start, s.stop]))[0]:,} of "
         f"{s.stop - s.start:,} of {s.names}"
@@ -640,7 +718,7 @@ def _terms(coreset: WeightedRows, observations: Observations) -> str:
 
 
 def _groups(coreset: WeightedRows, observations: Observations) -> str:
-    """Say how many levels have a chosen row, for each index by which variables are looked up."""
+    """Return the number of levels with a chosen row, for each index of variables."""
     found, rows = [], chosen_rows(coreset)
     for i, (name, labels) in labels_of_lookups(observations).items():
         if name != TERM_OF_ROW:

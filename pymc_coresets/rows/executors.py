@@ -24,13 +24,13 @@ _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warni
 
 @dataclass(frozen=True)
 class Task:
-    """Some chunks to work on.
+    """A few chunks to process.
 
     Parameters
     ----------
     chunks : sequence of Chunk
     given : sequence, optional
-        Something for each chunk.
+        One input for each chunk.
     """
 
     chunks: Sequence[Any]
@@ -79,7 +79,7 @@ class Pool:
     def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
         work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
-        n_bytes = most_bytes = 2**29  # of tasks that an executor is given ahead, together
+        n_bytes = most_bytes = 2**29  # limit on the total size of tasks submitted ahead
 
         def submit(task: Task) -> Any:  # noqa: ANN401
             nonlocal n_bytes
@@ -131,7 +131,7 @@ def in_order[T](
     n_ahead: Callable[[], int],
     idle: Callable[[Task], None] = lambda _: None,
 ) -> Generator[T]:
-    """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end.
+    """Submit tasks, a few ahead, and yield their results in order; cancel the rest at the end.
 
     `idle` is called with the awaited task, every second in which no task has ended.  A task that
     failed for a transient reason is retried twice; one that killed its worker is retried once,
@@ -222,17 +222,17 @@ class Cluster:
         Parameters
         ----------
         where : str
-            Which rows wait for them, for messages.
+            The rows to read, for messages.
 
         Raises
         ------
         CoresetError
-            If none come.
+            If no worker joins.
 
         Warns
         -----
         CoresetWarning
-            If none come for some seconds.
+            If no worker joins within ten seconds.
         """
         start, told = time.monotonic(), False
         limit = self._dask.no_workers_timeout() or _PATIENCE
@@ -260,7 +260,7 @@ class Cluster:
             ) from error
 
     def _computed(self, value: Any) -> Any:  # noqa: ANN401
-        """Replace collections by futures: these are computed at the location of their data."""
+        """Replace collections by futures, which the cluster computes where the data are."""
         if isinstance(value, Mapping):
             return dict(zip(value, self.client.compute(list(value.values())), strict=True))
         return self.client.compute(value)
@@ -305,7 +305,7 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
     Raises
     ------
     InvalidOptionError
-        If it is no executor and no client of a Dask cluster.
+        If it is neither an executor nor a client of a Dask cluster.
 
     Examples
     --------
@@ -347,19 +347,19 @@ class Failure:
     """An expected error as the result of a task, without the traceback of another process."""
 
     error: CoresetError
-    tries: int = 1  # until it is raised: more where the operating system or a network failed
+    tries: int = 1  # attempts; more if the operating system or a network failed
     deadly: bool = False
 
 
 def perform(
     expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[Any] | None = None
 ) -> Any:  # noqa: ANN401
-    """Work on a task, in another process.
+    """Process a task in another process.
 
     Parameters
     ----------
     expected : mapping of str
-        The versions of packages that the function was made with.
+        Versions of the packages in the process that pickled the function.
     work : bytes
         The function; unpickled once for many tasks.
     sent : bytes
@@ -402,7 +402,7 @@ def perform(
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions that must be the same in all processes."""
+    """Return the package versions that must agree in all processes."""
     found = {"python": ".".join(python_version_tuple()[:2])}
     for package in ("pymc-coresets", "pymc", "pytensor", "numba", "numpy"):
         try:

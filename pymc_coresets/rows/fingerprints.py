@@ -18,14 +18,14 @@ _REMEDY = (
 
 
 def spaced(number: int) -> str:
-    """Write a whole number with its thousands apart.
+    """Write a whole number with commas between thousands.
 
     Examples
     --------
     >>> spaced(41207)
-    '41 207'
+    '41,207'
     """
-    return f"{number:,}".replace(",", " ")
+    return f"{number:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class BadValues:
     column : str
         Its name in the source.
     kind : str
-        What is wrong: ``"NaN"``, ``"infinite"``, ``"missing value"``, ``"unseen label"``,
-        ``"negative weight"``.
+        The fault: ``"NaN"``, ``"infinite"``, ``"missing value"``, ``"unseen label"``, ``"negative
+        weight"``.
     position : int
         Of the first of these rows, among all rows.
     first : str
-        Where this row is.
+        Location of this row.
     value : str
         The value there, as text.
     n_rows : int
@@ -67,7 +67,7 @@ class BadValues:
 
     @property
     def refusal(self) -> str:
-        """The message where only one chunk has been read."""
+        """The message if only one chunk has been read."""
         return f"{self._found}. The source's check() counts all such rows. {_REMEDY}"
 
     @property
@@ -139,7 +139,7 @@ class FirstReading:
 
     @classmethod
     def joined(cls, parts: Sequence[ChunkNotes]) -> Self:
-        """Join the notes of all chunks, whatever their order."""
+        """Join the notes of all chunks, in any order."""
         parts = sorted(parts, key=lambda part: part.start)
         ranges: dict[str, tuple[int, int]] = {}
         problems: dict[tuple[str, str], BadValues] = {}
@@ -161,7 +161,7 @@ class FirstReading:
         )
 
     def of(self, starts: Iterable[int]) -> Self:
-        """Return the notes of the chunks that start there, to verify these only."""
+        """Return the notes of the chunks with these starts, to verify only these."""
         return replace(self, problems=(), chunks={start: self.chunks[start] for start in starts})
 
     def require_usable(self) -> None:
@@ -199,7 +199,7 @@ class FirstReading:
         start : int
             Position of the chunk's first row.
         arrays : mapping from str to ndarray
-            What was read now, all arrays of the chunk or some of them.
+            Values of this reading, for all arrays of the chunk or some of them.
 
         Raises
         ------
@@ -244,8 +244,8 @@ def fingerprint(array: NDArray[Any]) -> bytes:
 
     One pass over the data, whose 8-byte words are summed in 1021 lanes, modulo 2**64: several times
     as fast as a digest of all bytes.  The fingerprint changes with the values, the order of the
-    rows, the dtype or the shape.  It finds data that changed by accident, not by intent: words that
-    stand a multiple of 1021 apart may change places without notice.
+    rows, the dtype or the shape.  It detects accidental changes only: swapping two words at a
+    distance of a multiple of 1021 is not detected.
 
     Parameters
     ----------

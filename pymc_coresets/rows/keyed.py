@@ -25,7 +25,7 @@ def random_key(rng: np.random.Generator) -> int:
 
 
 def rows_to_start(n_dims: int) -> int:
-    """Return the number of rows that roughly locate a posterior: 50 per dimension, at least 1 000.
+    """Return the number of rows that roughly locate a posterior: 50 per dimension, at least 1,000.
 
     Examples
     --------
@@ -38,8 +38,8 @@ def rows_to_start(n_dims: int) -> int:
 def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
     """Return the size of the sample that a construction from rows elsewhere starts from.
 
-    For more than 200 000 rows, 500 per dimension and at least 100 000, which determine the
-    curvature of the full posterior.  For fewer, 50 per dimension and at least 1 000.
+    For more than 200,000 rows, 500 per dimension and at least 100,000, which determine the
+    curvature of the full posterior.  For fewer, 50 per dimension and at least 1,000.
 
     Examples
     --------
@@ -54,9 +54,9 @@ def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
 def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     """Return one uniform random number in [0, 1) for each position.
 
-    The number depends on the position and the key alone, so that rows that are read in other
-    chunks, in another order or by other processes are given the same numbers.  Gaps between
-    positions cost as much as numbers, but those beyond a few thousand nothing.
+    The number depends on the position and the key alone, so it does not depend on chunks, reading
+    order or processes. Gaps between positions of up to a few thousand cost as much as numbers;
+    larger gaps cost nothing.
 
     Parameters
     ----------
@@ -82,7 +82,8 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     """
     if not len(positions):
         return np.empty(0)
-    # To begin anew takes as long as 2^13 numbers; and 2^20 of them, of a few megabytes, at once.
+    # A new generator costs as much as 2^13 numbers. At most 2^20 are drawn at once, a few
+    # megabytes.
     apart = (np.diff(positions) > 2**13) | (np.diff(positions // 2**20) > 0)
     pieces = np.split(positions, np.flatnonzero(apart) + 1)
     return np.concatenate([_numbers_between(piece, key) for piece in pieces])
@@ -99,7 +100,7 @@ def _numbers_between(positions: NDArray[np.int64], key: int) -> NDArray[np.float
 def waiting_times(
     positions: NDArray[np.int64], base_weights: NDArray[np.float64], key: int
 ) -> NDArray[np.float64]:
-    """Return one time for each row, ``-log(U_n) / u_n``, by whose order rows are sampled.
+    """Return a time for each row, ``-log(U_n) / u_n``; rows are sampled in the order of these.
 
     The rows with the smallest times are a weighted random sample without replacement, and those of
     a smaller sample are among those of a larger one with the same key.
@@ -142,7 +143,7 @@ def weights_of_first(
     base_weights : ndarray of shape (n,)
         u of the rows, positive.
     beyond : float
-        t; infinite where no row is left out.
+        t; infinite if no row is left out.
     total : float
         Sum of the base weights of all rows.
 
@@ -178,7 +179,7 @@ class Scan:
 
 
 class Smallest:
-    """The rows with the smallest keys so far, and a few more.
+    """The rows with the smallest keys so far, and possibly a few more.
 
     Parameters
     ----------
@@ -196,14 +197,14 @@ class Smallest:
     def __init__(self, size: int) -> None:
         self._size, self._n_held = size, 0
         self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
-        self.limit = math.inf  # all rows whose keys are smaller are here
+        self.limit = math.inf  # contains all rows with smaller keys
 
     def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
-        """Add rows that come after those before."""
+        """Add rows with larger positions."""
         early = keys <= self.limit
         if not early.all():
             rows, keys = rows.take(early), keys[early]
-        if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
+        if len(keys) or not self._parts:  # the first, for arrays without rows
             self._parts.append((rows, keys))
             self._n_held += len(keys)
         if self._n_held > 2 * self._size:
@@ -240,7 +241,7 @@ def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], f
 
 @dataclass(frozen=True, eq=False)
 class FirstRows:
-    """Rows that come first in a random order of all, and perhaps some more.
+    """The first rows in a random order of all rows, and possibly a few more.
 
     Parameters
     ----------
@@ -248,7 +249,7 @@ class FirstRows:
     times : ndarray of shape (len(rows),)
         Their `waiting_times`.
     limit : float
-        All rows whose times are smaller are here; infinite where all rows are.
+        All rows with smaller times are included; infinite if all rows are.
     key : int
         Of the order.
 
@@ -267,7 +268,7 @@ class FirstRows:
 
     @classmethod
     def of(cls, rows: Rows, key: int) -> "FirstRows":
-        """Return all of some rows."""
+        """Return rows of which none is left out."""
         return cls(rows, waiting_times(rows.positions, rows.base_weights, key), math.inf, key)
 
     @classmethod
@@ -284,7 +285,7 @@ class FirstRows:
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)
 
     def sample(self, size: int, *, total: float) -> Scan | None:
-        """Return the first `size` rows, of all that weigh `total`; None if some are not here."""
+        """Return the first `size` rows, of all with weight `total`; None if too few are kept."""
         chosen, beyond = smallest(self.times, size)
         if beyond > self.limit:
             return None
@@ -295,7 +296,7 @@ class FirstRows:
 def hit_by(
     masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return in whose share of the sum of all masses points lie, and how many in each.
+    """Return the rows into whose shares of the total mass points fall, with their numbers.
 
     Parameters
     ----------
@@ -303,7 +304,8 @@ def hit_by(
         Not all 0.
     points : ndarray
     before : float
-        Sum of the masses before these: they are added up one by one, in whatever parts they come.
+        Sum of the masses before these. Masses are added one by one, so the result does not depend
+        on the parts.
 
     Examples
     --------

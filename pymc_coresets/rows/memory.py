@@ -20,11 +20,11 @@ from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
 from pymc_coresets.rows.passes import Pass, RowBlocks
 from pymc_coresets.rows.values import Members, Rows
 
-#: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
-#: chunks, so that reading the one that two tasks share costs little.
+#: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that
+#: reading a chunk twice, for two tasks, costs little.
 TASK_ROWS = 2**20
 
-# An odd constant near 2**64 over the golden ratio: multiplication by it spreads the low bits.
+# An odd constant near 2**64 divided by the golden ratio: multiplying by it spreads the low bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _lock = Lock()
@@ -87,7 +87,7 @@ class InMemoryRows(RowBlocks):
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
-        """Take rows that are in memory already, with their base weights."""
+        """Hold rows that are in memory already, with their base weights."""
         return cls(rows.arrays, rows.base_weights, rows.positions, members=rows.members)
 
     @property
@@ -126,7 +126,7 @@ class InMemoryRows(RowBlocks):
         return self.all.blocks(size)
 
     def reduce[T](self, work: Pass[T]) -> T:
-        """Add up what threads compute from blocks of the rows."""
+        """Add up the results of blocks, which threads compute."""
         groups = list(self.blocks(TASK_ROWS))
         blocks = chain.from_iterable(group.blocks(work.size) for group in groups)
         return reduced_by_threads(work, blocks, list(map(len, groups)))
@@ -138,7 +138,7 @@ class InMemoryRows(RowBlocks):
     def earliest(self, size: int, key: int) -> Scan:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
         found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
-        assert found is not None  # for all rows are here
+        assert found is not None  # all rows are included
         return found
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
@@ -148,9 +148,9 @@ class InMemoryRows(RowBlocks):
 
 
 def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
-    """Add up what threads compute from blocks: within each group of rows, and then the groups.
+    """Add up the results of blocks, first within each group of rows, then over the groups.
 
-    Sums of floating-point numbers depend on their order, so this is the order in every engine.
+    Floating-point sums depend on the order, so all engines use this one.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequenc
 def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
     """Yield the function of each block, in their order, computed in one thread per core.
 
-    The first block is worked on alone, because that may compile.
+    The first block is computed alone, because it may compile functions.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
     [2, 2, 1]
     """
     pending = iter(blocks)
-    # The blocks are the parallel work: threads of BLAS inside them would only compete.
+    # Blocks run in parallel, so BLAS threads inside them would only compete.
     with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
         yield from map(use, islice(pending, 1))
         queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
@@ -197,15 +197,16 @@ def n_cores() -> int:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    # Looking for them reads the memory map of the process, which takes as long as many blocks.
+    # Finding the libraries reads the memory map of the process, which takes as long as many blocks.
     return ThreadpoolController()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread, until the last of the threads that are in here has left.
+    """Limit BLAS to one thread until the last thread leaves this context.
 
-    How many threads BLAS has belongs to the whole process, and decides over the last bits.
+    The number of BLAS threads is a setting of the whole process, and affects the last bits of
+    results.
     """
     global _users, _limits  # noqa: PLW0603 - as BLAS has it
     with _lock:
@@ -280,7 +281,7 @@ def numbered_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
 def collapse_units(
     members: Members, arrays: Columns, n_units: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Merge units with equal data and equal rows, in whatever order: they have the same potential.
+    """Merge units with equal data and equal rows in any order, which have the same potential.
 
     Exact, as `collapse_rows`.  Time O(N log N) for N rows.
 
@@ -308,7 +309,7 @@ def collapse_units(
     columns = _columns(members.arrays, len(members.positions))
     hashes = _hashes(columns, len(members.positions))
     units = np.repeat(np.arange(n_units), members.sizes)
-    order = np.lexsort((hashes, units))  # rows of equal units are in the same order then
+    order = np.lexsort((hashes, units))  # now rows of equal units are in the same order
     of_rows = np.zeros(n_units, dtype=np.uint64)
     np.add.at(of_rows, units, (hashes ^ (hashes >> np.uint64(32))) * _MULTIPLIER)
     own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
@@ -330,14 +331,14 @@ def _kinds(
     """Number the hashes of rows as they appear, and return the first row of each."""
     kinds, found = pd.factorize(_hashes(columns, n_rows))
     first = np.empty(len(found), dtype=np.int64)
-    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
+    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last assignment wins
     return kinds, first
 
 
 def may_collapse(arrays: Columns, n_rows: int) -> bool:
     """Whether merging can pay: not all of a few thousand evenly spread rows are distinct.
 
-    Blind to equal rows that are rare, such as pairs.
+    Rare equal rows, such as pairs, are not detected.
 
     Examples
     --------

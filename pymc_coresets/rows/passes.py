@@ -21,21 +21,21 @@ class CandidateRule(Protocol):
         """Largest number of rows; 0 for none."""
 
     def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a key for each row, from the lengths of their tangent vectors; infinite: never."""
+        """Return a key for each row, by the length of its tangent vector; infinite: never kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Rule for the candidates that a pass keeps.
 
-    Row n is kept where its random number ``U_n`` is at most
+    Row n is kept if its random number ``U_n`` is at most
 
     ``p_n = min(1, K (u_n |V_n| / (2 T) + 1 / (2 N)))``:
 
     half of the expected K candidates come in proportion to the length of their tangent vectors,
-    and half uniformly.  Where more than K are kept, those with the smallest ``U_n / p_n`` remain.
+    and half uniformly.  If more than K are kept, those with the smallest ``U_n / p_n`` remain.
     ``U_n`` depends on the key and the row's position alone, so that the same rows are kept however
-    the data are divided into chunks.  Where K is not below N, all rows that vary are kept.
+    the data are divided into chunks.  If K is at least N, all rows that vary are kept.
 
     Parameters
     ----------
@@ -80,14 +80,14 @@ class PassSums:
     ----------
     total : ndarray of shape (n_draws,)
         ``sum_n u_n (f_n(theta_s) - c_n)`` over the rows, in nats, where c_n is the mean of f_n
-        over the draws: centred sums keep their digits where there are millions of rows.
+        over the draws: centred sums keep their precision for millions of rows.
     norm_total : float
         ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
         where no candidates are wanted.
     candidates : Rows
         Rows to choose from, see `Wanted`.
     keys : ndarray of shape (len(candidates),)
-        By which they were kept, the smallest ones.
+        Their keys, the smallest ones.
 
     Examples
     --------
@@ -118,13 +118,13 @@ class PassSums:
         rows: Rows,
         wanted: CandidateRule,
     ) -> Self:
-        """Keep the candidates of a block, whose centred potentials were added up already.
+        """Select candidates of a block whose centred potentials have been added up.
 
         Parameters
         ----------
         total : ndarray of shape (n_draws,)
         norms : ndarray of shape (len(rows),), or None
-            Standard deviations of the potentials over the draws, where candidates are wanted.
+            Standard deviations of the potentials over the draws, if candidates are wanted.
         rows : Rows
         wanted : CandidateRule
         """
@@ -140,9 +140,9 @@ class PassSums:
 
     @classmethod
     def joined(cls, parts: Iterable[Self], wanted: CandidateRule) -> Self:
-        """Add up the parts as they come, in the order of the rows; keep the smallest keys.
+        """Add up the parts in the order of the rows; keep the smallest keys.
 
-        Memory: that of the candidates, whatever the number of parts.
+        Memory: that of the candidates, for any number of parts.
         """
         total, norm_total, kept = np.zeros(1), 0.0, Smallest(wanted.n_candidates)
         for part in parts:
@@ -156,16 +156,16 @@ class PassSums:
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Subtract each row's mean over the draws (the first axis), and return the means.
 
-    A row that is not finite at some draw is left as it is, so that only that draw's sum is lost.
+    A row that is not finite at some draw is not centred, so that only the sum of that draw is lost.
     """
-    with np.errstate(invalid="ignore"):  # of infinite values
+    with np.errstate(invalid="ignore"):  # infinite potentials
         means: NDArray[np.float64] = values.mean(axis=0)
     values -= np.where(np.isfinite(means), means, 0.0)
     return means
 
 
 def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
+    """Standard deviations over the draws (the first axis); 0 if they are rounding errors."""
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
     return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
@@ -182,10 +182,10 @@ class Pass[T](Protocol):
 
     @property
     def size(self) -> int:
-        """See above."""
+        """Number of rows of a block."""
 
     def begin(self) -> Callable[[Rows], T]:
-        """Prepare what all blocks have in common; return the function of a block."""
+        """Prepare the data that blocks share; return the function of a block."""
 
     def joined(self, parts: Iterable[T]) -> T:
         """Add up results of consecutive blocks, or of groups of them, in their order."""
@@ -227,7 +227,7 @@ class RowBlocks(Protocol):
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
 
     def reduce[T](self, work: Pass[T]) -> T:
-        """Read all rows, and add up what is computed from their blocks."""
+        """Read all rows, and add up the results of their blocks."""
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions in the user's data."""
@@ -239,7 +239,7 @@ class RowBlocks(Protocol):
         """Return the first rows in the random order of a key, weighted."""
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the rows in whose share of the total weight sorted points lie, and how many do."""
+        """Return the rows into whose shares of the total weight points fall, with their numbers."""
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`."""
@@ -247,7 +247,7 @@ class RowBlocks(Protocol):
             return self.earliest(size, key)
         total = self.total_weight
         points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may lift a point onto the total, where no mass lies.
+        # Rounding may move a point to the total, beyond the last row.
         rows, counts = self.hit(np.minimum(points, np.nextafter(total, 0.0)))
         return Scan(rows=rows, weights=counts.astype(float) * (total / size))
 
@@ -255,7 +255,7 @@ class RowBlocks(Protocol):
 class Potentials[D](Protocol):
     """The log-likelihoods f_n(theta) of the rows of some data at any draws.
 
-    The type D of the draws is the implementation's own: a matrix of parameters, or named arrays.
+    The implementation defines the type D of the draws: a matrix of parameters, or named arrays.
     """
 
     @property
@@ -292,7 +292,7 @@ class Potentials[D](Protocol):
 
 @dataclass(frozen=True)
 class AbsentRows:
-    """Rows that were not given again: their number is known, but they cannot be read.
+    """Rows that were not passed again: their number is known, but they cannot be read.
 
     Parameters
     ----------

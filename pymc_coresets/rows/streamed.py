@@ -27,14 +27,14 @@ from pymc_coresets.rows.values import Rows, converted, in_blocks
 class StreamedRows(RowBlocks):
     """The columns that a model needs of rows that are read chunk by chunk.
 
-    Memory: two chunks, and what a method returns.
+    Memory: two chunks, and the result of a method.
 
     Parameters
     ----------
     source : RowSource
         Where the chunks are read from.
     columns : mapping of str to dtype
-        The columns to read, in the order of the arrays of the rows, and the types of these.
+        The columns to read, in the order of the rows' arrays, with the types of these.
     first : FirstReading, optional
         The first reading, from which later ones must not differ.
     engine : Engine, optional
@@ -45,7 +45,7 @@ class StreamedRows(RowBlocks):
     initial_sample : FirstRows, optional
         Rows that the first reading has kept, for samples with the same key.
     start : int, default 0
-        Position of the first row, where others come before these.
+        Position of the first row, if other rows precede these.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class StreamedRows(RowBlocks):
         vars(self).update(vars(StreamedRows(**state)))
 
     def moved(self, start: int) -> "StreamedRows | InMemoryRows":
-        """Return the same at other positions; in memory, where the first reading kept all rows."""
+        """Return the same at other positions; in memory, if the first reading kept all rows."""
         moved, kept = replace(self, start=start), self.initial_sample
         if kept is None or len(kept.rows) < self.n_rows:
             return replace(moved, initial_sample=None)
@@ -96,14 +96,14 @@ class StreamedRows(RowBlocks):
         return self.source.locate(position - self.start)
 
     def blocks(self, size: int) -> Iterator[Rows]:
-        """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
+        """Read all rows in blocks of `size`, independent of the chunks."""
         return in_blocks(self._in_advance(), size)
 
     def reduce[T](self, work: Pass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks.
 
-        Blocks begin where tasks do.  They are added up within tasks, and tasks in their order, with
-        any engine.
+        Blocks do not cross tasks. With any engine, results are added up within tasks, and then over
+        tasks in their order.
         """
         if not isinstance(self.engine, Threads):
             add_up = partial(StreamedRows._reduced, work=work)
@@ -114,7 +114,7 @@ class StreamedRows(RowBlocks):
             return reduced_by_threads(work, chain.from_iterable(runs), self._run_sizes)
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
-        """Return the rows that have the given positions: reads the chunks that they lie in.
+        """Return the rows at the given positions, by reading the chunks that contain them.
 
         Raises
         ------
@@ -134,8 +134,8 @@ class StreamedRows(RowBlocks):
     def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows | None]:
         """Read all columns of the source, and note ranges, problems and fingerprints.
 
-        Keeps rows for distinct samples of at most `size` rows with that key: fewer where they would
-        take more than 128 MB, and none where some cannot be used.
+        Keeps rows for distinct samples of at most `size` rows with that key. It keeps fewer if they
+        would take more than 128 MB, and none if some cannot be used.
         """
         size = min(size, self.n_rows, self.most_kept)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
@@ -172,7 +172,7 @@ class StreamedRows(RowBlocks):
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(parts, size + 1)
         chosen = None if first is None else first.sample(size, total=self.total_weight)
-        assert chosen is not None  # each task returns more rows than are wanted of all
+        assert chosen is not None  # tasks would return more rows than there are to keep
         return replace(chosen, rows=self.at(chosen.rows.positions))
 
     @cached_property
@@ -192,8 +192,8 @@ class StreamedRows(RowBlocks):
 
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
-        """The chunks, divided into those that are worked on together: by the layout alone."""
-        # The driver keeps what the tasks return until all are there: no more than 2 048.
+        """The chunks of each task, which depend on the layout alone."""
+        # This process stores the results of all tasks, so there are at most 2,048.
         least = max(self.source.task_rows, self.n_rows // 2048)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
@@ -208,7 +208,7 @@ class StreamedRows(RowBlocks):
         return [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
 
     def _of_tasks[T](self, function: Callable[..., T]) -> Iterator[T]:
-        """Yield what the function makes of the rows and of each task, in their order."""
+        """Yield the function's result for each task, in the order of the tasks."""
         parts = self.engine.map(function, self, list(map(Task, self._runs)))
         return self._watched(parts, self._run_sizes)
 
@@ -222,7 +222,7 @@ class StreamedRows(RowBlocks):
             yield part
 
     def _tasks_given(self, given: Sequence[Any]) -> list[Task]:
-        """Return tasks for the chunks that are given something, with what that is."""
+        """Return tasks for the chunks that have an input, with these inputs."""
         pairs = zip(self.source.chunks, given, strict=True)
         used = [
             [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
@@ -233,7 +233,7 @@ class StreamedRows(RowBlocks):
     def portion(
         self, chunks: Sequence[Chunk], *, to_dask: bool = False
     ) -> tuple["StreamedRows", list[list[Any]] | None]:
-        """Return the rows of some chunks, as they are sent to another process.
+        """Return the rows of some chunks in the form sent to other processes.
 
         See `RowSource.portion`.
         """
@@ -248,7 +248,7 @@ class StreamedRows(RowBlocks):
     # -- work of a task, in any process --------------------------------------------------------
 
     def _reduced[T](self, task: Task, work: Pass[T]) -> T:
-        """Add up what is computed from the blocks of the chunks."""
+        """Add up the results of the blocks of the chunks."""
         return work.joined(map(work.begin(), in_blocks(map(self.read, task.chunks), work.size)))
 
     def _rows_at(self, task: Task) -> Rows:
@@ -259,7 +259,7 @@ class StreamedRows(RowBlocks):
     def _hit(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, and how many do.
 
-        Given for each chunk: the weight of the rows before it, and the points.
+        The input of each chunk is the weight of the rows before it, and the points.
         """
         parts, counts = [], []
         for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
@@ -280,8 +280,8 @@ class StreamedRows(RowBlocks):
     ) -> tuple[list[ChunkNotes], FirstRows | None]:
         """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
 
-        Those with the smallest waiting times: twice as many as will be wanted of them, for these
-        may be anywhere.  Where values cannot be used, none are kept, for all will be refused.
+        It keeps the rows with the smallest waiting times, twice the expected share, because the
+        chosen ones are spread at random. If some values cannot be used, it keeps none.
         """
         wanted = share * sum(chunk.n_rows for chunk in task.chunks)
         kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
@@ -304,7 +304,7 @@ class StreamedRows(RowBlocks):
         Raises
         ------
         InvalidDataError
-            If it is not what it was in the first reading, or a base weight is none.
+            If it differs from the first reading, or a base weight is invalid.
         """
         found, weights = self.source.weighted(chunk, list(self.columns))
         if self.first is not None:
@@ -328,7 +328,7 @@ class StreamedRows(RowBlocks):
         return Rows(positions, np.ones(chunk.n_rows) if weights is None else weights, arrays)
 
     def _in_advance(self) -> Generator[Rows]:
-        """Read the chunks one after the other, each while the one before is in use."""
+        """Read the chunks one after the other, each while the previous one is in use."""
         chunks = self.source.chunks
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self.read, chunks[0])
@@ -351,7 +351,7 @@ class ExtendedRows(RowBlocks):
     new : StreamedRows
         At positions beyond those of the old ones.
     places : mapping of int to str
-        Where the old ones were found.
+        Locations of the old rows, for messages.
 
     Examples
     --------
@@ -385,11 +385,11 @@ class ExtendedRows(RowBlocks):
         return in_blocks(chain([self.old], self.new.blocks(size)), size)
 
     def reduce[T](self, work: Pass[T]) -> T:
-        """Add up what is computed from the old rows, and then from the new ones."""
+        """Add up the results of the old rows, and then of the new ones."""
         return work.joined([self._held.reduce(work), self.new.reduce(work)])
 
     def earliest(self, size: int, key: int) -> Scan:
-        """Return all old rows by their weights, which are few, and a sample of the new ones."""
+        """Return all old rows with their weights, and a sample of the new ones."""
         few = self.new.earliest(max(size - len(self.old), 1), key)
         weights = np.concatenate([self.old.base_weights, few.weights])
         return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
@@ -414,7 +414,7 @@ class ExtendedRows(RowBlocks):
         return f"{self.new.place(position)} of the new rows" if known is None else known
 
     def holding(self, rows: Rows, columns: Mapping[str, np.dtype[Any]]) -> "ExtendedRows":
-        """Return the same with other arrays of the old rows, and others in turn of the new."""
+        """Return the same with other arrays of the old rows, and other columns of the new ones."""
         return replace(self, old=rows, new=replace(self.new, columns=columns))
 
     @property

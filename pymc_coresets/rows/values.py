@@ -13,14 +13,14 @@ from pymc_coresets.exceptions import InvalidDataError
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The rows of some units, which follow one another unit by unit.
+    """The rows of some units, stored unit by unit.
 
     Parameters
     ----------
     sizes : ndarray of int64, of shape (n_units,)
         How many rows each unit has, at least one.
     positions : ndarray of int64, of shape (n_members,)
-        Of the rows in the user's data.
+        Positions of the rows in the user's data.
     arrays : tuple of ndarray
         Their data, each array with the rows along its first axis.
     nodes : tuple of ndarray
@@ -58,7 +58,7 @@ class Members:
 
     @classmethod
     def joined(cls, parts: Sequence["Members"]) -> "Members":
-        """Return those of one part after the other."""
+        """Concatenate several parts."""
         return cls(
             np.concatenate([part.sizes for part in parts]),
             np.concatenate([part.positions for part in parts]),
@@ -71,7 +71,7 @@ class Members:
 class Rows:
     """Rows of the user's data, with all that is needed to evaluate their log-likelihood.
 
-    Or units, each of which is several rows: then the fields are of units, but for `members`.
+    They may be units of several rows each: then all fields but `members` describe units.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Rows:
         return len(self) if self.members is None else len(self.members.positions)
 
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where rows of the given positions, all of which are here, stand among these.
+        """Return the indices of the rows with the given positions, all of which must be included.
 
         Examples
         --------
@@ -161,7 +161,7 @@ class Rows:
             tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
             Members.joined(members) if members else None,
         )
-        if (np.diff(every.positions) > 0).all():  # nothing is copied twice
+        if (np.diff(every.positions) > 0).all():  # each row is copied once
             return every
         return every.take(np.unique(every.positions, return_index=True)[1])
 
@@ -177,8 +177,8 @@ def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
         if n_left < size:
             continue
         yield Rows.joined(left)
-        left = []  # which would keep the part before this one in memory
-        # Whole blocks of a part are views of it: only what lies across a border is copied.
+        left = []  # a view would keep the previous part in memory
+        # Whole blocks of a part are views of it: only blocks across a border are copied.
         n_left = (len(part) - n_taken) % size
         yield from part.take(slice(n_taken, len(part) - n_left)).blocks(size)
         left = [part.take(slice(len(part) - n_left, None))] if n_left else []

@@ -25,7 +25,7 @@ CLOSE = 0.3
 
 
 class Guarded:
-    """A function with its gradient, infinite wherever either of them is not finite.
+    """A function with its gradient, infinite if either of them is not finite.
 
     A search then shortens a step that led there, instead of continuing with NaN.
 
@@ -151,7 +151,7 @@ def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> 
     guarded : Guarded
     start : ndarray of shape (n_dims,)
         If the function is not finite there, some points nearby are tried.
-    most_steps : int, default 2 000
+    most_steps : int, default 2,000
 
     Returns
     -------

@@ -106,7 +106,7 @@ def proposal(
 
     The search for other modes takes a few dozen starts, see `Modes`.  A mode is found from that of
     a sample of rows, with a few gradients of all; the curvature there takes 2 D more, or 2 D of a
-    sample of the rows if D is large.  With more than two million rows, or 200 000 elsewhere, that
+    sample of the rows if D is large.  With more than two million rows, or 200,000 elsewhere, that
     sample is larger, and the search for the mode starts there, since each gradient of all rows
     reads them once.  Other
     modes are polished on all rows if the sample suggests a noticeable mass.

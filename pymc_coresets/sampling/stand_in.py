@@ -74,7 +74,7 @@ def sample(
         Python 3.14 or newer) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
         Passed to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
-        ``var_names`` without deterministics along more than 1 000 rows of an unreduced term.  A
+        ``var_names`` without deterministics along more than 1,000 rows of an unreduced term.  A
         coreset's model has none along its own rows: `predict` computes them for all rows.  If the
         construction of a coreset found the covariance of the posterior, PyMC's NUTS uses it as
         metric: its chains start at draws from around the modes, and tune their step size for 300
@@ -86,7 +86,7 @@ def sample(
     xarray.DataTree
         As from `pm.sample` for the model of all rows: ``observed_data`` and ``constant_data`` are
         the arrays of that model, not copies, if it holds all rows.  Missing outcomes, on which
-        nothing depends, are not sampled but drawn afterwards, if there are at most 1 000; `predict`
+        nothing depends, are not sampled but drawn afterwards, if there are at most 1,000; `predict`
         draws others.  Variables that were integrated out are drawn too, if that takes at most
         200 MB and about ten seconds; otherwise use `Coreset.recover`.  A coreset adds its rows and
         weights as the group ``coreset``.

@@ -106,7 +106,7 @@ class Subsample:
     Parameters
     ----------
     size : int, optional
-        Number of rows m; by default 2 000, or 100 per free dimension if that is more, and at most
+        Number of rows m; by default 2,000, or 100 per free dimension if that is more, and at most
         all.
     sampler : {"nuts", "laplace"}
         A short NUTS run, or a Laplace approximation: faster, but hierarchical models may have no
@@ -163,13 +163,13 @@ class Subsample:
 class UserDraws:
     """The user's own draws: a DataTree, a Dataset, or a mapping of names to arrays.
 
-    At most 4 000 of them are used, picked at random.
+    At most 4,000 of them are used, picked at random.
     """
 
     draws: Any
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Return all of them, or 4 000 (or `n_draws`, if that is more) at random."""
+        """Return all of them, or 4,000 (or `n_draws`, if that is more) at random."""
         shapes = sampler.loglikelihood.observations.shapes
         draws, most = Draws.of(self.draws, shapes), max(n_draws, 4_000)
         if draws.n_draws <= most:

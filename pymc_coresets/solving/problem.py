@@ -188,7 +188,7 @@ def tangent_vectors(
     if not np.isfinite(vectors).all():
         raise InvalidDataError(
             "A log-likelihood is NaN or infinite at a draw: check that the likelihood is positive "
-            "wherever the prior is."
+            "at all points of the prior."
         )
     vectors *= 1 / math.sqrt(potentials.shape[-1]) if weights is None else np.sqrt(weights)
     return vectors
@@ -262,8 +262,8 @@ MOST_DRAWS = 4_000
 def default_n_draws(size: int, n_dims: int) -> int:
     """Return the default number of draws for choosing `size` rows.
 
-    Four per row or, if there are more of these, per dimension; at least 500, at most 4 000.  With
-    two per row for 1 000 rows, weights fitted these draws 16 times better than other draws.
+    Four per row or, if there are more of these, per dimension; at least 500, at most 4,000.  With
+    two per row for 1,000 rows, weights fitted these draws 16 times better than other draws.
 
     Examples
     --------
@@ -393,9 +393,9 @@ def problem_at(
     if n_bad:
         raise InvalidDataError(
             f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
-            "draws: check that the likelihood is positive wherever the prior is. If its support "
-            "depends on the variables, as for a uniform distribution, a few rows cannot represent "
-            "all: sample the model itself."
+            "draws: check that the likelihood is positive at all points of the prior. If its "
+            "support depends on the variables, as for a uniform distribution, a few rows cannot "
+            "represent all: sample the model itself."
         )
     if not len(sums.candidates) or np.ptp(sums.total) == 0:
         raise InvalidDataError(

@@ -32,30 +32,33 @@ from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 class Coverage:
     """Position and width of the posterior of all rows so far, relative to the draws of a stream.
 
-    The sums of all log-likelihoods at these draws are exact, so that everything here is, too, apart
-    from the finite number of draws.  It does not judge a coreset: that is its objective at
-    held-out draws.
+    The sums of all log-likelihoods at these draws are exact, so the only error is that of a finite
+    number of draws. The accuracy of a coreset is a separate question, which its objective at
+    held-out draws answers.
 
     Parameters
     ----------
     distance : float
-        Of the posterior's centre from that of the draws, in standard deviations of the draws.
+        Distance between the centres of the posterior and the draws, in standard deviations of the
+        draws.
     width : float
-        How many times wider than it the draws are, the geometric mean over the directions.
+        Width of the draws over that of the posterior, as the geometric mean over the directions.
     limit : float
-        Distance that is hardly ever exceeded where the draws' posterior is that of some of the
-        rows, chosen at random.
+        Distance that is hardly ever exceeded if the draws follow the posterior of a random sample
+        of the rows.
     pareto_khat, ess : float
         Tail and effective sample size of the draws, once re-weighted to the posterior.
-        Only while the draws are hardly wider can they stand for it; it is no fault if they cannot.
+        They are reliable only while the draws are hardly wider than the posterior; wider draws are
+        not an error.
     n_draws : int
 
     Notes
     -----
     Let z be the draws in coordinates in which they have mean 0 and covariance I.  The log-ratios of
     the two densities are fitted by ``c + b.z - z.diag(h).z / 2``; the posterior's centre is then at
-    ``b / (1 + h)`` and its precision is ``1 + h``.  Where n rows made the draws and N are seen, h
-    is about N / n - 1 in every direction, and the squared distance about chi-squared.
+    ``b / (1 + h)`` and its precision is ``1 + h``.  If the draws are of the posterior of n rows,
+    and N have been read, h is about N / n - 1 in every direction, and the squared distance is
+    approximately chi-squared.
 
     Examples
     --------
@@ -84,7 +87,7 @@ class Coverage:
         return cls(
             distance=float(np.linalg.norm(slopes / precisions)),
             width=float(np.exp(0.5 * np.log(precisions).mean())),
-            # By chance, one in 10^5 streams without drift is said to drift.
+            # False alarms: one in 10^5 streams without drift.
             limit=float(np.sqrt(chi2.isf(1e-5, n_directions))),
             pareto_khat=smoothed.pareto_khat,
             ess=smoothed.ess,
@@ -93,7 +96,7 @@ class Coverage:
 
     @property
     def drifted(self) -> bool:
-        """Whether the posterior lies where the draws are not."""
+        """Whether the posterior lies outside the region of the draws."""
         return not self.distance <= self.limit
 
     @property
@@ -124,7 +127,7 @@ class Coverage:
             "Pareto k-hat": f"{self.pareto_khat:.2f}",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
         }
-        return as_text("Coverage of a stream", facts, self.verdict)
+        return as_text("Coverage of a stream", self.verdict, facts)
 
 
 def _whitened(draws: Draws) -> Vector:
@@ -144,8 +147,8 @@ def _whitened(draws: Draws) -> Vector:
 
 # -- coresets --------------------------------------------------------------------------------------
 
-# Standard deviations beyond which errors that were measured say little: of many coordinates, the
-# root of the mean square, and of a single one.
+# Distances, in standard deviations, beyond which measured errors no longer apply: the root mean
+# square over many coordinates, and the limit of a single one.
 _FAR, _FAR_OF_ONE = 1.5, 2.5
 
 _log = logging.getLogger(__name__)
@@ -154,15 +157,16 @@ _log = logging.getLogger(__name__)
 class Distance(NamedTuple):
     """Distance of a posterior from another one, in standard deviations of the latter.
 
-    As more rows of the same kind come in, the mean square stays at 1 on average.  By chance it
-    varies more in few dimensions, which are allowed more.
+    As more rows of the same kind come in, the mean square stays at 1 on average.  In few dimensions
+    its random variation is larger, and so is the limit.
 
     Parameters
     ----------
     mean_square : float
-        Over coordinates and draws, 1 for those of that posterior itself; NaN where it is not known.
+        Mean square over coordinates and draws; 1 for draws of that posterior itself, NaN if
+        unknown.
     shift : float
-        Of the mean of the coordinate that has moved most.
+        Shift of the mean of the coordinate that has moved most.
     n_dims : int
 
     Examples
@@ -179,22 +183,22 @@ class Distance(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """Factor by which errors that were measured there are larger here, about.
+        """Approximate factor by which errors measured there are larger here.
 
-        Of a log-likelihood that is matched up to the second order, what is left is cubic: its
-        variance grows with the sixth power of the distance.
+        If a log-likelihood is matched up to the second order, the error is cubic: its variance
+        grows with the sixth power of the distance.
         """
         return max(self.mean_square, 1.0) ** 3
 
     @property
     def is_far(self) -> bool:
-        """Whether it is so far, or unknown, that errors that were measured there say nothing."""
+        """Whether the distance is unknown, or too large for errors measured there to apply."""
         root, shift = self._parts
         return not (root <= 1 and shift <= 1)
 
     @property
     def words(self) -> str:
-        """Say it, as the end of "moves the posterior by"."""
+        """Describe the distance, as the end of "moves the posterior by"."""
         if math.isnan(self.mean_square):
             return "an unknown number of its standard deviations (it could not be sampled)"
         root, shift = self._parts
@@ -203,9 +207,9 @@ class Distance(NamedTuple):
 
     @property
     def _parts(self) -> tuple[float, float]:
-        """Root of the mean square, and shift, as parts of what each may be."""
+        """Root mean square and shift, as fractions of their limits."""
         square = _FAR**2 + (_FAR_OF_ONE**2 - _FAR**2) / self.n_dims
-        largest = math.sqrt(2 * math.log(self.n_dims))  # of as many normal numbers, about
+        largest = math.sqrt(2 * math.log(self.n_dims))  # approximately, for as many normal numbers
         return math.sqrt(self.mean_square / square), self.shift / (_FAR_OF_ONE + largest)
 
 
@@ -222,19 +226,18 @@ def moved_from(
     coresets : sequence of tuple
         Coresets, and their posteriors in one model.
     solution : Solution
-        The rows of all of them, and of further ones.
+        The union of their rows with further ones.
     rng : numpy.random.Generator
 
     Returns
     -------
     Distance
-        As if they had not moved any where nothing was measured of them; not known where a
-        posterior cannot be sampled.
+        Zero if no error was measured for the coresets; unknown if a posterior cannot be sampled.
 
     Warns
     -----
     CoresetWarning
-        If it is so far that nothing is known of the error of the coreset there.
+        If it is so large that the error of the coreset there is unknown.
     """
     measured = [pair for pair in coresets if math.isfinite(pair[0].objective)]
     n_dims = coresets[0][1].space.n_dims
@@ -262,14 +265,14 @@ def moved_from(
 
 
 def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray) -> Distance:
-    """Return how far draws of another posterior lie from the middle of its own.
+    """Return the distance of draws of another posterior from the centre of a coreset's own.
 
     The mean of ``-2 log p`` over draws of another posterior exceeds that over draws of p by
-    ``E|z|^2 - D`` if p is normal and z whitened by it.  This takes neither a covariance nor more
-    draws than dimensions.
+    ``E|z|^2 - D`` if p is normal and z whitened by it.  This requires neither a covariance matrix
+    nor more draws than dimensions.
     """
     n_dims = points.shape[1]
-    with np.errstate(all="ignore"):  # points may be impossible here
+    with np.errstate(all="ignore"):  # points may have zero density here
         here, there = (posterior.log_density(x).mean() for x in (own, points))
         square = max(1 + 2 * float(here - there) / n_dims, 0.0)
     shift = np.abs(points.mean(axis=0) - own.mean(axis=0)) / own.std(axis=0)
@@ -279,8 +282,8 @@ def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray)
 def _points(
     posterior: WeightedPosterior, known: Proposal[Draws] | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return draws (n_draws, n_dims): those that were weighed, if their weights are reliable."""
-    n_draws = 400  # whose mean square distance is known to some percent
+    """Return draws (n_draws, n_dims): the stored, weighted ones if their weights are reliable."""
+    n_draws = 400  # enough for a mean square distance to a few percent
     space = posterior.space
     if known is not None and known.draws.values.keys() == space.columns.keys():
         smoothed = pareto_smooth(known.log_ratios[None])
@@ -294,7 +297,7 @@ def _points(
 # -- errors of several steps -----------------------------------------------------------------------
 
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
-#: Attribute of a history: what the coresets that went into this one lacked, in nats.
+#: Attribute of a history: summed divergences of the coresets merged into this one, in nats.
 OBJECTIVE_OF_PARTS = "objective_of_parts"
 
 
@@ -305,20 +308,20 @@ class Ancestry:
     Parameters
     ----------
     rows : tuple of int
-        Rows that the first construction, and each `Coreset.extend` after it, read.
+        Numbers of rows read by the first construction, and by each later `Coreset.extend`.
     objectives : tuple of float
-        What each estimated of its own divergence, in nats; larger by now where later rows have
-        moved the posterior, see Notes, and NaN where it is not known.
+        Each construction's estimate of its divergence, in nats; increased if later rows have moved
+        the posterior, see Notes, and NaN if unknown.
 
     Notes
     -----
     An objective is the squared length ``|L - L(w)|^2`` of the error that one construction added, at
     the posterior that it was made for.  Lengths obey the triangle inequality: measured at one
-    posterior, all errors together have at most the length of their sum.  What is left of a
-    log-likelihood that is matched up to the second order is cubic: draws whose root mean square
-    distance is r, in standard deviations of the posterior before, see r^6 times its variance.  By
-    this, older errors are taken to be larger after an update, if r exceeds 1.  Beyond 1.5, or 2.5
-    where there is a single parameter, nothing that is left of the old rows can tell.
+    posterior, all errors together have at most the length of their sum.  If a log-likelihood is
+    matched up to the second order, the error is cubic: at draws with root mean square distance r,
+    in standard deviations of the previous posterior, its variance is r^6 times as large. If r
+    exceeds 1 after an update, older errors are multiplied by this factor. If r exceeds 1.5, or 2.5
+    for a single parameter, the old errors are unknown.
 
     Examples
     --------
@@ -332,7 +335,7 @@ class Ancestry:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any], n_observations: int, objective: float) -> Self:
-        """Read it from the attributes of a history, and from what else a coreset says of itself."""
+        """Read it from a history's attributes, and from the coreset's size and objective."""
         if _ROWS in attrs:
             rows, objectives = (np.atleast_1d(attrs[name]) for name in (_ROWS, _OBJECTIVES))
             return cls(tuple(map(int, rows)), tuple(map(float, objectives)))
@@ -344,7 +347,7 @@ class Ancestry:
         return Ancestry((*self.rows, n_rows), (*self.objectives, float(objective)))
 
     def moved_by(self, distance: Distance) -> "Ancestry":
-        """The same where new rows have moved the posterior: errors grow, or are not known there."""
+        """The same after new rows have moved the posterior: errors grow, or become unknown."""
         if distance.is_far:
             return self.unmeasured
         return Ancestry(self.rows, tuple(distance.growth * each for each in self.objectives))
@@ -356,12 +359,12 @@ class Ancestry:
 
     @property
     def earlier(self) -> float:
-        """What `combined` is of all constructions but the last, which has seen its own rows."""
+        """`combined`, for all constructions but the last, whose rows are still available."""
         return _together(self.objectives[:-1])
 
     @property
     def combined(self) -> float:
-        """Square of the sum of all errors' lengths, in nats: a bound where the posterior stays."""
+        """Square of the errors' summed lengths, in nats: a bound if the posterior hardly moves."""
         return _together(self.objectives)
 
     @property

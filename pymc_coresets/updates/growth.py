@@ -23,7 +23,7 @@ from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.updates.coverage import Coverage
 
-WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
+WIDENING = 2.0  # of the variance: later epochs draw wider than the posterior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,31 +33,31 @@ class StreamState:
     Parameters
     ----------
     n_rows : int
-        Rows so far, those of weight 0 included: the next one has this position.
+        Rows so far, including those of weight 0: the position of the next row.
     total_weight : float
         Sum of the base weights.
     n_chunks : int
-        Without the pilot.
+        Number of chunks after the pilot.
     pilot_weight : float
-        That of the pilot.
+        Total weight of the pilot.
     mass : float
         Sum of the weights of the rows whose posterior the draws are from.
     scale : float
         Mean length of a row's tangent vector.
     inherited : float
-        Of each coreset that stands for the rows before an epoch, its objective in nats times the
-        weight of these rows: the sum over all epochs.
+        Sum over epochs of the objective of the coreset that represents earlier rows, in nats, times
+        the weight of these rows.
     epochs : tuple of str
         Where each epoch began, and why.
     last_chunk : sequence
-        What is known of its rows, see `KnownRows`.
+        Sample of its rows, see `KnownRows`.
     draws : Draws
-        At which all rows of the epoch are compared.
+        Draws at which all rows of the epoch are compared.
     origin : ndarray of shape (n_draws,)
-        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
+        Centred log-likelihood, in nats, of the weighted rows whose posterior the draws follow.
     seen : PassSums
-        The sum of all log-likelihoods at the draws, and rows to choose from.  The rows that stand
-        for those before the epoch are among them, with the key 0.
+        The sum of all log-likelihoods at the draws, and rows to choose from.  Rows that represent
+        earlier epochs are included, with the key 0.
     """
 
     n_rows: int
@@ -75,16 +75,16 @@ class StreamState:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """All but the arrays."""
+        """All fields but the arrays."""
         arrays = ("draws", "origin", "seen")
         return {name: value for name, value in vars(self).items() if name not in arrays}
 
     @property
     def inherited_objective(self) -> float:
-        """What the coresets that stand for earlier rows lacked, as far as it still counts, in nats.
+        """Divergence inherited from coresets of earlier rows, at the present posterior, in nats.
 
-        To first order an error of the log-likelihood varies over a posterior in proportion to that
-        posterior's variance, which has shrunk since as the rows have become more.
+        To first order, the variance of a log-likelihood's error is proportional to the posterior's
+        variance, which shrinks as rows are added.
         """
         return self.inherited / self.total_weight
 
@@ -105,9 +105,9 @@ class Priorities:
     """A weighted random sample of the rows so far: those with the smallest ``U_n / q_n``.
 
     ``q_n = (u_n |V_n| / s + 1) / 2`` weighs half by the length of the tangent vector and half
-    uniformly, as `Wanted` does, but depends on nothing that lies ahead: neither on the number of
-    rows nor on the sum of their lengths.  ``U_n`` depends on the key and the row's position alone,
-    so that the rows kept do not depend on how the stream is cut into chunks.
+    uniformly, as `Wanted` does, but requires neither the total number of rows nor the sum of their
+    lengths, which are unknown.  ``U_n`` depends on the key and the row's position alone, so the
+    kept rows do not depend on the chunks.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Priorities:
     key : int
         Of the random numbers.
     limit : float, default infinity
-        The largest key that can still be kept, which spares the rows beyond it.
+        The largest key that can still be kept; rows beyond it are skipped.
 
     References
     ----------
@@ -175,13 +175,13 @@ class Growth:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All but the template."""
+        """All fields but the template."""
         return {name: value for name, value in vars(self).items() if name != "template"}
 
     # -- states --------------------------------------------------------------------------------
 
     def first(self, pilot: LogLikelihood) -> StreamState:
-        """Draw from the posterior of the pilot, and begin with its rows.
+        """Draw from the posterior of the pilot, and start with its rows.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Growth:
         return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)
 
     def add(self, state: StreamState, source: RowBlocks) -> StreamState:
-        """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts.
+        """Add rows; start a new epoch at the row where the number of rows or a drift requires it.
 
         Warns
         -----
@@ -237,7 +237,7 @@ class Growth:
     def choose(self, state: StreamState, *, factor: int = 1) -> Solution:
         """Choose rows whose weighted sum is close to that of all, at the draws of the epoch.
 
-        With a `factor`, so many times as many as the coreset may have.
+        With a `factor`, the limit is this many times the coreset's.
         """
         candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
         return pursue(
@@ -252,7 +252,7 @@ class Growth:
     # -- parts ---------------------------------------------------------------------------------
 
     def _room(self, state: StreamState) -> float:
-        """What the weights of further rows of the epoch may sum to."""
+        """Total weight of the rows that the epoch can still take."""
         return self.growth * state.mass - state.total_weight
 
     def _looked(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
@@ -281,7 +281,7 @@ class Growth:
         )
         part = self.template.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
         if not np.isfinite(part.total).all():
-            self.template.reading(source).matrix(state.draws, rows)  # names the row
+            self.template.reading(source).matrix(state.draws, rows)  # with the row's location
         return replace(
             state,
             n_rows=int(rows.positions[-1]) + 1,
@@ -290,8 +290,8 @@ class Growth:
         )
 
     def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
-        """Begin an epoch with the coreset so far, at draws that know of some more rows, too."""
-        solution = self.choose(state, factor=2)  # its error is to be smaller than a coreset's
+        """Start an epoch from the current coreset, at draws that also account for some new rows."""
+        solution = self.choose(state, factor=2)  # more rows than a coreset, for a smaller error
         summary, weights = solution.rows, solution.weights
         known = summary if rows is None else Rows.joined([summary, rows])
         masses = weights if rows is None else np.concatenate([weights, rows.base_weights])
@@ -302,7 +302,7 @@ class Growth:
         lengths = float(weights @ loglik.std(axis=1))
         kept, keys = state.seen.candidates, state.seen.keys
         stands = np.isin(kept.positions, summary.positions)
-        stays = stands | (keys > 0)  # rows that stood for those before the last epoch may go
+        stays = stands | (keys > 0)  # rows that represent earlier epochs may be dropped
         objective = solution.objective
         begun = f"from row {state.n_rows}: {reason}, objective of the coreset before"
         return replace(
@@ -322,7 +322,7 @@ class Growth:
         )
 
     def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
-        # A sampler of its own: what another one has learned would not be known after a restart.
+        # A new sampler: the adaptation of an existing one would be lost by a restart.
         sampler = CoresetSampler(self.template.reading(InMemoryRows(rows.arrays, weights)))
         return sampler.draw(rows, weights, self.n_draws, rng=self._rng(before, 0))
 

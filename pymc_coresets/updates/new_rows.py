@@ -1,4 +1,4 @@
-"""A coreset of the rows of another one and of further rows."""
+"""A coreset extended by new rows, and two coresets merged."""
 
 import json
 import math
@@ -48,7 +48,7 @@ from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS, Ancestry, caveat_
 from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 
-_KNOWN = "known_rows"  # some of those that each construction read
+_KNOWN = "known_rows"  # sample of the rows of each construction
 
 
 def extend[C: WeightedRows](
@@ -62,11 +62,10 @@ def extend[C: WeightedRows](
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> C:
-    """Return a coreset of all rows so far and of new ones; the old data are not needed.
+    """Return a coreset of all old rows and new ones; the old data are not needed.
 
-    The weighted rows of this coreset, in place of the data that they stand for, and all new
-    rows are what the construction sees.  It costs that of a coreset of the new rows.  Where
-    rows come in many small chunks use `CoresetStream`.
+    The construction reads all new rows, and the weighted rows of this coreset in place of the old
+    data. It costs as much as a coreset of the new rows. For many small chunks use `CoresetStream`.
 
     Parameters
     ----------
@@ -74,15 +73,15 @@ def extend[C: WeightedRows](
         The model of this coreset with the new rows in its `pymc.Data` containers, and none of
         the old ones; with `rows`, a template of them.
     rows : RowSource, optional
-        From `open_rows`: all new rows, where the model holds a few of them only.  Control
-        variates read all of them into memory.
+        All new rows, from `open_rows`, if the model holds a template. Control variates read all of
+        them into memory.
     executor : Executor or Client, optional
-        Who reads and evaluates `rows`, see `build_coreset`.
+        Reads and evaluates `rows`, see `build_coreset`.
     size : int, optional
         Largest number of weighted rows; by default that of `build_coreset`.
     method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates
-        How rows are chosen.  "auto" is pursuit; for a coreset with a quadratic it is control
-        variates: its quadratic is kept as it is, and one of the new rows is added.
+        How rows are chosen. "auto" is pursuit; for a coreset with a quadratic it is control
+        variates: the old quadratic is kept, and a quadratic of the new rows is added.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, optional
@@ -91,27 +90,27 @@ def extend[C: WeightedRows](
     Returns
     -------
     Coreset
-        Its rows are numbered as if the new ones came after the old ones.  `objective`,
-        `certificate` and `check` are exact for the new rows; for the others they are relative
-        to this coreset.  `ancestry` has the divergence of each step, and all combined.
+        Positions continue: new rows are numbered after the old ones. `objective`, `certificate` and
+        `check` are exact for the new rows; for the others they are relative to this coreset.
+        `ancestry` has the divergence of each step, and all combined.
 
     Raises
     ------
     InvalidDataError
-        If the model has other free variables, priors, containers or another likelihood, or
-        its linear predictor is written in other coefficients than the quadratic.
+        If the model has other free variables, priors, containers or another likelihood, or its
+        linear predictor has other coefficients than the quadratic.
     InvalidOptionError
         If an option is out of range, or the method does not go with a quadratic.
     UnsupportedModelError
-        If the rows are no data containers of the model, or cells of several dims.
+        If the rows are not data containers of the model, or are cells of several dims.
     CoresetError
         If the coreset was read without its model.
 
     Warns
     -----
     CoresetWarning
-        If something limits the coreset, as `build_coreset` does, the new rows begin with some that
-        it stands for already, or they move the posterior to where its error is not known.
+        If something limits the coreset, as in `build_coreset`; if the new rows begin with rows that
+        it represents already; or if they move the posterior so far that its error is unknown.
 
     Examples
     --------
@@ -138,7 +137,7 @@ def extend[C: WeightedRows](
     wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     part.require_same_model(
-        new, "Give the new rows to the same model; with_model() changes the priors of a coreset."
+        new, "Pass the new rows in the same model; with_model() changes the priors of a coreset."
     )
     source, earlier = _extended(part, new), part.quadratic_in(new)
     known = _known_rows(coreset, part)
@@ -189,11 +188,10 @@ def merge[C: WeightedRows](
 ) -> C:
     """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.
 
-    Use it where shards of the data were summarised apart and are out of reach, and for trees of
-    coresets.  The union of the two is as good as they are, and their quadratics add up; each
-    reduction adds an error of its own, and there are log2(B) of them above B leaves.  Where all
-    rows can be compared at the same draws, `CoresetStream` loses nothing of that kind, and costs
-    less.
+    Use it for shards that were summarised separately and are no longer available, and for trees of
+    coresets. The union is as accurate as the two coresets, and their quadratics add up. Each
+    reduction adds an error, and a tree with B leaves has log2(B) levels of reductions. If all rows
+    can be compared at the same draws, `CoresetStream` avoids these errors at a lower cost.
 
     Parameters
     ----------
@@ -201,32 +199,31 @@ def merge[C: WeightedRows](
         Of the same model: with ``rows=...``, from a `CoresetStream`, from `merge`, or of models
         that hold all their rows in `pm.Data` containers.
     size : int, optional
-        Largest number of weighted rows; by default that of the larger of the two, or what a
-        quadratic log-posterior takes, if that is more.  Where either has a quadratic, the union is
-        kept by default, however large it is.
+        Largest number of weighted rows; by default that of the larger of the two, or the number
+        that a quadratic log-posterior requires, if that is larger. If either has a quadratic, the
+        default keeps the whole union.
     method : {"auto", "sensitivity", "control_variates"} or option object
         How the union is reduced: by `RiemannianPursuit` to the posterior of the union; for logistic
-        regression by `Sensitivity`, at random with its guarantee; or by `ControlVariates`, which
-        is what "auto" means where either has a quadratic.
+        regression by `Sensitivity`, at random with its guarantee; or by `ControlVariates`, the
+        default if either has a quadratic.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
     Returns
     -------
     Coreset
-        Its rows are numbered as if those of the second data set came after those of the first.
-        `objective` is the divergence from the posterior of the *union*; what the coresets lacked
-        is not in it: the attribute ``objective_of_parts`` of `history` holds the sum of theirs.
-        It is NaN where the coresets disagree.
-        ``merged_coresets`` counts the coresets that went into it, and ``merge_levels`` the
-        reductions in a row.
+        Rows of the second data set are numbered after those of the first. `objective` is the
+        divergence from the posterior of the *union*, without the errors of the two coresets: the
+        attribute ``objective_of_parts`` of `history` holds the sum of theirs. It is NaN if the
+        coresets disagree. ``merged_coresets`` counts the coresets that went into it, and
+        ``merge_levels`` the reductions in a row.
 
     Raises
     ------
     InvalidDataError
         If the coresets are of different models, or their quadratics in different coefficients.
     InvalidOptionError
-        If an argument is no coreset, an option is out of range, or the method does not go with a
+        If an argument is not a coreset, an option is out of range, or the method cannot use a
         quadratic.
     CoresetError
         If a coreset was read without its model, its rows are not data of the model, or they are
@@ -235,19 +232,19 @@ def merge[C: WeightedRows](
     Warns
     -----
     CoresetWarning
-        If something limits the coreset, as `build_coreset` does; or if the posterior of both lies
-        far from that of either, so that nothing is known of what the coresets lack there.
+        If something limits the coreset, as in `build_coreset`; or if the posterior of both is so
+        far from that of either that the coresets' errors there are unknown.
 
     Notes
     -----
     If the log-likelihoods L1, L2 of two data sets are approximated with relative errors of at most
-    epsilon each, then L1 + L2 is by the sum of the approximations, since both have the same sign.
-    A reduction with relative error delta leaves ``(1 + epsilon)(1 + delta) - 1`` (Huggins et al.,
+    epsilon, so is L1 + L2 by the sum of the approximations, since both have the same sign. A
+    reduction with relative error delta leaves ``(1 + epsilon)(1 + delta) - 1`` (Huggins et al.,
     Section 3.4).
 
-    Two quadratics of the same coefficients are one about either center, and exactly their sum.
-    Where that is convex in some direction, the prior may not outweigh it, though it outweighs
-    either: then the union is reduced by control variates, whatever its size.
+    The sum of two quadratics of the same coefficients is a quadratic, exactly. If both are convex
+    in some direction, the prior may outweigh each but not their sum: then the union is reduced by
+    control variates, whatever its size.
 
     References
     ----------
@@ -309,7 +306,7 @@ def merge[C: WeightedRows](
     if moved_from(measured, solution, rng=rng).is_far:
         apart = "The coresets disagree: their errors at the posterior of both are unknown."
         decided |= {"status": apart, "objective": math.nan}
-    # What was measured is relative to the union.
+    # The measured objective is relative to the union.
     decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
     n_observations = first.n_observations + second.n_observations
     gone = AbsentRows(
@@ -346,10 +343,10 @@ def _new_rows(
 
 
 def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
-    """Put the coreset's rows, with its weights, before all new ones."""
+    """Insert the coreset's rows, with their weights, before all new ones."""
     old, source = part.rows_in(new), new.source
     where = map(str, part.kept["where"].to_numpy())
-    if not isinstance(source, StreamedRows):  # the model holds them
+    if not isinstance(source, StreamedRows):  # rows of the model itself
         arrays = new.observations.by_name(new.in_memory.all)
         source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
     moved = replace(source, start=part.n_rows, initial_sample=None)
@@ -363,9 +360,9 @@ def _sum_of(
     template: LogLikelihood,
     rng: np.random.Generator,
 ) -> tuple[Quadratic | None, bool]:
-    """Add up quadratics, and say whether all rows may stay beside them, however few they are.
+    """Add up quadratics, and return whether the union can be kept without a reduction.
 
-    The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
+    The prior outweighs a convex direction of either quadratic, but perhaps not of their sum.
     """
     if one is None or other is None:
         return (other if one is None else one), True
@@ -387,7 +384,7 @@ def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
 
 
 def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
-    """Return some rows of each construction, or else of those that the coreset keeps."""
+    """Return the sample of rows of each construction, or else of the coreset's own rows."""
     if _KNOWN in coreset.history.attrs:
         return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
     rows = rows_of_dataset(part.template.observations, part.kept)
@@ -397,7 +394,7 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
     """Warn if new rows begin with those that a construction read before.
 
-    Costs a reading of the chunks that hold twenty rows, for each construction.
+    For each construction, it reads the chunks that contain twenty rows.
     """
     for one in known:
         if one.begins(new):
@@ -405,6 +402,6 @@ def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
             which = "New" if n_rows == new.n_rows else f"The first {n_rows:,} new"
             warn_user(
                 f"{which} rows are rows {one.start:,} to {one.stop - 1:,} of those that the "
-                "coreset already represents, so they count twice. Give only rows that are not "
+                "coreset already represents, so they count twice. Pass only rows that are not "
                 "among these, or build a coreset of all of them."
             )

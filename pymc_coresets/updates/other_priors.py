@@ -35,29 +35,28 @@ _REMEDY = "with_model() changes priors only: build another coreset."
 def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
     """Return the same rows and weights under other priors, without a new construction.
 
-    A coreset approximates the likelihood, which other priors do not change.  But its rows were
-    chosen where the old posterior is: sample the result and `check` the draws, which compares
-    them with all rows at the new posterior.  Costs a comparison of the two likelihoods at eight
-    points, for all rows where they lie in memory.  Importance draws are weighed anew where the free
-    variables are the same: `sample` then needs NUTS no more than it did.  The old certificate is
-    dropped.
+    A coreset approximates the likelihood, which other priors do not change. But its rows were
+    chosen for the old posterior: sample the result and `check` the draws against all rows. The two
+    likelihoods are compared at eight points, for all rows if they are in memory. If the free
+    variables are the same, importance draws are re-weighted, and `sample` uses them as before
+    instead of NUTS. The old certificate is dropped.
 
     Parameters
     ----------
     model : pm.Model
-        With the same likelihood and data (a template of them, where the coreset was built from
-        ``rows=...``).  Priors may differ, and may depend on further variables.
+        With the same likelihood and data, or a template of them if the coreset was built from
+        ``rows=...``.  Priors may differ, and may depend on further variables.
 
     Returns
     -------
     Coreset
-        Its `objective` is NaN: nothing was measured under these priors yet.
+        Its `objective` is NaN, because no divergence has been measured under these priors.
 
     Raises
     ------
     InvalidDataError
-        If the likelihood depends on other variables, its data differ, or it has other values
-        at random points in any row; with the row and what differs.
+        If the likelihood depends on other variables, its data differ, or its values at random
+        points differ for any row; the message names the row and the difference.
     CoresetError
         If the coreset was read without its model.
 
@@ -123,7 +122,7 @@ def _weighed_anew(
 ) -> Proposal[Draws] | None:
     """Re-weight draws for the posterior under other priors of the same variables, or return None.
 
-    None of several modes, either: others may lead under other priors.
+    Also None if there are several modes, whose weights other priors may change.
     """
     one, other = old.observations.space, new.observations.space
     if known is None or one.columns.keys() != other.columns.keys():
@@ -136,14 +135,14 @@ def _weighed_anew(
     x = one.free(known.draws)
     there = other.constrain(x[:, where]).values
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
-        return None  # bounds have moved
+        return None  # the bounds differ
     moved = of_model(known, list(one.columns), new, quadratic)
     change = new.log_prior.values(x[:, where]) - old.log_prior.values(x)
     return None if moved is None else moved.weighed(change)
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:
-    """Return points near where either model begins, of what the likelihoods depend on."""
+    """Return points near both models' initial points, for the likelihoods' variables."""
     if old.shapes != new.shapes:
         one, other = (
             ", ".join(f"{name!r} of shape {shape}" for name, shape in sorted(each.shapes.items()))
@@ -158,11 +157,11 @@ def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) ->
 
 
 def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Rows]]:
-    """Return all rows that two models hold themselves, in blocks."""
+    """Return all rows of two models that hold their rows, in blocks."""
     n_rows = [each.observations.n_obs for each in (old, new)]
     if n_rows[0] != n_rows[1]:
         raise InvalidDataError(
-            f"The model has {n_rows[1]:,} observations, but the coreset stands for {n_rows[0]:,}: "
+            f"The model has {n_rows[1]:,} observations, but the coreset represents {n_rows[0]:,}: "
             "extend() adds new ones."
         )
     one, other = (each.collapsed(collapse=False).source for each in (old, new))
@@ -172,10 +171,10 @@ def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Ro
 def _require_same(
     old: LogLikelihood, new: LogLikelihood, pairs: Iterable[tuple[Rows, Rows]], points: Draws
 ) -> None:
-    """Compare the log-likelihoods of the same rows, with the arrays of either model."""
+    """Compare the log-likelihoods of the same rows in two models."""
     for rows, others in pairs:
         if not np.array_equal(rows.positions, others.positions):
-            raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
+            raise InvalidDataError(f"Missing values are in other rows than before. {_REMEDY}")
         values = old.matrix(points, rows, finite=False), new.matrix(points, others, finite=False)
         same = np.isclose(*values, rtol=1e-6, atol=1e-8, equal_nan=True).all(axis=1)
         if same.all():

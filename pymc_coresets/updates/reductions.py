@@ -43,11 +43,12 @@ class CoresetPart:
     ----------
     template : LogLikelihood
     kept : xarray.Dataset
-        As `kept_dataset` makes it.
+        From `kept_dataset`.
     n_rows : int
-        Rows that it stands for: positions are below it.
+        Number of rows that it represents; positions are smaller.
     quadratic : Quadratic, optional
-        What stands for its rows besides, by the parameters of the template.
+        Quadratic that represents its rows together with the weighted ones, in the template's
+        parameters.
     """
 
     template: LogLikelihood
@@ -57,7 +58,7 @@ class CoresetPart:
 
     @classmethod
     def of(cls, coreset: WeightedRows) -> Self:
-        """Take the rows out of a coreset.
+        """Extract the rows of a coreset.
 
         Raises
         ------
@@ -87,7 +88,7 @@ class CoresetPart:
         return replace(rows, base_weights=self.kept["weight"].to_numpy())
 
     def after(self, n_rows: int) -> Self:
-        """Return the same with positions after those of other rows."""
+        """Return the same with positions shifted behind those of other rows."""
         return replace(self, kept=self.kept.assign(position=self.kept["position"] + n_rows))
 
     def quadratic_in(self, loglik: LogLikelihood) -> Quadratic | None:
@@ -102,7 +103,7 @@ class CoresetPart:
         Raises
         ------
         InvalidDataError
-            Which ends with the remedy.
+            If they differ; the message ends with the remedy.
         """
         own, found = (
             Densities.of(loglik, self.rows_in(loglik)) for loglik in (self.template, other)
@@ -127,7 +128,7 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     if what:
         raise UnsupportedModelError(
             f"{what}: such coresets can be neither extended nor merged. Build one of all rows. To "
-            "extend it later, give cells in long format, and integrate=False."
+            "extend it later, pass cells in long format, and integrate=False."
         )
     if coreset.data is None:
         refuse_unweighted(observations)
@@ -139,21 +140,21 @@ def asked_reduction(
     *,
     with_quadratic: bool,
 ) -> Any:  # noqa: ANN401 - one of these kinds
-    """Return the options of a method that is given by name, or by its options.
+    """Return the options of a method passed by name or as options.
 
     Parameters
     ----------
     method : str or option object
-        "auto" is pursuit, and control variates beside a quadratic.
+        "auto" is pursuit, or control variates if there is a quadratic.
     kinds : collection of type
-        The methods that may be asked for.
+        The methods that are allowed.
     with_quadratic : bool
-        Whether a quadratic stands for the rows besides.
+        Whether a quadratic represents part of the rows' log-likelihood.
 
     Raises
     ------
     InvalidOptionError
-        If there is no such method, or it does not go with a quadratic.
+        If there is no such method, or it cannot use a quadratic.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def reduced(
     all_serve: bool = True,
     report: Reporter | None = None,
 ) -> tuple[Solution, dict[str, Any]]:
-    """Choose at most `size` of some rows, count what that took, and warn of what limits them.
+    """Choose at most `size` of some rows, count the cost, and warn of limits to their accuracy.
 
     Parameters
     ----------
@@ -192,9 +193,10 @@ def reduced(
     method : RiemannianPursuit, Sensitivity or ControlVariates
     rng : numpy.random.Generator
     quadratic : Quadratic, optional
-        What stands for the rows besides, by the parameters of `loglik`: for `ControlVariates`.
+        Quadratic that represents the rows together with these, in the parameters of `loglik`, for
+        `ControlVariates`.
     all_serve : bool, default True
-        Whether all rows are taken where they are few.
+        Whether all rows may be kept if they are few.
     report : Reporter, optional
         Shows the parts; by default nothing is shown.
 
@@ -212,7 +214,7 @@ def reduced(
         own, observations = interface_of(loglik.observations), loglik.observations
         like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
         points = points_near(observations.space, rng.spawn(1)[0])
-        quadratic = written_in(like, quadratic, observations, points)  # unless they are others
+        quadratic = written_in(like, quadratic, observations, points)  # if they differ
     if isinstance(method, RiemannianPursuit):
         sampler = CoresetSampler(loglik)
         solution = method.run(

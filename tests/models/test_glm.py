@@ -825,9 +825,9 @@ def test_nothing_fixed_is_the_model_itself(unfixed):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tau": 1.0}, r"'tau' is no variable .* \['b', 'sigma'\]"),
-        ({"y": REAL}, r"'y' is no free variable"),
-        ({"twice": 1.0}, r"'twice' is no free variable"),
+        ({"tau": 1.0}, r"'tau' is not a variable .* \['b', 'sigma'\]"),
+        ({"y": REAL}, r"'y' is not a free variable"),
+        ({"twice": 1.0}, r"'twice' is not a free variable"),
         (
             {"sigma": [1.0, 2.0]},
             r"'sigma'\] must be finite numbers of shape \(\), not \[1",

@@ -24,7 +24,7 @@ def figures():
 
 
 def verdicts_of(guide, n_rows):
-    """Run the examples, with some other number of rows in place of 20 000."""
+    """Run the examples, with some other number of rows in place of 20,000."""
     text = (DOCS / f"{guide}.md").read_text().replace("20_000", n_rows)
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names = {"__name__": guide}

@@ -117,7 +117,7 @@ def test_many_terms_that_are_no_rows_are_named():
         pm.Potential("total", normal_terms(m, 300).sum() + normal_terms(-m, 150).sum())
     observations = find_observations(model, observed="total")
     assert observations.n_obs == 300
-    assert observations.unselected == ("the sum of 150 terms in 'total' that are no rows",)
+    assert observations.unselected == ("the sum of 150 terms in 'total' that are not rows",)
     verify(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 

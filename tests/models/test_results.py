@@ -257,6 +257,47 @@ def test_columns_of_joined_predictors_are_those_of_their_own_terms():
         assert table.loc[(name, "mean"), "all"] == pytest.approx(values.mean())
 
 
+def test_whole_numbers_are_printed_whole(in_memory):
+    table = in_memory.summary()
+    lines = {line.split()[-4]: line.split()[-3:] for line in str(table).splitlines()[2:]}
+    assert lines["number"][:2] == [str(N), "12"]
+    assert lines["effective"][2] == f"{table.loc[('rows', 'effective'), 'weighted']:.4g}"
+    assert lines["0"][0] == f"{(LATE == 0).sum()}"  # the last of these lines: of late
+    assert str(N) in table._repr_html_()
+    assert f"{N}.0" not in table._repr_html_()
+    assert type(table.loc["rows"]) is pd.DataFrame
+    assert (table.dtypes == np.float64).all()
+
+
+def test_columns_of_a_joined_matrix_have_the_names_of_their_coefficients():
+    """As Bambi writes the common terms of a formula, and its group-specific ones."""
+    columns = np.stack([X[:, 0], VISITS, X[:, 1]], axis=1)
+    with pm.Model(coords={"kind_dim": ["b", "c"], "shop__factor_dim": list("vwxyz")}) as model:
+        terms = [pm.Normal("age")[None], pm.Normal("kind", dims="kind_dim")]
+        sigma, offset = pm.HalfNormal("1|shop_sigma"), pm.Normal("1|shop_offset", shape=5)
+        effect = pm.Deterministic("1|shop", sigma * offset, dims="shop__factor_dim")
+        mu = pt.dot(columns, pt.concatenate(terms)) + effect[SHOP]
+        pm.Normal("y", mu, 1.0, observed=X[:, 0])
+    table = build_coreset(model, **BUILD).summary()
+    for name, values in zip(["age", "kind[b]", "kind[c]"], columns.T, strict=True):
+        lines = table.loc[name, "all"]
+        found = lines.get("mean", lines.get("levels"))
+        expected = values.mean() if "mean" in lines else len(np.unique(values))
+        assert found == pytest.approx(expected)
+    assert table.loc[("shop", "= v"), "all"] == (SHOP == 0).sum()
+
+
+@pytest.mark.parametrize("terms", ["of unknown names", "in other words"])
+def test_a_matrix_keeps_its_number_where_a_coefficient_has_no_name(terms):
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        parts = [2 * a, b] if terms == "of unknown names" else [b, b]
+        joined = pt.stack(parts)
+        pm.Normal("y", pt.dot(X, joined), 1.0, observed=X[:, 0])
+    table = build_coreset(model, **BUILD).summary()
+    assert {"array[0]", "array[1]"} <= set(table.index.get_level_values("part"))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -247,7 +247,7 @@ def test_a_code_without_an_entry_is_named():
 
 
 def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
-    """PyTensor makes a vector of 20 000 scalars of it, which it takes hours to rewrite."""
+    """PyTensor makes a vector of 20,000 scalars of it, which it takes hours to rewrite."""
     codes = np.random.default_rng(1).integers(0, 3, size=20_000)
     with pm.Model() as model:
         levels = pt.stack([pm.Normal(name) for name in "abc"])

@@ -126,7 +126,7 @@ def test_every_nuts_samples_it(coreset, nuts_sampler):
     theirs = pm.sample(model=coreset.model, nuts_sampler=nuts_sampler, draws=300, cores=1, **QUIET)
     for found in (own, theirs):
         slope = found["posterior"]["slope"]
-        # Of 1 200 draws some 300 are worth independent ones.
+        # Of 1,200 draws some 300 are worth independent ones.
         assert abs(float(slope.mean()) + 0.5) < 5 * float(slope.std())
         assert float(slope.std()) == pytest.approx(3_000**-0.5, rel=0.2)
 

@@ -207,7 +207,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_a_large_row_group_is_read_in_bounded_memory(tmp_path):
-    """2 million rows of 8 columns are 128 MB; a block of 131 072 rows is 8 MB."""
+    """2 million rows of 8 columns are 128 MB; a block of 131,072 rows is 8 MB."""
     n, path = 2_000_000, tmp_path / "a.parquet"
     x = np.random.default_rng(1).normal(size=n)
     table = pa.table({f"x{j}": x for j in range(8)})

@@ -581,7 +581,7 @@ def mean(rows):
 
 
 def test_nan_in_the_57th_chunk_is_named(client, sixty):
-    place = r"part-56\.parquet, row group 0, row 41 207, column 'wind': NaN; 1 row in all"
+    place = r"part-56\.parquet, row group 0, row 41,207, column 'wind': NaN; 1 row in all"
     for executor in (None, client):
         with pytest.raises(InvalidDataError, match=place):
             build_coreset(mean(sixty), rows=sixty, executor=executor, **SETTINGS)

@@ -69,7 +69,7 @@ with open("/proc/self/status") as file:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.slow
 def test_three_times_as_many_rows_take_no_more_memory(tmp_path):
-    """A million rows are 168 MB, a chunk of 131 072 is 22 MB; some of these are held at once."""
+    """A million rows are 168 MB, a chunk of 131,072 is 22 MB; some of these are held at once."""
     n, rng = 10**6, np.random.default_rng(1)
     X = rng.normal(size=(20, n))
     table = pa.table({f"x{j}": x for j, x in enumerate(X)} | {"y": rng.normal(X[0])})

@@ -329,7 +329,7 @@ def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_readin
     data = pd.DataFrame({"x": np.arange(3.0 * BLOCK_ROWS)})
     query = Query(data, batch_rows=len(data))
     rows = open_rows(query)
-    assert "Query, 393 216 rows in 3 chunks" in repr(rows)
+    assert "Query, 393,216 rows in 3 chunks" in repr(rows)
     before = query.n_runs
     found = np.concatenate([rows.read(chunk)["x"] for chunk in rows.chunks])
     assert query.n_runs == before + 1

@@ -45,13 +45,13 @@ class Opposite:
         (len, {}, "calls len without arguments, but it needs some"),
         (lambda: 3, {}, "cannot read a int: .* or a function that returns one"),
         ([3, 4], {}, "The source yields a int: each chunk must be a mapping"),
-        ([], {}, r"There is no file at \[\]: give a file"),
+        ([], {}, r"There is no file at \[\]: pass a file"),
         (3, {}, "cannot read a int: pass paths of files"),
         (X, {}, "yields a float64: each chunk must be a mapping from names to arrays"),
         (pd.Series(X), {}, "yields a float: each chunk must be a mapping .*, a frame"),
         (pl.LazyFrame({"x": X}), {}, r"cannot read a LazyFrame: .*collect\(\)"),
         (xr.DataArray(X), {}, "DataArray has no columns: pass {'name': array}"),
-        ("nowhere/*.parquet", {}, "There is no file at nowhere/.*: give a file, a folder"),
+        ("nowhere/*.parquet", {}, "There is no file at nowhere/.*: pass a file, a folder"),
         ("nowhere.zarr", {}, "There is nothing at nowhere.zarr"),
         (DATA, {"dim": "row"}, "dim='row' belongs to an xarray.Dataset"),
         (DATA, {}, r"'carrier' holds text.*labels=\{'carrier': \['a', 'b'\]\}"),
@@ -353,7 +353,7 @@ def test_values_that_differ_in_a_later_reading_are_noticed():
     scan = rows.check()
     for change in ([5, 6], [5, 2999], [2998, 2999]):
         x[change] = x[change[::-1]]
-        with pytest.raises(InvalidDataError, match="rows 0 to 2 999: 'x' is not what it was in"):
+        with pytest.raises(InvalidDataError, match="rows 0 to 2,999: 'x' is not what it was in"):
             scan.verify(0, rows.read(rows.chunks[0]))
         x[change] = x[change[::-1]]
         scan.verify(0, rows.read(rows.chunks[0]))

@@ -23,12 +23,25 @@ return [...document.querySelectorAll('body *')]
     .filter(element => element.closest('main') || document.documentElement.scrollWidth > width)
     .slice(0, 5).map(element => element.outerHTML.slice(0, 120));
 """
-# No column of a table is hidden, also where the table is folded.
+# A table that is wider than the page scrolls, by the keyboard too, also where it is folded.
 CLIPPED = """
 document.querySelectorAll('main details').forEach(details => { details.open = true; });
 return [...document.querySelectorAll('main table')]
     .filter(table => table.scrollWidth > table.parentElement.clientWidth + 1)
+    .filter(table => getComputedStyle(table.parentElement).overflowX !== 'auto')
     .slice(0, 5).map(table => table.outerHTML.slice(0, 200));
+"""
+# Names in tables are not broken in the middle.
+BROKEN_NAMES = """
+return [...document.querySelectorAll('main td code, main td:first-child')]
+    .filter(cell => /^[\\w."'=]+$/.test(cell.textContent.trim()) && cell.checkVisibility())
+    .filter(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        const line = 2 * parseFloat(getComputedStyle(cell).fontSize);
+        return range.getBoundingClientRect().height > line;
+    })
+    .slice(0, 5).map(cell => cell.textContent);
 """
 FROM_ELSEWHERE = """
 return performance.getEntriesByType('resource').map(entry => entry.name)
@@ -85,6 +98,7 @@ def test_page(browser, address, axe, page):
         assert not browser.execute_script(OVERFLOW), width
         if not page.startswith(("gallery/", "reference/generated/")):  # what code prints
             assert not browser.execute_script(CLIPPED), width
+        assert not browser.execute_script(BROKEN_NAMES), width
 
 
 NARROW = ("index.html", "measured.html", "reference/generated/pymc_coresets.build_coreset.html")

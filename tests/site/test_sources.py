@@ -122,7 +122,7 @@ def test_what_looks_measured_has_a_source(source):
         ("Memory: 345 MB, and 0.0003 nats", ["345 MB", "0.0003 nats"]),
         ("It is 3.5 times as fast", ["3.5 times"]),
         ("It took {measured}`a`, or <!--m:b-->5 s<!--/-->, not `5 s` and not $5 s$.", []),
-        ("```text\n5 seconds\n```\n327 346 flights, 20 models, version 3.12, k-hat below 0.7", []),
+        ("```text\n5 seconds\n```\n327,346 flights, 20 models, version 3.12, k-hat below 0.7", []),
     ],
 )
 def test_what_looks_measured(text, found):

@@ -426,7 +426,7 @@ def test_draws_are_those_of_the_weighted_posterior(coreset, idata):
     weights[coreset.indices] = coreset.weights
     mean, covariance = posterior(weights)
     draws = idata["posterior"]["beta"].to_numpy().reshape(-1, D)
-    # NUTS draws of a normal posterior: five standard errors of 1 000 independent draws.
+    # NUTS draws of a normal posterior: five standard errors of 1,000 independent draws.
     errors = (draws.mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
     assert np.abs(errors).max() < 5 / np.sqrt(1_000)
 

@@ -30,7 +30,7 @@ N_ROWS, N_COLUMNS = 6_000, 50
 
 
 def regression(columns, sd=1.0, order=slice(None)):
-    """A logistic regression; of 50 columns it takes more rows to match than 1 000."""
+    """A logistic regression; of 50 columns it takes more rows to match than 1,000."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(N_ROWS, columns))
     y = rng.binomial(1, expit(x @ rng.normal(0, 0.3, size=columns)))
@@ -57,7 +57,7 @@ def idata(coreset):
 
 def test_many_dimensions_are_summarised_by_a_quadratic_and_few_rows(coreset):
     assert coreset.method == "control_variates"
-    assert coreset.size < 1_000  # where rows alone need 1 326
+    assert coreset.size < 1_000  # where rows alone need 1,326
     assert coreset.objective <= 0.01
     assert coreset.certificate.reliable
     assert "of 50 coefficients, for all rows" in repr(coreset)
@@ -391,7 +391,7 @@ def test_importance_draws_are_those_that_judged_it(coreset):
 @pytest.mark.slow
 def test_the_divergence_falls_with_the_number_of_rows():
     # The variance of a sum of sampled residuals is in proportion to 1 / M, or falls faster where
-    # the largest are kept whole: from 200 to 3 000 rows to a tenth at least, with 400 draws
+    # the largest are kept whole: from 200 to 3,000 rows to a tenth at least, with 400 draws
     # (relative error of a variance: sqrt(2 / 400), 7 %).
     rng = np.random.default_rng(5)
     x = rng.standard_t(4, size=(3_000, 25))
@@ -424,7 +424,7 @@ def test_crossed_factors_that_are_not_centred():
 
 @pytest.mark.slow
 def test_levels_of_few_rows():
-    """From the mode for 1 650 of the rows the quadratics diverge."""
+    """From the mode for 1,650 of the rows the quadratics diverge."""
     rng = np.random.default_rng(1)
     share = np.repeat([1.0, 0.015], 15)
     level = rng.choice(30, size=100_000, p=share / share.sum())

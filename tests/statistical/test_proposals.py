@@ -187,5 +187,5 @@ def test_odd_contents_are_refused_by_name(change, tmp_path):
     tree = coreset.to_datatree()
     tree["proposal"] = stored_proposal(known(CholeskyFactor(np.eye(1))), None).assign(change)
     write_netcdf(tree, tmp_path / "odd.nc")
-    with pytest.raises(InvalidDataError, match=r"odd\.nc is no file of a coreset"):
+    with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
         Coreset.from_netcdf(tmp_path / "odd.nc")

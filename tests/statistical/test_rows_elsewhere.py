@@ -154,7 +154,7 @@ def test_impossible_observations_are_found_by_the_first_look(impossible, options
 
 
 def test_impossible_observations_of_a_pilot_are_named(impossible):
-    with pytest.raises(InvalidDataError, match=r"row 4 217 and of 1 more is NaN or infinite"):
+    with pytest.raises(InvalidDataError, match=r"row 4,217 and of 1 more is NaN or infinite"):
         CoresetStream(regression(COLUMNS, 50), pilot=impossible, random_seed=1)
 
 

@@ -38,7 +38,7 @@ def classes(data):
 
 @pytest.fixture(scope="module")
 def persons():
-    """Item response with abilities integrated out: 26 shared variables, 1 200 persons."""
+    """Item response with abilities integrated out: 26 shared variables, 1,200 persons."""
     rng, n, items = np.random.default_rng(2), 1_200, 13
     slopes, levels = np.exp(rng.normal(0, 0.3, items)), rng.normal(size=items)
     y = rng.binomial(1, expit(slopes * rng.normal(size=(n, 1)) - levels))

@@ -329,7 +329,7 @@ def test_sums_over_samples_have_their_mean_and_their_variance():
         predicted.append(sample.variance(5))
     error = np.std(totals) / np.sqrt(n_times)
     assert abs(np.mean(totals) - values.sum()) < 4 * error
-    # Relative errors of a variance and of its prediction: about sqrt(2 / 4 000), 2 % each.
+    # Relative errors of a variance and of its prediction: about sqrt(2 / 4,000), 2 % each.
     assert np.mean(predicted) == pytest.approx(np.var(totals), rel=0.1)
 
 

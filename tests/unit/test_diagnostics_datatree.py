@@ -341,7 +341,7 @@ def test_verdicts(check, reliable, start):
         ("probes", SEEN, "beyond the draws     nothing missed, at 30 points"),
         ("mean_shift", Shift("b[1]", -0.12, 0.03), "mean of b[1] by -0.12 ± 0.03"),
         ("sd_shift", Shift("b[0]", 0.04, 0.02), "sd of b[0] by 4.0% ± 2.0%"),
-        ("ess_tail", 1500.0, "2000 in the bulk, 1500 in the tails"),
+        ("ess_tail", 1500.0, "2,000 in the bulk, 1,500 in the tails"),
         ("tolerance", 0.02, "(tolerance 0.02)"),
     ],
 )
@@ -443,7 +443,7 @@ def test_heavy_tailed_rounding_errors_are_no_reason_to_warn(idata, rng):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "Reliable: resampled draws of the full posterior, worth 3500 independent ones."),
+        ({}, "Reliable: resampled draws of the full posterior, worth 3,500 independent ones."),
         ({"ess": 99.0}, "Doubtful: few resampled draws of the full posterior, worth 99 "),
         ({"pareto_khat": 0.8}, "Doubtful: the importance weights have a heavy tail (Pareto k-hat"),
         ({"pareto_khat": 1.0}, "Not to be used: the importance weights have a heavy tail"),

@@ -1,11 +1,13 @@
 """Plots: what they show, and that they load only when asked for."""
 
+from dataclasses import replace
+
 import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets import Coreset, diagnostics
+from pymc_coresets import Certificate, Coreset, diagnostics
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.results.plots import plot_comparison, plot_history, plot_weights
 
@@ -84,10 +86,24 @@ def test_history_without_heldout_objective_has_one_curve():
 
 def test_history_without_objective_is_refused():
     empty = {name: np.empty(0) for name in ("size", "objective", "heldout_objective")}
-    with pytest.raises(InvalidDataError, match="no positive objective"):
+    with pytest.raises(InvalidDataError, match=r"'giga' recorded no positive objective.*check"):
         plot_history(recorded(**empty))
-    with pytest.raises(InvalidDataError, match="no positive objective"):
+    with pytest.raises(InvalidDataError, match=r"no positive objective.*plot_weights"):
         plot_history(recorded(objective=[0.0] * 3, heldout_objective=[np.nan] * 3))
+
+
+def test_a_history_of_one_step_is_a_point_beside_the_tolerance():
+    certificate = replace(Certificate.of(np.zeros(100)), tolerance=0.05)
+    one = {"size": [16], "objective": [np.nan], "heldout_objective": [3e-4]}
+    ax = plot_history(replace(recorded(**one), certificate=certificate))
+    point, line = ax.lines
+    assert (point.get_xdata().tolist(), point.get_ydata().tolist()) == ([16], [3e-4])
+    assert set(line.get_ydata()) == {0.05}
+    low, high = ax.get_ylim()
+    assert low < 3e-4
+    assert high > 0.05
+    assert "measured once" in ax.get_xlabel()
+    assert "measured once" not in plot_history(recorded()).get_xlabel()
 
 
 def test_comparison_has_a_legend_and_can_be_drawn():

@@ -1,5 +1,8 @@
 """How results are shown, as text and in notebooks."""
 
+import re
+from html import unescape
+
 from pymc_coresets.display import TEXT_WIDTH, as_html, as_text
 
 
@@ -27,13 +30,22 @@ def test_what_is_empty_is_left_out():
     assert as_text("T", {}, "") == "T"
 
 
-def test_notebooks_show_the_verdict_first_in_the_colour_that_it_has():
-    verdicts = ("Reliable: exact.", "Doubtful: few.", "Not to be used: stuck.", "Resampled.")
-    pages = [as_html("Check", {"a": "1 < 2"}, verdict) for verdict in verdicts]
-    assert all(
-        page.index(v) < page.index("1 &lt; 2") for page, v in zip(pages, verdicts, strict=True)
-    )
-    colours = [page.partition('style="color: ')[2].partition('"')[0] for page in pages]
-    assert len(set(colours)) == 4
-    assert colours[3] == "inherit"
-    assert "color" not in as_html("Coreset", {"a": "1"}, "")
+def test_notebooks_show_the_verdict_in_its_colour_and_the_card_with_an_edge_of_it():
+    verdicts = ("Reliable: exact.", "Doubtful: few.", "Not to be used: stuck.")
+    pages = [as_html("Check", verdict, {"a": "1 < 2"}) for verdict in verdicts]
+    for page, verdict in zip(pages, verdicts, strict=True):
+        assert page.index("Check") < page.index(verdict) < page.index("1 &lt; 2")
+        [colour] = set(re.findall("#[0-9a-f]{6}", page))  # of the verdict, and of the edge
+        assert page.count(colour) == 2
+    assert len({re.search("#[0-9a-f]{6}", page)[0] for page in pages}) == 3
+
+
+def test_what_is_no_verdict_has_no_colour():
+    for page in (as_html("Coreset", "", {"a": "1"}), as_html("T", {"a": "1"}, "Resampled.")):
+        assert "style" not in page
+
+
+def test_notebooks_show_the_same_text_as_terminals():
+    parts = ("T <1>", "Reliable: exact & good.", {"a": "1 < 2", "b": ""}, ["  a & b"])
+    plain = re.sub("<[^<>]*>", "", as_html(*parts))
+    assert unescape(plain) == as_text(*parts)

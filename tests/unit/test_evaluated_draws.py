@@ -113,7 +113,7 @@ def test_only_draws_that_were_evaluated_are_resampled(idata):
     attrs = tree["posterior"].attrs
     assert abs(theta.mean() - 0.5) < 4 / np.sqrt(attrs["psis_ess"])
     assert attrs["n_evaluated"] == found.log_p.size
-    assert f"evaluated at {found.log_p.size} of 4 000 draws" in attrs["verdict"]
+    assert f"evaluated at {found.log_p.size} of 4,000 draws" in attrs["verdict"]
 
 
 def test_nothing_is_said_of_the_number_where_all_were_evaluated(idata):

@@ -55,7 +55,7 @@ def test_chains_are_draws_of_the_posterior(gammas):
         step = IndependenceMetropolis(model.value_vars, found)
         idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
     logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
-    # 8 000 draws that hardly depend on each other: five standard errors of mean and variance.
+    # 8,000 draws that hardly depend on each other: five standard errors of mean and variance.
     sd, n = np.sqrt(polygamma(1, SHAPE)), len(logs)
     assert logs.mean() == pytest.approx(digamma(SHAPE), abs=5 * sd / np.sqrt(n))
     assert logs.var() == pytest.approx(sd**2, rel=5 * np.sqrt(2.5 / n))
@@ -70,7 +70,7 @@ def test_a_chain_is_where_the_weights_are(gammas):
     log_weights = np.log([1.0, 3.0, 0.0 + 1e-300])[kinds]
     path = step._path(log_weights)
     visited = np.bincount(kinds[path[1:]], minlength=3) / (len(path) - 1)
-    # At most three proposals in a row are refused on average: as 20 000 independent draws.
+    # At most three proposals in a row are refused on average: as 20,000 independent draws.
     np.testing.assert_allclose(visited, [0.25, 0.75, 0.0], atol=5 * np.sqrt(0.19 / 20_000))
     assert path[0] == 0
     assert (np.diff(path) >= 0).all()

@@ -315,7 +315,7 @@ def test_the_coreset_and_the_importance_draws_know_both(built):
     assert built.certificate.reliable
     assert built.certificate.modes.words.endswith(", 2 visited")
     draws = built.importance_draws(random_seed=1)["posterior"]["mu"].to_numpy().ravel()
-    error = 4 * np.sqrt(0.25 / 500)  # at least 500 effective draws of 1 000
+    error = 4 * np.sqrt(0.25 / 500)  # at least 500 effective draws of 1,000
     assert (draws > 0).mean() == pytest.approx(right_share(), abs=error)
 
 

@@ -64,7 +64,7 @@ def test_all_rows_that_vary_are_candidates_where_they_fit():
 
 
 def test_candidates_are_kept_with_the_probabilities_of_the_mixture():
-    """Shares over 4 000 keys, within five standard errors, where no more than K are kept."""
+    """Shares over 4,000 keys, within five standard errors, where no more than K are kept."""
     n_keys, n_candidates, scale = 4_000, 20, float(WEIGHTS @ NORMS)
     rows = SOURCE.take(slice(0, 40))
     kept = np.zeros(40)

@@ -29,7 +29,7 @@ def test_each_step_advances_the_bar_and_says_how_far_it_came(reporter):
         for size in (3, 7):
             show(Progress(size=size, objective=0.5, heldout_objective=0.25, seconds=1.0))
         assert (bar(reporter).completed, bar(reporter).total) == (2, 5)
-        assert bar(reporter).fields["note"] == "7 rows, 0.25 nats"
+        assert bar(reporter).fields["note"] == "2/5, 7 rows, 0.25 nats"
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_a_split_normal_density_is_normalised_and_bounds_the_weights_of_a_skewed
     assert np.trapezoid(density, x) == pytest.approx(1.0, abs=1e-6)
     draws, logq = found.draw(20_000, rng=np.random.default_rng(1))
     np.testing.assert_allclose(found.log_density(draws), logq)
-    # Of a distribution function at 20 000 draws, at five standard errors.
+    # Of a distribution function at 20,000 draws, at five standard errors.
     below = np.array([density[x <= limit].sum() for limit in (-0.5, 0.0, 0.5)]) * (x[1] - x[0])
     shares = [(draws < limit).mean() for limit in (-0.5, 0.0, 0.5)]
     np.testing.assert_allclose(shares, below, atol=5 * 0.5 / 20_000**0.5)

@@ -303,7 +303,7 @@ def test_the_start_has_fifty_rows_per_dimension_and_a_thousand_at_least():
         n_dims = 30
 
     few, many = (construct(posterior, tolerance=10.0) for posterior in (Regression(), Wide()))
-    # Of N = 2 000 rows, n draws with replacement are about N (1 - exp(-n / N)) different ones,
+    # Of N = 2,000 rows, n draws with replacement are about N (1 - exp(-n / N)) different ones,
     # with standard deviations of about 15.
     assert few.history["size"][0] == pytest.approx(N * -np.expm1(-0.5), abs=60)
     assert many.history["size"][0] == pytest.approx(N * -np.expm1(-0.75), abs=60)
@@ -396,7 +396,7 @@ def test_one_look_is_enough(widening, seed):
     assert solution.status is Status.TOLERANCE_REACHED
     assert len(solution.history["size"]) == 1
     assert 2 * kl(posterior, solution) < 0.03
-    # 1 000 draws of all rows, 400 to certify; of a few thousand candidates and the start besides
+    # 1,000 draws of all rows, 400 to certify; of a few thousand candidates and the start besides
     assert posterior.n_drawn == 400
     assert posterior.n_evaluations < N * (1_000 + 400) + N * 1_000 + 1_000 * 1_000 + 100 * 400
 

@@ -272,7 +272,7 @@ def test_history_has_both_divergences():
     found = judge(log_ratios)
     kl = np.log(shift) + (1 + mean**2) / (2 * shift**2) - 0.5
     reverse = -np.log(shift) + (shift**2 + mean**2) / 2 - 0.5
-    # 2 000 draws: standard errors below a tenth; the two differ by a half.
+    # 2,000 draws: standard errors below a tenth; the two differ by a half.
     assert found.certificate.kl == pytest.approx(kl, rel=0.25)
     assert found.reverse_kl == pytest.approx(reverse, rel=0.25)
     assert reverse > 1.4 * kl

@@ -95,10 +95,10 @@ def test_a_file_of_something_else_is_refused(content, tmp_path):
 def test_netcdf_files_of_others_are_refused(tmp_path):
     tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": ("row", [1.0])})})
     tree.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
-    with pytest.raises(InvalidDataError, match=r"other\.nc is damaged, or is no file of a coreset"):
+    with pytest.raises(InvalidDataError, match=r"other\.nc is damaged, or is not a coreset file"):
         Coreset.from_netcdf(tmp_path / "other.nc")
     write_netcdf(tree, tmp_path / "intact.nc")
-    with pytest.raises(InvalidDataError, match=r"intact\.nc is no file of a coreset.*'coreset'"):
+    with pytest.raises(InvalidDataError, match=r"intact\.nc is not a coreset file.*'coreset'"):
         Coreset.from_netcdf(tmp_path / "intact.nc")
 
 
@@ -115,7 +115,7 @@ def test_weights_of_other_rows_than_the_indices_are_refused(coreset):
     tree = coreset.to_datatree()
     dataset = tree["coreset"].to_dataset().drop_vars("weights")
     dataset["weights"] = ("other", np.ones(coreset.size + 1))
-    with pytest.raises(ValueError, match="not one weight for each index"):
+    with pytest.raises(ValueError, match="not have one weight for each index"):
         stored_fields(dataset, tree["history"].to_dataset())
 
 
@@ -355,5 +355,5 @@ def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
     body = b"nothing of the kind"
     path = tmp_path / "odd.nc"
     path.write_bytes(body + storage._MARK + storage._file_digest(body))
-    with pytest.raises(InvalidDataError, match=r"odd\.nc is no file of a coreset"):
+    with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
         Coreset.from_netcdf(path)

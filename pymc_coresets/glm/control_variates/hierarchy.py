@@ -38,7 +38,7 @@ class Hierarchy:
         Point around which both are expanded.
     is_scale : ndarray of bool, of shape (n_dims,)
     pattern : csr_array of shape (n_normal, n_normal)
-        Has an entry wherever the prior's curvature may have one.
+        Has an entry for each possible entry of the prior's curvature.
     slopes : csr_array of shape (n_normal, p)
         Derivatives of the coefficients; if `moves`, only their sparsity pattern is used.
     moves : bool

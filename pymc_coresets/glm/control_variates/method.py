@@ -44,7 +44,7 @@ class ControlVariates:
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers to be accurate.  But a
     quadratic needs no rows: its slope and curvature are sums over all of them.  Its residual is of
     third order, small if there are many rows per dimension, and represented by a few rows.  For
-    models of 25 to 1 000 dimensions, and of a few thousand if each row depends on at most five
+    models of 25 to 1,000 dimensions, and of a few thousand if each row depends on at most five
     numbers: linear predictors, and scalars that all rows share, such as a noise scale.  Examples
     are regressions with or without a free scale, shape or dispersion, mean and scale both of
     covariates, ordered answers, choices between five alternatives, item response, hierarchies and
@@ -83,7 +83,7 @@ class ControlVariates:
     than the posterior, so that the quadratic without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
-    and memory O(p^2) and that of the candidates.  At most 3 000 coefficients, or 20 000 if few
+    and memory O(p^2) and that of the candidates.  At most 3,000 coefficients, or 20,000 if few
     pairs of them occur in the same row.  Rows outside memory are read once for each quadratic, and
     once to measure each coreset.  Control variates are known from subsampling MCMC (Quiroz et al.
     2019), in which a new subsample is drawn in each step; here it is chosen once.
@@ -114,7 +114,7 @@ class ControlVariates:
             positive_number("correctable", self.correctable)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Twenty rows per dimension, at least 1 000; an upper limit, of which few may be used."""
+        """Twenty rows per dimension, at least 1,000; an upper limit, of which few may be used."""
         return min(n_rows, max(1_000, 20 * n_dims))
 
     def run(self, job: Reduction[Any]) -> Solution:
@@ -237,7 +237,7 @@ class _Run:
         """Choose rows for the residual of a quadratic, and measure both."""
         most = self.job.size
         averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
-        if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
+        if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
         size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
         choose = partial(self.expansion.chosen, averaged, quadratic, goal=enough)

@@ -97,7 +97,7 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
     """Return the polynomial of each row in its predictor, from its log-likelihood at nodes.
 
     Rows with the same response have the same polynomial, which is computed once for each of up to
-    4 096 distinct responses.  If there are more, it is computed for every row, from 32 values of
+    4,096 distinct responses.  If there are more, it is computed for every row, from 32 values of
     its log-likelihood.
 
     Parameters
@@ -318,7 +318,7 @@ class PredictorRows:
 
     @cached_property
     def _sample(self) -> tuple[RowsInMemory, Vector]:
-        """A sample of at most 100 000 rows, fewer if they are wide, with their base weights."""
+        """A sample of at most 100,000 rows, fewer if they are wide, with their base weights."""
         size = min(100_000, rows_at_once(len(self.names) / 8, least=1_000))
         scan = self.loglikelihood.source.scan(size, key=0, distinct=True)
         return self.seen.of(scan.rows), scan.weights

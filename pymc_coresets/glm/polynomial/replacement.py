@@ -318,7 +318,7 @@ class PolynomialCheck:
         }
 
     def __repr__(self) -> str:
-        return as_text("Check of a polynomial posterior", self._facts(), self.verdict)
+        return as_text("Check of a polynomial posterior", self.verdict, self._facts())
 
     def _repr_html_(self) -> str:
-        return as_html("Check of a polynomial posterior", self._facts(), self.verdict)
+        return as_html("Check of a polynomial posterior", self.verdict, self._facts())

@@ -23,7 +23,7 @@ from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.problem import Matrix, Vector
 
-#: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
+#: Most monomials of half the degree: the largest moment matrix has at most 2,000 x 2,000 entries.
 MAX_MONOMIALS = 2_000
 
 

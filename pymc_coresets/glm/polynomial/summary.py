@@ -251,12 +251,12 @@ class PolynomialSummary:
         """Assess the accuracy of draws, without sampling the full posterior.
 
         Costs one pass over the data for 400 draws, or all of them.  Predictors and polynomials are
-        compared at 64 draws for at most 100 000 rows.
+        compared at 64 draws for at most 100,000 rows.
 
         Parameters
         ----------
         idata : xarray.DataTree, optional
-            Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2 000
+            Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2,000
             draws from the closed form.
         draws : int, optional
             Number of draws to evaluate, as in `Coreset.check`.

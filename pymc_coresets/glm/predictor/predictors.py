@@ -245,7 +245,7 @@ class RowsInMemory:
     def kinds_at(self, eta: np.ndarray) -> tuple[np.ndarray, slice | np.ndarray, np.ndarray]:
         """Evaluate the log-density at values of one predictor, once per kind of equal rows.
 
-        Nothing is compiled for up to 4 096 kinds; if there are more, each row is its own kind.
+        Nothing is compiled for up to 4,096 kinds; if there are more, each row is its own kind.
 
         Parameters
         ----------

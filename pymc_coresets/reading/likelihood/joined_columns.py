@@ -66,7 +66,7 @@ def join_columns(
 
 
 def _sums(graphs: Sequence[Variable]) -> list[Variable]:
-    """List the sums with one value per row that are no parts of others."""
+    """List the sums with one value per row that are not parts of others."""
     nodes = io_toposort([], list(graphs))
     sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], ps.Add)]
     parts = {v for total in sums for v in total.owner.inputs if v.type == total.type}

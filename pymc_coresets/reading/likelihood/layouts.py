@@ -43,7 +43,7 @@ class RowSet:
     dim : str, tuple of str, or None
         Name of their observation dimension, if they have one; those of the cells that are rows.
     positions : ndarray of int or None
-        Position of each row in the user's data, where some are left out.
+        Position of each row in the user's data, if some are left out.
     start : int
         Number of its first row among those of all sets, which follow one another.
     """
@@ -69,7 +69,7 @@ class RowSet:
         return own if self.positions is None else int(self.positions[own])
 
     def entries(self, n_obs: int) -> np.ndarray:
-        """Return which of its rows stands for each row of all sets; the first for all others'."""
+        """Return which of its rows represents each row of all sets; the first for all others'."""
         entries = np.zeros(n_obs, dtype=np.int64)
         entries[self.start : self.stop] = np.arange(self.stop - self.start)
         return entries
@@ -137,7 +137,7 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
 
 
 def axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
-    """Find the axes of a term that have the dims; the first, where none are named."""
+    """Find the axes of a term that have the dims; the first, if none are named."""
     own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
     lacking = [d for d in dim if d not in of_data]
     if lacking and (of_data or len(dim) > 1):
@@ -193,7 +193,7 @@ def _together(one: RowSet, other: RowSet) -> bool:
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
-    """Refuse rows of several sets, where they lie elsewhere.
+    """Refuse rows of several sets, if they lie elsewhere.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What cannot be summarised, and what to do instead."""
+"""Models that cannot be summarised, and the alternatives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
@@ -25,7 +25,7 @@ def refuse_joint(
     "finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample "
     "the model itself.",
 ) -> NoReturn:
-    """Refuse a log-likelihood that is no sum over rows.
+    """Refuse a log-likelihood that is not a sum over rows.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def refuse_recursion(
         Where the selection of rows ended.
     n_obs : int
     known : Known
-        Tells the parameters from data.
+        Distinguishes parameters from data.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Likelihood terms and their rows; where the log-density is one number, it is taken apart."""
+"""Likelihood terms and their rows; scalar log-densities are split into rows."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Series(NamedTuple):
     axis : int
         The axis of the variable that they lie along.
     length : int or None
-        Its length, where it is known how many terms there can be.
+        Its length, if it is known how many terms there can be.
     """
 
     axis: int
@@ -80,7 +80,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class RowTerm:
-    """A likelihood term with its rows, and what these lack where it is one number.
+    """A likelihood term with its rows, and for a scalar log-density the remaining terms.
 
     Attributes
     ----------
@@ -88,13 +88,14 @@ class RowTerm:
     rows : TensorVariable
         Its potentials, in nats, with the rows along the term's axis.
     is_sum : bool
-        Whether the log-density is one number, the sum of the rows and of a log-prior.
+        Whether the log-density is a scalar, the sum of the rows and of a log-prior.
     first : int
         Position of the first row in the variable's series: the last row is its last entry.
     rest : TensorVariable or None
-        What the rows lack, a number in nats: it stays in the coreset's model, with weight one.
+        Part of the log-density, in nats, that belongs to no row; it stays in the coreset's model
+        with weight one.
     grows : str
-        What has many terms in `rest`, in words; empty where these are few.
+        Description of the part of `rest` with many terms; empty if there are few.
     """
 
     term: Term
@@ -181,7 +182,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Ro
     rows = [part for part in addends if part.n_terms == n_rows]
     rest = [part for part in addends if part.n_terms != n_rows]
     n_others = sum(part.n_terms for part in rest)
-    others = f"the sum of {n_others} terms in {name!r} that are no rows"
+    others = f"the sum of {n_others} terms in {name!r} that are not rows"
     return RowTerm(
         Term(name, 0, n_rows),
         sum_over_events(rows),
@@ -295,7 +296,7 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
     >>> [(part.axis, part.variable.type.shape) for part in addends_of(total, Series(0, None))]
     [(0, (5,)), (None, ())]
     """
-    known: dict[Variable, list[Addend]] = {}  # of what is linear in sums
+    known: dict[Variable, list[Addend]] = {}  # terms that are linear in sums
     for node in ops.io_toposort([], [total]):
         variable = node.outputs[0]
         shape = getattr(variable.type, "shape", (None,) * (series.axis + 1))

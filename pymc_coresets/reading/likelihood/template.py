@@ -15,7 +15,7 @@ from pymc_coresets.reading.user_model import settable_data
 
 
 class ColumnLike(Protocol):
-    """What is known of a column of the rows before it is read."""
+    """Shape and dtype of a column of the rows, known before it is read."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -33,9 +33,9 @@ class Template:
     Attributes
     ----------
     values : mapping of str to ndarray
-        What each container holds, the rows along the first axis.
+        Values of each container, with the rows along the first axis.
     inputs : mapping of str to TensorVariable
-        What stands for each container in the graphs.
+        The input for each container in the graphs.
     n_rows : int
         How many rows they hold.
     """
@@ -88,7 +88,7 @@ class Template:
 
     @property
     def given(self) -> dict[Variable, np.ndarray]:
-        """What the inputs stand for."""
+        """The containers that the inputs replace."""
         return {variable: self.values[name] for name, variable in self.inputs.items()}
 
     def refuse_other_uses(self, model: pm.Model, summarised: Collection[str]) -> None:

@@ -137,7 +137,7 @@ def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tupl
     longest = max((t.term.length for name in observed if (t := terms[name])), default=0)
     no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
     if max((n or 1 for n in no_rows), default=0) > longest:
-        return list(names), ()  # what is no sum of rows is the likelihood, and refused
+        return list(names), ()  # what is not a sum of rows is the likelihood, and refused
     outcomes = [n for n in names if (t := terms[n]) is not None and t.term.length == longest]
     covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
@@ -232,8 +232,8 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     Returns
     -------
     ndarray of int64, or None
-        Sorted positions; those of single cells, in C order, where each cell of a matrix is an
-        observation.  ``None`` where all rows are observations, in their own order.
+        Sorted positions; those of single cells, in C order, if each cell of a matrix is an
+        observation.  ``None`` if all rows are observations, in their own order.
 
     Raises
     ------

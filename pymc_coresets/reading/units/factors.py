@@ -77,8 +77,8 @@ class GroupingFactor:
         G.
     level_of_row : ndarray of int64, of shape (n_obs,)
     lookups : tuple of (TensorVariable, TensorVariable, int)
-        What rows see of the levels, in the log-likelihood of the rows; the same at the levels, as a
-        function of the variables; and the axis that has them.
+        Terms of the rows' log-likelihood that depend on the levels; the same as functions of the
+        variables at the levels; and the axis of the levels.
     log_prior : TensorVariable
         Of each level, (n_levels,), in nats, with the logarithm of the Jacobian.
     n_rows : Variable
@@ -88,8 +88,7 @@ class GroupingFactor:
     reference : tuple of TensorVariable
         The log-priors of the variables as PyMC derives them, as functions of the parameters.
     values : tuple of range
-        What each number of a level may be, where the variables are discrete; nothing where they
-        are continuous.
+        Possible values of each entry of a level for discrete variables; empty for continuous ones.
     """
 
     parts: tuple[Part, ...]

@@ -10,7 +10,7 @@ the mode and the negative Hessian of h_g: a step of Newton's leads there from th
 in the middle of the posterior.  Nodes that do not move are wrong by nats where a unit has many
 rows, as theta moves its mode by more than its width; widths that do not change are wrong without
 bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and Pierce
-1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened only where the density gains
+1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened only if the density gains
 much less by it than its curvature says: many widths are right where the density is almost normal,
 as it is in units of many rows, and by a prior of a small scale.
 

@@ -140,7 +140,7 @@ def _signed(point: np.ndarray) -> np.ndarray:
 
 
 def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
-    """Return with nodes of which degree to begin; None where there are too many axes.
+    """Return with nodes of which degree to begin; None if there are too many axes.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
 
 
 def higher_degree(degree: int, n_dims: int, steps: int = 1) -> int | None:
-    """Return a higher degree of nodes; None where there is none to judge it by.
+    """Return a higher degree of nodes; None if there is none to judge it by.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class _Ragged(Op):
         return Apply(self, [x, sizes], [pt.tensor(dtype=x.type.dtype, shape=tuple(shape))])
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Say that the sizes are data."""
+        """Declare the sizes as data."""
         return [[True], [False]]
 
 

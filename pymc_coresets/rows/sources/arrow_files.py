@@ -28,17 +28,17 @@ from pymc_coresets.rows.sources.readers import (
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A part of a file that is read from its start, as it was when it was opened.
+    """A part of a file that is read from its start, with the file's state at the time of opening.
 
     Parameters
     ----------
     path : str
     fragment : pyarrow.dataset.Fragment, optional
-        What Arrow's scanner reads: a file, or a row group of one.
+        The input of Arrow's scanner: a file, or a row group of one.
     number : int, optional
         Of a row group that is read without the scanner.
     keys : mapping from str to object
-        Columns that the names of the folders hold.
+        Columns given by the names of the folders.
     size : int
         Of the file, in bytes.
     modified : int, optional
@@ -79,7 +79,7 @@ class Files:
         self._fields, self._schema, self._chosen = fields, schema, chosen
         self._filesystem = filesystem
         self._footers: Recent[str, Any] = Recent(64)  # of wide files, a megabyte each
-        # Streams that are read at a time: as many as threads, on a laptop.
+        # Streams that are read at the same time, about the number of threads of a laptop.
         self._cursors: Recent[Any, Cursor[Any]] = Recent(8)
 
     def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
@@ -93,10 +93,10 @@ class Files:
                     yield from _tables_of_sizes(batches, [n_rows])
                 else:
                     blocks = [self._block(piece, names) for piece in pieces]
-                    yield from filter(None, blocks)  # those that are gone leave too few rows
+                    yield from filter(None, blocks)  # too few rows are left if some were removed
 
     def _block(self, piece: Piece, names: Sequence[str]) -> Any:  # noqa: ANN401
-        """Return a block of what can only be read from its start, by cursors of all threads."""
+        """Return a block of a stream that is read from its start, by cursors that threads share."""
         cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
@@ -111,7 +111,7 @@ class Files:
     ) -> Iterator[Any]:
         """Yield record batches of at most `size` rows of some parts of one file.
 
-        With a buffer, only so many bytes of each column of a Parquet file are read ahead.
+        With a buffer, at most this number of bytes per column of a Parquet file is read ahead.
         """
         if self._filesystem is not None:
             yield from self._row_groups(parts, names, size, buffer)
@@ -128,7 +128,7 @@ class Files:
     def _row_groups(
         self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int
     ) -> Iterator[Any]:
-        """Read row groups of a file, if it is still the one whose footer was read."""
+        """Read row groups of a file, if it has not changed since its footer was read."""
         file, numbers = parts[0], [part.number for part in parts]
         stored = [name for name in names if name not in file.keys]
         keys = {name: file.keys[name] for name in names if name in file.keys}
@@ -172,7 +172,7 @@ def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: A
 
 
 def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
-    """Return the reader of an Arrow dataset, and where its rows lie.
+    """Return the reader of an Arrow dataset, and the pieces that hold its rows.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Pi
     with reading_errors(path):
         keys = ds.get_partition_keys(fragment.partition_expression)
         found = {n: f for n, f in _fields(fragment.physical_schema).items() if n not in keys}
-        for name in fields.keys() & found.keys():  # Arrow casts numbers to those of the dataset
+        for name in fields.keys() & found.keys():  # Arrow casts numbers to the types of the dataset
             if found[name].is_text != fields[name].is_text:
                 _require_equal(path, name, found[name], "the dataset", fields[name])
         for part in fragment.split_by_row_group() if parquet else [fragment]:
@@ -234,7 +234,7 @@ def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Pie
             part = Part(path, None, number, keys, info.size, info.mtime_ns)
             pieces.append(Piece(f"{path}, row group {number}", n, held=part))
         if not sum(n_rows.values()):
-            continue  # an empty file may know no types
+            continue  # an empty file may have no types
         if not fields:
             fields, first = found, path
         for name, field_ in fields.items():
@@ -257,7 +257,7 @@ def _require_equal(path: str, name: str, found: Field | None, first: str, field:
 def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
     """Join and divide record batches into tables of the given sizes, copying nothing.
 
-    The last table is shorter where there are not enough rows.
+    The last table is shorter if there are not enough rows.
 
     Examples
     --------

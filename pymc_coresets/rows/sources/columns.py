@@ -36,7 +36,7 @@ class Field:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds text or categories, or nothing that can be used."""
+        """Whether it holds text, categories or unusable values."""
         return self.dtype == TEXT
 
     def __str__(self) -> str:
@@ -47,16 +47,16 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of some rows, whichever library they came from; pickles and sends well.
+    """Values of some rows, independent of their library, and cheap to pickle.
 
     Parameters
     ----------
     field : Field
     data : ndarray
-        Numbers with the rows along the first axis, or positions in `categories`; -1 where a
-        category is missing.
+        Numbers with the rows along the first axis, or positions in `categories`, with -1 for
+        missing categories.
     missing : ndarray of bool, optional
-        Which rows have no value; None where all have one.
+        Which rows have no value; None if all have one.
     categories : sequence, optional
         The distinct values of text or categories.
     """
@@ -148,7 +148,7 @@ def is_lazy(value: Any) -> bool:  # noqa: ANN401
 
 
 def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
-    """Leave aside the coordinates of an array of xarray, and xarray itself where Dask computes."""
+    """Drop the coordinates of an xarray array, and xarray itself if Dask computes it."""
     if array.chunks is not None:
         return array.variable.transpose(dim, ...).data
     return RowsFirst(array.variable, dim)
@@ -308,15 +308,15 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
 def table_of(value: Any) -> Table | None:  # noqa: ANN401
     """Return an object with columns as a table, or None if the value is not tabular.
 
-    Whatever passes columns through Arrow's C interface is taken over without a copy.  The columns
-    of a matrix are named ``"0"``, ``"1"``, ...  The index of a frame is left aside.
+    Objects with Arrow's C interface are converted without a copy.  The columns of a matrix are
+    named ``"0"``, ``"1"``, ...  The index of a frame is ignored.
 
     Raises
     ------
     InvalidDataError
         If two columns have the same name, or their lengths differ or are not known.
     InvalidOptionError
-        If it needs pyarrow, and there is none.
+        If it needs pyarrow, which is not installed.
 
     Examples
     --------
@@ -365,7 +365,7 @@ def fields_of(table: Table) -> dict[str, Field]:
 
 
 def is_arrow(value: Any) -> bool:  # noqa: ANN401
-    """Whether a value passes on its columns through Arrow's C interface.
+    """Whether a value has Arrow's C interface.
 
     Examples
     --------
@@ -381,7 +381,7 @@ def required_pyarrow(what: str) -> Any:  # noqa: ANN401
     Parameters
     ----------
     what : str
-        Which source needs it, for messages.
+        The source that needs it, for messages.
 
     Raises
     ------

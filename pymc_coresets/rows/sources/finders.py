@@ -31,11 +31,11 @@ from pymc_coresets.rows.sources.readers import (
     reading_errors,
 )
 
-# -- tables, wherever their columns lie ------------------------------------------------------------
+# -- tables, with columns in memory or elsewhere ---------------------------------------------------
 
 
 def open_columns(table: Table, kind: str) -> Opened:
-    """Return the reader of a table, of which slices along the first axis are read."""
+    """Return the reader of a table, which reads slices along the first axis."""
     columns, n_rows = list(table.values()), n_rows_of(table)
     lazy = any(map(is_lazy, columns))
     reader = Reader(
@@ -61,7 +61,7 @@ def dataset_columns(dataset: Any, dim: str | None) -> Table:  # noqa: ANN401
     Raises
     ------
     InvalidOptionError
-        If `dim` is no dimension, or not given where there are several.
+        If `dim` is not a dimension, or is missing although there are several.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def _is_in_files(array: Any) -> bool:  # noqa: ANN401
 
 
 def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> Sequence[int]:
-    """Return numbers of rows that are stored together, as far as the arrays tell."""
+    """Return the numbers of rows that are stored together, if the arrays have chunks."""
     chunks = [array.chunks for array in arrays if getattr(array, "chunks", None)]
     of_dask: list[tuple[int, ...]] = [c[0] for c in chunks if isinstance(c[0], tuple)]
     if of_dask:
@@ -175,12 +175,12 @@ def _items(
     start = partial(_iterated, source)
     for piece in chunk.pieces:
         table = cursors.get("all", lambda: Cursor(start)).item(piece.held)
-        yield from [] if table is None else [table]  # which is noticed by the number of rows
+        yield from [] if table is None else [table]  # the number of rows reveals this
 
 
 def _iterated(source: Any) -> Iterator[Table]:  # noqa: ANN401
     chunks = source() if callable(source) else source
-    # The variables of PyTensor seem iterable until they are read.
+    # PyTensor's variables look iterable until they are read.
     single = library_of(chunks) == "pytensor" or getattr(chunks, "shape", None) == ()
     if single or not hasattr(chunks, "__iter__"):
         raise InvalidOptionError(
@@ -195,7 +195,7 @@ def _iterated(source: Any) -> Iterator[Table]:  # noqa: ANN401
 def open_stream(source: Any) -> Opened:  # noqa: ANN401
     """Return the reader of a table that comes in batches, through Arrow's C interface.
 
-    Each reading asks for a new stream of them, from the start: a query is run again.
+    Each reading requests a new stream: a query is run again.
     """
     return open_iterable(partial(_batches, source), type(source).__name__)
 
@@ -217,8 +217,8 @@ def _piece(noun: str, number: int, n_rows: int) -> Piece:
 class Cursor[T]:
     """Items of a stream by number; items that are asked for in order are read once.
 
-    An item that is asked for too early, by another thread, makes the stream run ahead; those
-    passed over are kept.  An item that was asked for before is read again, from the start.
+    If a thread requests an item early, the stream reads ahead and keeps the items between. An item
+    that was requested before is read again, from the start.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class Cursor[T]:
         self._next = 0
 
     def item(self, number: int) -> T | None:
-        """Return an item; None where the stream has ended before it."""
+        """Return an item; None if the stream ends before it."""
         with self._lock:
             if number not in self._kept:
                 self._run_to(number)
@@ -256,19 +256,19 @@ class Cursor[T]:
         for item in islice(stream, number + 1 - self._next):
             self._kept[self._next] = item
             self._next += 1
-            if len(self._kept) > 8:  # which wait for their thread: as many as there are cursors
+            if len(self._kept) > 8:  # items kept for other threads: at most as many as cursors
                 del self._kept[min(self._kept)]
         if number < self._next != self._n_items:  # or it is let go, which closes its file
             self._stream = stream
 
 
 class Recent[K: Hashable, V]:
-    """A cache of objects by key, which keeps those used last; pickles do not include them.
+    """A cache of the objects used last, by key; pickles do not include them.
 
     Parameters
     ----------
     size : int
-        Most keys.
+        Largest number of keys.
 
     Examples
     --------
@@ -285,7 +285,7 @@ class Recent[K: Hashable, V]:
         return type(self), (self._size,)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the object of a key, and make it if it is not cached."""
+        """Return the object of a key; create it if it is not cached."""
         with self._lock:
             value = self._held.pop(key) if key in self._held else make()
             self._held[key] = value

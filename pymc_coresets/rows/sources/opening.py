@@ -43,7 +43,7 @@ def open_rows(
     """Open a table of rows that need not fit into memory.
 
     Opening reads the layout of the source: footers of files, lengths of partitions.  The rows
-    are read in chunks of about 130 000, as often as needed, and only by what needs them.
+    are read in chunks of about 130,000 when they are needed.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def open_rows(
     Notes
     -----
     Chunks follow the layout of the source: small row groups and partitions are joined, and row
-    groups of more than 131 072 rows are divided, and still read only once if their parts are asked
+    groups of more than 131,072 rows are divided, and still read only once if their parts are asked
     for in order.  Rows are numbered in the order of the source; files of a folder are in
     the order of their names.
 
@@ -196,7 +196,7 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     files = [file for path in paths for file in _files_at(path)]
     if not files:
         raise InvalidOptionError(
-            f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
+            f"There is no file at {', '.join(paths) or '[]'}: pass a file, a folder of "
             "Parquet files, a pattern such as 'flights/*.parquet', or a list of files."
         )
     known = {  # to pyarrow.dataset
@@ -216,7 +216,7 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
 
 
 def _require_chunks(source: Any) -> None:  # noqa: ANN401
-    """Raise for sources that can be read only once, and functions that cannot be called."""
+    """Raise for sources that can be read only once, and for functions with required arguments."""
     if isinstance(source, Iterator):
         raise InvalidOptionError(
             f"A {type(source).__name__} can be read only once, and the rows are read at least "
@@ -231,12 +231,12 @@ def _require_chunks(source: Any) -> None:  # noqa: ANN401
             f"open_rows calls {getattr(source, '__name__', source)} without arguments, but it "
             "needs some: pass a function that needs none, such as lambda: chunks_of(path)."
         ) from None
-    except ValueError:  # written in C, and silent about its arguments
+    except ValueError:  # written in C, without a signature
         pass
 
 
 def _is_address(source: object) -> bool:
-    """Whether a source is the address of files of another machine."""
+    """Whether a source is the address of files on another machine."""
     return isinstance(source, str) and "://" in source
 
 
@@ -304,7 +304,7 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
     Raises
     ------
     InvalidOptionError
-        If `weight` is no column of numbers.
+        If `weight` is not a column of numbers.
     """
     if weight is None:
         return None

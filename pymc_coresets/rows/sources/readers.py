@@ -24,7 +24,7 @@ class Piece:
     Parameters
     ----------
     where : str
-        What is stored, for messages; empty for a whole table in memory.
+        Name of the stored unit, for messages; empty for a table in memory.
     n_rows : int
     origin : int
         Number of the first row in messages: rows are counted from the start of what `where` names.
@@ -71,7 +71,7 @@ class Chunk:
     where : str
         For messages: ``"flights/part-0057.parquet, row group 3"``.
     pieces : tuple of Piece
-        Where the source finds the rows.
+        The stored pieces that hold the rows.
     """
 
     start: int
@@ -96,7 +96,7 @@ class Chunk:
         return piece, piece.origin + row
 
     def place(self, row: int) -> str:
-        """Return the location of a row: ``"part-0057.parquet, row group 3, row 41 207"``."""
+        """Return the location of a row: ``"part-0057.parquet, row group 3, row 41,207"``."""
         piece, number = self.piece_at(row)
         return f"{piece.where}{', ' if piece.where else ''}row {spaced(number)}"
 
@@ -179,16 +179,16 @@ class Reader:
     Parameters
     ----------
     find : callable
-        Returns what holds some columns of a chunk, given the chunk and the names of the columns:
-        frames, mappings from names to arrays or collections of Dask, one after the other.
+        Given a chunk and names of columns, yields tables with these: frames, mappings from names to
+        arrays, or Dask collections.
     fields : mapping from str to Field
-        What each column holds.
+        Type of each column.
     kind : str
         For `repr`: ``"Parquet"``.
     divisible : bool
         Whether a large piece may be divided into several chunks.
     in_files : bool
-        Whether every process can find the rows by what is pickled.
+        Whether other processes can read the rows from the files.
     """
 
     find: Callable[[Chunk, Sequence[str]], Iterable[Any]]
@@ -203,7 +203,7 @@ class Reader:
             return list(map(required_table, computed(list(self.find(chunk, names)))))
 
     def sent(self, chunk: Chunk, names: Sequence[str], *, to_dask: bool) -> list[Any]:
-        """Return what becomes these tables in another process: values, or collections of Dask."""
+        """Return the values or Dask collections from which another process makes these tables."""
         with reading_errors(chunk.where, _LOADING):
             found = list(self.find(chunk, names))
             if to_dask and all(map(is_dask, found)):
@@ -212,7 +212,7 @@ class Reader:
             return [{n: read_column(table[n]) for n in names if n in table} for table in tables]
 
 
-type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
+type Opened = tuple[Reader, Sequence[Piece]]  # and the pieces with its rows, in order
 
 
 @contextmanager
@@ -278,8 +278,8 @@ def is_dask(part: Any) -> bool:  # noqa: ANN401
 def computed(parts: list[Any]) -> list[Any]:
     """Compute Dask collections by the user's scheduler; without one, in the calling thread.
 
-    Chunks are read by several threads already.  A task of a cluster asks the cluster, which knows
-    where persisted partitions lie, and gives up its own place until they have come.
+    Chunks are read by several threads already.  A task on a cluster asks the scheduler, which knows
+    where persisted partitions are, and releases its slot until they arrive.
 
     Examples
     --------

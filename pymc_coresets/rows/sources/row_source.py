@@ -61,9 +61,9 @@ class Recipe:
     name : str
         In the model.
     fields : mapping from str to Field
-        Its parts, which are columns of the source, and what these hold in the first piece.
+        Its parts, which are columns of the source, with their types in the first piece.
     column : Field
-        What the array will hold; int64 where labels are turned into codes.
+        Type of the array; int64 if labels are converted to codes.
     stacked : bool
         Whether the parts become a trailing axis; otherwise there is one part.
     labels : tuple, optional
@@ -80,8 +80,8 @@ class Recipe:
 class RowSource:
     """A table of rows that is read in chunks, as often as needed; see :func:`open_rows`.
 
-    Several threads may read different chunks at the same time.  A source can be pickled; where the
-    data lie in files, the pickle holds their paths and layout, not the data.
+    Several threads may read different chunks at the same time.  A source can be pickled; for data
+    in files, the pickle holds their paths and layout, not the data.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class RowSource:
         chunk : Chunk
             One of `chunks`.
         names : collection of str, optional
-            Which arrays to return; all by default.
+            Names of the arrays to return; all by default.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class RowSource:
         Raises
         ------
         InvalidDataError
-            If a label is unseen, a value that is no floating-point number is missing, or the data
+            If a label is unseen, a value other than a floating-point number is missing, or the data
             cannot be read; the message names file, row group, row and column.
         """
         return self.weighted(chunk, names)[0]
@@ -156,7 +156,7 @@ class RowSource:
         recipes = self._recipes_of(names)
         decoded, weights, wrong = self._decoded(chunk, recipes)
         for recipe in recipes:
-            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
+            nulls = recipe.column.dtype.kind == "f"  # missing values, which are NaN there
             found = decoded[recipe.name][1]
             wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
         for fault in wrong:
@@ -164,7 +164,7 @@ class RowSource:
         return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
-        """Return the first `n` rows, or all where there are fewer: data for the template model."""
+        """Return the first `n` rows, or all if there are fewer, as data for the template model."""
         n = whole_number("n", n, least=1)
         return self.take(np.arange(min(n, self.n_rows)))
 
@@ -191,7 +191,7 @@ class RowSource:
         return taken
 
     def locate(self, position: int) -> str:
-        """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41 207"``.
+        """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41,207"``.
 
         Rows are counted from 0, within the last part that is named.
         """
@@ -242,11 +242,11 @@ class RowSource:
 
     @property
     def task_rows(self) -> int:
-        """Number of rows that are worth a task: those that are not in files are sent by chunks."""
+        """Least number of rows of a task. Rows that are not in files are sent by chunks."""
         return TASK_ROWS if self._reader.in_files else 1
 
     def may_begin(self, chunk: Chunk) -> bool:
-        """Whether a task may begin with a chunk: a row group is decoded from its start."""
+        """Whether a task may begin with a chunk, which must be the start of a row group."""
         first = chunk.pieces[0]
         return not self._reader.in_files or first.is_whole or not first.origin
 
@@ -255,16 +255,15 @@ class RowSource:
     ) -> tuple[Self, list[list[Any]] | None]:
         """Return a source of some chunks and arrays, and of the base weights.
 
-        Its pickle holds the paths and the layout that these need.  What does not lie in files comes
-        with it, for each chunk, see `with_tables`: values, or collections of Dask if they go
-        `to_dask`.
+        Its pickle holds their paths and layout. Chunks that are not in files are included, see
+        `with_tables`: as values, or with `to_dask` as Dask collections.
         """
         recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
         parts = self._parts_of(recipes.values())
         portion = type(self)(self._reader, recipes, self._weight, chunks)
         if self._reader.in_files:
             return portion, None
-        read = chunks if parts else []  # nothing, where nothing is needed
+        read = chunks if parts else []  # empty if no array is needed
         sent = [self._reader.sent(chunk, parts, to_dask=to_dask) for chunk in read]
         return portion.with_tables([]), sent
 
@@ -294,7 +293,7 @@ class RowSource:
         return [self._recipes[name] for name in wanted]
 
     def _parts_of(self, recipes: Iterable[Recipe]) -> list[str]:
-        """Return the columns that arrays and the base weights are made of."""
+        """Return the columns that the arrays and the base weights need."""
         every = [*recipes, *([self._weight] if self._weight else [])]
         return list(dict.fromkeys(part for recipe in every for part in recipe.fields))
 
@@ -367,8 +366,8 @@ def decode(
     Returns
     -------
     array : ndarray
-        Contiguous in C order and writeable.  Where a value is missing it is NaN, or 0; where a
-        label is missing or unseen the code is -1.
+        Contiguous in C order and writeable. Missing values are NaN, or 0; the code of a missing or
+        unseen label is -1.
     faults : list of Fault
 
     Raises
@@ -395,7 +394,7 @@ def decode(
 
 
 def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ()) -> list[Fault]:
-    """Find NaN and infinite values; nulls among them are faults already."""
+    """Find NaN and infinite values other than nulls, which are faults already."""
     missing = {fault.column: fault.rows for fault in nulls}
     faults = []
     for j, part in enumerate(recipe.fields):
@@ -414,7 +413,7 @@ def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noq
     found = column_field(values)
     if found == expected:
         column = read_column(values)
-        found = column.field  # Dask may have said another
+        found = column.field  # Dask may have declared another type
     if found != expected:
         raise InvalidDataError(
             f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "

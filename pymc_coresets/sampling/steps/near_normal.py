@@ -137,7 +137,7 @@ class AxisTables:
             Takes points (n_points, n_dims), and returns (n_points,), in nats.
         most : float, optional
             Largest number of points.  With fewer than 150 D the result is None; the mean density
-            takes 2 200 per tabulated coordinate, and is skipped if these are too many.
+            takes 2,200 per tabulated coordinate, and is skipped if these are too many.
         """
         mode, n_dims = near.location, len(near.location)
         n_places = 27 + _ROUNDS * _ADDED  # those of `_unusual` and the first of `_tabulated`

@@ -109,7 +109,7 @@ class _Sample:
     def of(cls, units: UnitModel, key: int) -> Self:
         every = LogLikelihood(units.observations_at_zero)
         n_members = units.rows.n_obs / every.n_rows
-        # Enough to locate the middle of the posterior: units of about 20 000 rows.
+        # Enough to locate the middle of the posterior: units of about 20,000 rows.
         size = int(np.clip(20_000 / n_members, 50, 1_000))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
         every.prepare()

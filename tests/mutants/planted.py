@@ -198,6 +198,7 @@ PLANTED = [
         ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
         ("averaged.gradients - own - rest", "averaged.gradients - rest"),
         ("min(1.0, 1.5 / largest)", "1.0"),
+        ("np.minimum(values, most)", "values"),
     ),
     *plant(
         "glm/predictor/row_density.py",
@@ -216,6 +217,7 @@ PLANTED = [
         "glm/predictor/cut.py",
         ("_reached(sparse.csr_array(left.T), sink)", "_reached(left, sink)"),
         ("found[v] += costs.repeated", "pass"),
+        ("found.value.type.shape == variable.type.shape", "True"),
     ),
     *plant(
         "glm/concavity.py",

@@ -66,6 +66,18 @@ def test_noise_is_not_taken_for_a_curvature():
     assert added < 0.15  # least squares add 0.8 of the noise's variance
 
 
+def test_a_curvature_that_would_make_the_posterior_improper_is_cut_off():
+    """In the coordinates in which the draws have variance one; the mean gradient is kept."""
+    rng = np.random.default_rng(4)
+    root, curvature = np.diag([2.0, 1.0, 0.5]), np.diag([-1.0, 0.1, 20.0])
+    away = rng.normal(size=(50, D)) @ root.T
+    slope, found = regressed(away, 1.0 + away @ curvature, root, most=0.75)
+    np.testing.assert_allclose(found, np.diag([-1.0, 0.1, 0.75 / 0.5**2]), atol=1e-8)
+    np.testing.assert_allclose(
+        slope + found @ away.mean(axis=0), 1.0 + curvature @ away.mean(axis=0), atol=1e-8
+    )
+
+
 @pytest.fixture(scope="module")
 def logistic():
     rng = np.random.default_rng(3)

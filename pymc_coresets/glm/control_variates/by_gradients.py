@@ -75,7 +75,9 @@ class ByGradients:
         else:
             before = before.about(center)
             left = found.gradients - before.slopes_at(draws)
-            slope, curvature = regressed(draws - center, left, _root(before, draws))
+            if not np.isfinite(left).all():
+                raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
+            slope, curvature = regressed(draws - center, left, _root(before, draws), most=0.75)
             slope, curvature = before.slope + slope, as_dense(before.curvature) + curvature
         away = draws - center
         residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
@@ -142,8 +144,13 @@ class ByGradients:
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
-        """Estimate the curvature of all rows at a point from a sample: 50 per dimension."""
-        size = min(max(50 * len(center), 1_000), self.loglik.n_rows)
+        """Estimate the curvature of all rows at a point from a sample of them.
+
+        50 per dimension, or as many as cost 60 gradients of all rows: curvatures of mixtures have
+        both signs, and cancel for the most part.
+        """
+        n_rows, p = self.loglik.n_rows, len(center)
+        size = min(max(50 * p, 1_000, 30 * n_rows // p), n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))
@@ -244,7 +251,7 @@ def _root(quadratic: Quadratic, draws: np.ndarray) -> np.ndarray:
 
 
 def regressed(
-    away: np.ndarray, gradients: np.ndarray, root: np.ndarray
+    away: np.ndarray, gradients: np.ndarray, root: np.ndarray, *, most: float = np.inf
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return slope and symmetric curvature of the quadratic whose gradients are closest to some.
 
@@ -258,6 +265,9 @@ def regressed(
     gradients : ndarray of shape (n_draws, p)
     root : ndarray of shape (p, p)
         A root of the covariance of the draws.
+    most : float, optional
+        Largest curvature in any direction, in units of the draws' precision: if far from normal,
+        they may suggest one at which the posterior of the quadratic is improper.
 
     Returns
     -------
@@ -281,6 +291,10 @@ def regressed(
         for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, ridges)):
             errors[i] += np.square(other_pulls - slope - other_z @ curvature).sum()
     [(slope, curvature)] = _by_ridges(z, pulls, [ridges[int(np.argmin(errors))]])
+    values, vectors = eigh(curvature)
+    if values[-1] > most:
+        curvature = (vectors * np.minimum(values, most)) @ vectors.T
+        slope = pulls.mean(axis=0) - curvature @ z.mean(axis=0)
     return inverse.T @ slope, inverse.T @ curvature @ inverse
 
 

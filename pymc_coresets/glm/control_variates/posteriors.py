@@ -24,7 +24,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
-from pymc_coresets.sampling.modes import beside_mode
+from pymc_coresets.sampling.modes import FEW_TO_SEARCH, beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.near_normal import AxisTables
@@ -32,6 +32,7 @@ from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
 
+_SAME = 4.0  #: Nats within which searches have found the same mode.
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
@@ -146,7 +147,8 @@ class Posteriors:
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
-        self.mode = self.mode_of_some(job.key)
+        key = job.key
+        self.mode = self.mode_of_some(key, self._start_of(key))
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.log_prior.slopes,
@@ -163,13 +165,43 @@ class Posteriors:
         space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
         return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
 
-    def mode_of_some(self, key: int) -> np.ndarray:
-        """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
+    def _start_of(self, key: int) -> np.ndarray:
+        """Return a point from which a search leads to the highest mode of a sample, if several.
+
+        Three searches begin near the model's initial point.  If they end at different heights, 48
+        compete: the best dozen of them goes on, and then the best four.
+        """
+        n_dims, rng = len(self.mode), np.random.default_rng(key)
+        if n_dims > FEW_TO_SEARCH:
+            return self.mode
+        density = self.sampler.density_of_some(max(rows_to_start(n_dims), 5_000), key)
+        space = self.sampler.space.with_density(density)
+
+        def climbed(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
+            ends = [
+                mode_given_the_rest(space, x, self.is_seen, most_steps=most_steps) for x in starts
+            ]
+            heights = np.nan_to_num([space.logp_and_gradient(x)[0] for x in ends], nan=-1e300)
+            return np.stack(ends)[np.argsort(-heights)], heights
+
+        starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * self.is_seen  # as PyMC's jitter
+        starts[0] = self.mode
+        _, heights = climbed(starts[:3], 400)
+        if np.ptp(heights) < _SAME:
+            return self.mode
+        for most_steps, n_kept in ((40, 12), (100, 4), (400, 1)):
+            starts = climbed(starts, most_steps)[0][:n_kept]
+        _log.info("The likelihood has several modes")
+        highest: np.ndarray = starts[0]
+        return highest
+
+    def mode_of_some(self, key: int, start: np.ndarray) -> np.ndarray:
+        """Return the mode of the posterior of a sample of the rows near a point, (n_dims,)."""
         # Levels with few rows in the sample end far from the mode.
         several = min(100_000, rows_at_once(self.found.entries_a_row / 4))
         size = max(rows_to_start(self.sampler.n_dims), several)
         space = self.sampler.space.with_density(self.sampler.density_of_some(size, key))
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=400)
+        return mode_given_the_rest(space, start, self.is_seen, most_steps=400)
 
     def height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""

@@ -197,7 +197,11 @@ PLANTED = [
         ("(ahead - behind) / 2 - (half - half_behind)", "(ahead - behind) / 2 - half + half"),
         ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
         ("averaged.gradients - own - rest", "averaged.gradients - rest"),
-        ("min(1.0, 1.5 / largest)", "1.0"),
+        ("min(1.0, 1.0 / largest)", "1.0"),
+        (
+            "as_dense(precision_of(quadratic, draws)) + prior",
+            "as_dense(precision_of(quadratic, draws))",
+        ),
         ("np.minimum(values, most)", "values"),
     ),
     *plant(

@@ -1,6 +1,7 @@
 """The quadratic of every row, averaged over the posterior, and its residual."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -20,7 +21,7 @@ from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -89,6 +90,7 @@ class ByPredictors:
         *,
         n_kept: int = 0,
         key: int = 0,
+        prior: Callable[[], Curvature],  # noqa: ARG002 - of `ByGradients`
     ) -> AveragedRows:
         """Approximate all rows on average over draws, about their mean; see `average`.
 
@@ -102,6 +104,8 @@ class ByPredictors:
             Size of the largest sample of rows needed later.
         key : int, default 0
             Key of the rows' random numbers.
+        prior : callable
+            Returns the precision of the prior near the draws, (n_dims, n_dims).
         """
         center = draws.mean(axis=0)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)

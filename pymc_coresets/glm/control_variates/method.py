@@ -353,7 +353,9 @@ class _Run:
             before = before.without(self.posteriors.base)
         n_evaluations = self.expansion.n_evaluations(len(coefficients), n_kept)
         with self.history.evaluating(self.n_rows, n_evaluations, of=self.n_rows):
-            averaged = self.expansion.average(coefficients, before, n_kept=n_kept, key=key)
+            averaged = self.expansion.average(
+                coefficients, before, n_kept=n_kept, key=key, prior=self.posteriors.prior_precision
+            )
         quadratic = Quadratic(
             names=self.found.names,
             center=coefficients.mean(axis=0),

@@ -279,6 +279,11 @@ class Posteriors:
         self.sampler = self.sampler.beside(quadratic, curvature)
         return self.sampler
 
+    def prior_precision(self) -> Curvature:
+        """Return the precision of the prior near the last draws, (n_dims, n_dims)."""
+        x = self.mode if self.last is None else self.last.points.mean(axis=0)
+        return self._precision_near(x, self._without_rows)
+
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler

@@ -117,6 +117,29 @@ def choices(rng: Rng, n_rows: int, columns: int, alternatives: int) -> None:
     pm.Categorical("y", logit_p=utility, observed=y)
 
 
+def forest(rng: Rng, n_rows: int) -> None:
+    """Seven kinds of forest: ten measurements, and which of 4 areas and 40 soils, some rare."""
+    measured = 0.8 * rng.normal(size=(n_rows, 10)) + 0.6 * rng.normal(size=(n_rows, 1))
+    areas, soils = (
+        np.eye(n)[rng.choice(n, n_rows, p=rng.dirichlet(np.full(n, 0.7)))] for n in (4, 40)
+    )
+    x = np.c_[np.ones(n_rows), measured, areas, soils]
+    y = drawn(rng, x @ effects_of_classes(rng, x.shape[1], 7))
+    pm.Categorical("y", logit_p=coefficients(x, 7), observed=y)
+
+
+def mixture(rng: Rng, n_rows: int, kinds: int = 5, columns: int = 4) -> None:
+    """Counts of several kinds, each with a regression of its own."""
+    x, level = rng.normal(size=(n_rows, columns)), np.linspace(-1, 3, kinds)
+    slopes, shares = rng.normal(0, 0.4, (columns, kinds)), rng.dirichlet(np.full(kinds, 5.0))
+    kind = rng.choice(kinds, n_rows, p=shares)
+    y = rng.poisson(np.exp(level[kind] + (x * slopes[:, kind].T).sum(axis=1)))
+    a = pm.Normal("a", 0, 5, shape=kinds, transform=ordered, initval=np.linspace(-1, 1, kinds))
+    log_mean = a + x @ pm.Normal("b", 0, 1, shape=(columns, kinds))
+    w, of_kinds = pm.Dirichlet("w", np.ones(kinds)), pm.Poisson.dist(pm.math.exp(log_mean))
+    pm.Mixture("y", w=w, comp_dists=of_kinds, observed=y)
+
+
 # -- factors ---------------------------------------------------------------------------------------
 
 
@@ -210,5 +233,7 @@ MODELS: dict[str, Build] = {
     "softmax, 30 classes x 10": partial(softmax, n_rows=_WIDE, columns=10, classes=30),
     "multinomial, 20 x 5": partial(multinomial, n_rows=_WIDE, columns=5, classes=20),
     "choices of 20, 30 columns": partial(choices, n_rows=_WIDE, columns=30, alternatives=20),
+    "forest cover, 7 classes x 55": partial(forest, n_rows=_WIDE),
+    "mixture of 5 regressions": partial(mixture, n_rows=_WIDE),
     "logistic, 1000 columns": partial(dense_columns, n_rows=_WIDE, columns=1_000),
 }

@@ -80,7 +80,7 @@ def built(model: pm.Model, seed: int) -> Built:
     except CoresetError:
         return Built(build=time.process_time() - started)
     done = time.process_time()
-    idata = coreset.sample(draws=500, chains=2, cores=1, random_seed=seed, progressbar=False)
+    idata = coreset.sample(cores=1, random_seed=seed, progressbar=False)
     return Built(
         size=coreset.size,
         build=done - started,

@@ -41,11 +41,11 @@ class Sampled:
     key : int
         That of the samples.
     size : callable
-        Returns the size of the largest sample, given D and N.
+        Returns the size of the largest sample, given D.
     """
 
     key: int
-    size: Callable[[int, int], int]
+    size: Callable[[int], int]
 
 
 class Settings(TypedDict):
@@ -335,7 +335,7 @@ def likelihood_of_rows(
     columns = {row.name: row.values.dtype for row in template.observations.rows}
     source = StreamedRows(rows, columns, engine=engine_of(wanted.executor), watch=watch)
     key = random_key(rng) if sampled is None else sampled.key
-    n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
+    n_wanted = 0 if sampled is None else sampled.size(template.n_dims)
     n_others = template.n_rows // 2 + 1  # another number than the template's
     source = CodeCheck(template.observations).usable(source, max(n_wanted, n_others), key=key)
     if source.n_rows < 2:

@@ -67,8 +67,12 @@ class Unconstrained:
 
     @property
     def start(self) -> np.ndarray:
-        """The model's initial point, of shape (D,)."""
-        return np.asarray(self._start.data, dtype=float)
+        """The model's initial point, of shape (D,); 0 for entries that are not finite.
+
+        PyMC starts ordered variables with equal entries, whose distances have logarithm -inf.
+        """
+        x = np.asarray(self._start.data, dtype=float)
+        return np.where(np.isfinite(x), x, 0.0)
 
     @property
     def continuous(self) -> np.ndarray:

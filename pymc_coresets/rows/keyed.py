@@ -35,20 +35,17 @@ def rows_to_start(n_dims: int) -> int:
     return max(1_000, 50 * n_dims)  # from a tenth of that, the rounds diverged in a hierarchy
 
 
-def rows_to_begin_with(n_dims: int, n_rows: int) -> int:
-    """Return the size of the sample that a construction from rows elsewhere starts from.
+def rows_to_begin_with(n_dims: int) -> int:
+    """Return the size of the sample from which a construction starts, if there are many rows.
 
-    For more than 200,000 rows, 500 per dimension and at least 100,000, which determine the
-    curvature of the full posterior.  For fewer, 50 per dimension and at least 1,000.
+    500 per dimension and at least 100,000, which determine the curvature of the full posterior.
 
     Examples
     --------
-    >>> rows_to_begin_with(3, 10**5), rows_to_begin_with(11, 10**7)
-    (1000, 100000)
+    >>> rows_to_begin_with(11), rows_to_begin_with(300)
+    (100000, 150000)
     """
-    if n_rows > MANY_ROWS:
-        return max(100_000, ROWS_FOR_CURVATURE * n_dims)
-    return rows_to_start(n_dims)
+    return max(100_000, ROWS_FOR_CURVATURE * n_dims)
 
 
 def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 
 #: Dimensions above which there is no search for other modes, and the curvature is that of a
 #: sample: searches and gradients of all rows would cost more than the later steps.
-_LARGE = 150
+FEW_TO_SEARCH = 150
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def proposal(
     try:
         space = search.space_of(start_size)
         local, n_starts = [mode_of(space, laplace(space))], 0
-        if space.n_dims <= _LARGE:
+        if space.n_dims <= FEW_TO_SEARCH:
             local, n_starts = search.others(space, local[0], rng=stream)
         found = search.on_all(local, n_starts)
     except SamplingError as error:
@@ -316,12 +316,12 @@ class _Search:
         """Find the mode of all rows near that of the sample, and the curvature there."""
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
         if n_rows > keyed.MANY_ROWS:
-            found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims, n_rows))
+            found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims))
             if found is not None:
                 return found
         mode = improve(start, full) if self.size < n_rows else start.location
         few = keyed.ROWS_FOR_CURVATURE * n_dims
-        if n_dims > _LARGE and few < n_rows:
+        if n_dims > FEW_TO_SEARCH and few < n_rows:
             return normal_near(mode, start, self.density_of(few), polish=False)
         return normal_near(mode, start, full, polish=True)
 

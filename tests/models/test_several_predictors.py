@@ -203,6 +203,16 @@ FORMS = {  # the model, the numbers that all rows share, the predictors
         5,
     ),
     "two terms": (two_terms, 1, 1),
+    "mixture of two kinds": (
+        lambda: pm.Mixture(
+            "y",
+            w=pm.Dirichlet("shares", np.ones(2)),
+            comp_dists=[pm.Normal.dist(slopes(), 1.0), pm.Normal.dist(slopes("c"), 2.0)],
+            observed=real,
+        ),
+        1,
+        2,
+    ),
     "mixture of a known kind": (
         lambda: pm.Mixture(
             "y",
@@ -248,6 +258,15 @@ def test_rows_that_see_more_are_refused(likelihood):
     with pm.Model() as model:
         likelihood()
     with pytest.raises(UnsupportedModelError, match="Each row depends on more than 4 functions"):
+        find_predictors(find_observations(model))
+
+
+def test_shares_of_five_kinds_are_four_numbers_of_every_row():
+    """None can change alone, but that is no reason to take rows as independent of them."""
+    with pm.Model() as model:
+        kinds = pm.Poisson.dist(pm.math.exp(X @ pm.Normal("b", shape=(3, 5))))
+        pm.Mixture("y", w=pm.Dirichlet("shares", np.ones(5)), comp_dists=kinds, observed=whole)
+    with pytest.raises(UnsupportedModelError):
         find_predictors(find_observations(model))
 
 

@@ -203,7 +203,12 @@ PLANTED = [
         ("(ahead - behind) / 2 - (half - half_behind)", "(ahead - behind) / 2 - half + half"),
         ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
         ("averaged.gradients - own - rest", "averaged.gradients - rest"),
-        ("min(1.0, 1.5 / largest)", "1.0"),
+        ("min(1.0, 1.0 / largest)", "1.0"),
+        (
+            "as_dense(precision_of(quadratic, draws)) + prior",
+            "as_dense(precision_of(quadratic, draws))",
+        ),
+        ("np.minimum(values, most)", "values"),
     ),
     *plant(
         "glm/predictor/row_density.py",
@@ -222,6 +227,7 @@ PLANTED = [
         "glm/predictor/cut.py",
         ("_reached(sparse.csr_array(left.T), sink)", "_reached(left, sink)"),
         ("found[v] += costs.repeated", "pass"),
+        ("found.value.type.shape == variable.type.shape", "True"),
     ),
     *plant(
         "glm/concavity.py",

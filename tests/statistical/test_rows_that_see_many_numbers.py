@@ -4,11 +4,17 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import ordered
 from scipy.special import expit, softmax
 
 from pymc_coresets import Coreset, build_coreset, open_rows
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
+from pymc_coresets.glm.control_variates.posteriors import Posteriors
+from pymc_coresets.methods.job import Reduction
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 N, K, P = 4_000, 7, 5
 
@@ -99,6 +105,28 @@ def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, monkeypat
     assert coreset.objective < 0.01
     with pytest.raises(SamplingError, match="not finite near"):
         build_coreset(classes, method="control_variates", random_seed=1, progressbar=False)
+
+
+def test_the_search_for_the_mode_begins_several_times_if_there_are_several():
+    """A mixture of four regressions: from PyMC's initial point, one of the kinds stays empty."""
+    rng, n = np.random.default_rng(5), 5_000
+    x, kind = rng.normal(size=(n, 4)), rng.choice(4, n, p=[0.3, 0.2, 0.2, 0.3])
+    level, slopes = np.array([-1.0, 0.5, 2.0, 3.0]), rng.normal(0, 0.4, (4, 4))
+    count = rng.poisson(np.exp(level[kind] + (x * slopes[:, kind].T).sum(axis=1)))
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 5, shape=4, transform=ordered)
+        kinds = pm.Poisson.dist(pm.math.exp(a + x @ pm.Normal("b", shape=(4, 4))))
+        pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
+    loglik = LogLikelihood(find_observations(model))
+    found = ByGradients(loglik).interface
+    rng = np.random.default_rng(1)
+    job = Reduction(
+        posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
+    )
+    mode = Posteriors(job, found).mode
+    at = loglik.observations.space.constrain(mode[None]).values
+    np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations
+    np.testing.assert_allclose(at["b"][0], slopes, atol=0.35)
 
 
 @pytest.mark.slow

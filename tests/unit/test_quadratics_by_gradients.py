@@ -24,6 +24,11 @@ from pymc_coresets.reading.quadratic import Quadratic, interface_at
 D = 3
 
 
+def flat():
+    """Return the precision of a flat prior."""
+    return np.zeros((D, D))
+
+
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**31), n_steps=st.integers(1, 4))
 def test_what_taylors_quadratic_misses_of_quartics_is_exact(seed, n_steps):
@@ -66,6 +71,18 @@ def test_noise_is_not_taken_for_a_curvature():
     assert added < 0.15  # least squares add 0.8 of the noise's variance
 
 
+def test_a_curvature_that_would_make_the_posterior_improper_is_cut_off():
+    """In the coordinates in which the draws have variance one; the mean gradient is kept."""
+    rng = np.random.default_rng(4)
+    root, curvature = np.diag([2.0, 1.0, 0.5]), np.diag([-1.0, 0.1, 20.0])
+    away = rng.normal(size=(50, D)) @ root.T
+    slope, found = regressed(away, 1.0 + away @ curvature, root, most=0.75)
+    np.testing.assert_allclose(found, np.diag([-1.0, 0.1, 0.75 / 0.5**2]), atol=1e-8)
+    np.testing.assert_allclose(
+        slope + found @ away.mean(axis=0), 1.0 + curvature @ away.mean(axis=0), atol=1e-8
+    )
+
+
 @pytest.fixture(scope="module")
 def logistic():
     rng = np.random.default_rng(3)
@@ -82,8 +99,8 @@ def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
     order = [by_gradients.interface.names.index(n) for n in by_rows.interface.names]
     rng = np.random.default_rng(4)
     draws = 0.1 * rng.normal(size=(400, 3))
-    expected = by_rows.average(draws)
-    before = by_gradients.average(draws[:1], None)
+    expected = by_rows.average(draws, prior=flat)
+    before = by_gradients.average(draws[:1], None, prior=flat)
     start = Quadratic(
         names=by_gradients.interface.names,
         center=draws[0],
@@ -91,7 +108,7 @@ def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
         curvature=before.curvature,
     )
     draws = draws[:, np.argsort(order)]
-    found = by_gradients.average(draws, start, n_kept=50, key=1)
+    found = by_gradients.average(draws, start, n_kept=50, key=1, prior=flat)
     # Both are averages; those of gradients over 400 draws, whose noise is of third order.
     np.testing.assert_allclose(found.slope[order], expected.slope, atol=0.3)
     np.testing.assert_allclose(
@@ -109,14 +126,14 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
     expansion = ByGradients(logistic)
     rng = np.random.default_rng(5)
     draws = 0.3 * rng.normal(size=(300, 3))  # of which third orders are seen
-    first = expansion.average(draws.mean(axis=0)[None], None)
+    first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
     quadratic = Quadratic(
         names=expansion.interface.names,
         center=draws.mean(axis=0),
         slope=first.slope,
         curvature=first.curvature,
     )
-    averaged = expansion.average(draws, quadratic, n_kept=150, key=1)
+    averaged = expansion.average(draws, quadratic, n_kept=150, key=1, prior=flat)
     quadratic = Quadratic(
         names=expansion.interface.names,
         center=draws.mean(axis=0),
@@ -134,6 +151,31 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
     # Beside them, the quadratic is convex nowhere by more than half of what all rows have.
     largest = np.linalg.eigvals(-np.linalg.solve(quadratic.curvature, chosen.quadratic.curvature))
     assert largest.real.max() < 0.5 + 0.1
+
+
+def test_a_coefficient_that_the_prior_determines_costs_no_weight():
+    """A column of six rows: one of them, with a weight of 15, has more curvature than all six."""
+    rng = np.random.default_rng(6)
+    x = np.c_[np.ones(600), rng.normal(size=600), np.arange(600) < 6]
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        pm.Bernoulli("y", logit_p=x @ b, observed=rng.binomial(1, 0.4, 600))
+    expansion = ByGradients(LogLikelihood(find_observations(model)))
+    draws = 0.1 * rng.normal(size=(300, 3))
+    first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
+    quadratic = Quadratic(
+        names=expansion.interface.names,
+        center=draws.mean(axis=0),
+        slope=first.slope,
+        curvature=first.curvature,
+    )
+    totals = []
+    for prior in (flat, lambda: np.diag([0.0, 0.0, 100.0])):
+        averaged = expansion.average(draws, quadratic, n_kept=40, key=8, prior=prior)
+        chosen = expansion.chosen(averaged, quadratic, 40, goal=0.0)
+        totals.append(chosen.weights.sum())
+    assert totals[0] < 0.6 * totals[1]
+    assert 400 < totals[1] < 1_000
 
 
 def test_coordinates_are_those_of_the_unconstrained_scale():

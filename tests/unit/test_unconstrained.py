@@ -79,6 +79,13 @@ MODELS = [
 ]
 
 
+def test_a_start_that_pymc_gives_to_ordered_variables_is_finite():
+    with pm.Model() as model:
+        ordered_and_zero_sum()
+    assert not np.isfinite(model.initial_point()["cuts_ordered__"]).all()
+    assert np.isfinite(Unconstrained(model).logp_and_gradient(Unconstrained(model).start)[0])
+
+
 @pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ
 @pytest.mark.parametrize("write", MODELS)
 def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):

@@ -1,6 +1,7 @@
 """The quadratic of every row, averaged over the posterior, and its residual."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -21,7 +22,7 @@ from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kind
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -94,6 +95,7 @@ class ByPredictors:
         *,
         n_kept: int = 0,
         key: int = 0,
+        prior: Callable[[], Curvature],  # noqa: ARG002 - of `ByGradients`
     ) -> AveragedRows:
         """Approximate all rows on average over draws, about their mean; see `average`.
 
@@ -107,6 +109,8 @@ class ByPredictors:
             Size of the largest sample of rows needed later.
         key : int, default 0
             Key of the rows' random numbers.
+        prior : callable
+            Returns the precision of the prior near the draws, (n_dims, n_dims).
         """
         center = draws.mean(axis=0)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)

@@ -1,6 +1,6 @@
 """Quadratics from gradients of all rows, for units and rows that depend on many numbers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -21,7 +21,7 @@ from pymc_coresets.glm.control_variates.expansion import (
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Quadratic, as_dense
+from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -69,17 +69,29 @@ class ByGradients:
         return OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
 
     def average(
-        self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
+        self,
+        draws: np.ndarray,
+        before: Quadratic | None,
+        *,
+        n_kept: int = 0,
+        key: int = 0,
+        prior: Callable[[], Curvature],
     ) -> AveragedRows:
         """See `ByPredictors.average`: a gradient of all rows for each draw, 129 values."""
         center = draws.mean(axis=0)
-        found = self._at(draws)
+        found, of_prior = self._at(draws), None
         if before is None:
             slope, curvature = found.gradients.mean(axis=0), self._curvature(center, key)
         else:
             before = before.about(center)
             left = found.gradients - before.slopes_at(draws)
-            slope, curvature = regressed(draws - center, left, _root(before, draws))
+            if not np.isfinite(left).all():
+                raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
+            columns = self.interface.columns
+            values, vectors = eigh(as_dense(prior())[np.ix_(columns, columns)])
+            of_prior = (vectors * np.maximum(values, 0.0)) @ vectors.T  # it need not be concave
+            root = _root(before, draws, of_prior)
+            slope, curvature = regressed(draws - center, left, root, most=0.75)
             slope, curvature = before.slope + slope, as_dense(before.curvature) + curvature
         away = draws - center
         residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
@@ -90,7 +102,7 @@ class ByGradients:
         if n_kept:
             missed, sample = self._beyond(center, directions, n_kept, key)
         return AveragedRows(
-            draws, slope, curvature, residual, sample, missed, directions, found.gradients
+            draws, slope, curvature, residual, sample, missed, directions, found.gradients, of_prior
         )
 
     def chosen(
@@ -103,11 +115,13 @@ class ByGradients:
     ) -> Chosen:
         """See `ByPredictors.chosen`: needs gradients of the chosen rows only.
 
-        All weights shrink until the rows' curvature is at most 1.5 times that of all rows in every
-        direction: the remainder is convex there, and rows may be linear in the tails.
+        All weights shrink until the rows' curvature is at most 1.5 times that of all rows, plus the
+        prior's, in every direction: the remainder is convex there, and rows may be linear in the
+        tails.
         """
         assert averaged.directions is not None  # they are of its own
         assert averaged.gradients is not None
+        assert averaged.prior is not None
         rows, drawn = averaged.sample.first(size)
         each = self._beyond_of(quadratic.center, averaged.directions, rows)
         weights, lacking = averaged.weighted(size, each)
@@ -115,11 +129,12 @@ class ByGradients:
         kept = np.flatnonzero(weights > 0)
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
         draws, center = averaged.draws, quadratic.center
-        root = _root(quadratic, draws)
+        root = _root(quadratic, draws, averaged.prior)
         weighted = InMemoryRows.of(replace(rows, base_weights=weights))
         curvature = self._differences(weighted, center, root)
-        largest = float(eigvalsh(-root.T @ curvature @ root)[-1])
-        share = min(1.0, 1.5 / largest) if largest > 0 else 1.0
+        allowed = 1.5 * np.eye(len(root)) - 0.5 * root.T @ averaged.prior @ root
+        largest = float(eigvalsh(-root.T @ curvature @ root, allowed)[-1])
+        share = min(1.0, 1.0 / largest) if largest > 0 else 1.0
         weights, curvature = share * weights, share * curvature
         slope = share * self._at(center[None], weighted).gradients[0]
         away, own = draws - center, share * self._at(draws, weighted).gradients
@@ -146,8 +161,13 @@ class ByGradients:
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
-        """Estimate the curvature of all rows at a point from a sample: 50 per dimension."""
-        size = min(max(50 * len(center), 1_000), self.loglik.n_rows)
+        """Estimate the curvature of all rows at a point from a sample of them.
+
+        50 per dimension, or as many as cost 60 gradients of all rows: curvatures of mixtures have
+        both signs, and cancel for the most part.
+        """
+        n_rows, p = self.loglik.n_rows, len(center)
+        size = min(max(50 * p, 1_000, 30 * n_rows // p), n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))
@@ -240,15 +260,15 @@ def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> Sampled:
 # -- regression ------------------------------------------------------------------------------------
 
 
-def _root(quadratic: Quadratic, draws: np.ndarray) -> np.ndarray:
-    """Return a root of the posterior's covariance, by the quadratic."""
-    values, vectors = eigh(as_dense(precision_of(quadratic, draws)))
+def _root(quadratic: Quadratic, draws: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return a root of the posterior's covariance, by the quadratic and the prior's precision."""
+    values, vectors = eigh(as_dense(precision_of(quadratic, draws)) + prior)
     root: np.ndarray = vectors / np.sqrt(values)
     return root
 
 
 def regressed(
-    away: np.ndarray, gradients: np.ndarray, root: np.ndarray
+    away: np.ndarray, gradients: np.ndarray, root: np.ndarray, *, most: float = np.inf
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return slope and symmetric curvature of the quadratic whose gradients are closest to some.
 
@@ -262,6 +282,9 @@ def regressed(
     gradients : ndarray of shape (n_draws, p)
     root : ndarray of shape (p, p)
         A root of the covariance of the draws.
+    most : float, optional
+        Largest curvature in any direction, in units of the draws' precision: if far from normal,
+        they may suggest one at which the posterior of the quadratic is improper.
 
     Returns
     -------
@@ -285,6 +308,10 @@ def regressed(
         for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, ridges)):
             errors[i] += np.square(other_pulls - slope - other_z @ curvature).sum()
     [(slope, curvature)] = _by_ridges(z, pulls, [ridges[int(np.argmin(errors))]])
+    values, vectors = eigh(curvature)
+    if values[-1] > most:
+        curvature = (vectors * np.minimum(values, most)) @ vectors.T
+        slope = pulls.mean(axis=0) - curvature @ z.mean(axis=0)
     return inverse.T @ slope, inverse.T @ curvature @ inverse
 
 

@@ -217,6 +217,8 @@ class AveragedRows:
     directions, gradients : ndarray of shape (n_directions, p), (n_draws, p), optional
         Directions of these points, and gradients of all rows, if rows have no quadratics of their
         own.
+    prior : ndarray of shape (p, p), optional
+        Precision of the prior.
     """
 
     draws: np.ndarray
@@ -227,6 +229,7 @@ class AveragedRows:
     missed: np.ndarray
     directions: np.ndarray | None = None
     gradients: np.ndarray | None = None
+    prior: np.ndarray | None = None
 
     def weighted(self, size: int, missed_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights of a sample, shrunk if it is noisy, and the residual of drawn rows.

@@ -394,7 +394,9 @@ class _Run:
             before = reduce(Quadratic.without, known, before)
         n_evaluations = self.expansion.n_evaluations(len(coefficients), n_kept)
         with self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows):
-            averaged = source.expansion.average(coefficients, before, n_kept=n_kept, key=key)
+            averaged = source.expansion.average(
+                coefficients, before, n_kept=n_kept, key=key, prior=self.posteriors.prior_precision
+            )
         quadratic = Quadratic(
             names=self.found.names,
             center=coefficients.mean(axis=0),

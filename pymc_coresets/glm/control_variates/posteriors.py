@@ -16,6 +16,7 @@ from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
+from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured
 from pymc_coresets.numerics import rows_at_once
@@ -26,7 +27,7 @@ from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
-from pymc_coresets.sampling.modes import beside_mode
+from pymc_coresets.sampling.modes import FEW_TO_SEARCH, beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.near_normal import AxisTables
@@ -35,6 +36,7 @@ from pymc_coresets.solving.solution import Weighted
 _log = logging.getLogger(__name__)
 
 _SAMPLED = 100_000  #: Rows of the first sample: levels with few rows in it end far from the mode.
+_SAME = 4.0  #: Nats within which searches have found the same mode.
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
@@ -157,7 +159,8 @@ class Posteriors:
         rows = replace(scan.rows, base_weights=scan.weights)
         self.some = loglik.reading(InMemoryRows.of(rows))
         space = self.sampler.space.with_density(self.sampler.density(self.some.source))
-        self.mode = mode_given_the_rest(space, self.mode, self.is_seen, most_steps=400)
+        start = self._start_of(job.key)
+        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.log_prior.slopes,
@@ -180,6 +183,38 @@ class Posteriors:
         of_rows = loglik.sums(self.sampler.space.constrain(points)).total
         before, after = map(float, of_rows + self.sampler.log_prior.values(points))
         return after - before  # NaN if a row is impossible at both
+
+    def _start_of(self, key: int) -> np.ndarray:
+        """Return a point from which a search leads to the highest mode of a sample, if several.
+
+        Three searches begin near the model's initial point.  If they end at different heights, 48
+        compete: the best dozen of them goes on, and then the best four.  A regression with one
+        predictor, and perhaps a scale, has one.
+        """
+        n_dims, rng = len(self.mode), np.random.default_rng(key)
+        is_simple = isinstance(self.found, Predictors) and self.found.n_seen <= 2
+        if is_simple or n_dims > FEW_TO_SEARCH:
+            return self.mode
+        density = self.sampler.density_of_some(max(rows_to_start(n_dims), 5_000), key)
+        space = self.sampler.space.with_density(density)
+
+        def climbed(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
+            ends = [
+                mode_given_the_rest(space, x, self.is_seen, most_steps=most_steps) for x in starts
+            ]
+            heights = np.nan_to_num([space.logp_and_gradient(x)[0] for x in ends], nan=-1e300)
+            return np.stack(ends)[np.argsort(-heights)], heights
+
+        starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * self.is_seen  # as PyMC's jitter
+        starts[0] = self.mode
+        _, heights = climbed(starts[:3], 400)
+        if np.ptp(heights) < _SAME:
+            return self.mode
+        for most_steps, n_kept in ((40, 12), (100, 4), (400, 1)):
+            starts = climbed(starts, most_steps)[0][:n_kept]
+        _log.info("The likelihood has several modes")
+        highest: np.ndarray = starts[0]
+        return highest
 
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
@@ -251,6 +286,11 @@ class Posteriors:
         curvature = partial(self._precision_near, quadratic=total)
         self.sampler = self.sampler.beside(quadratic, curvature)
         return self.sampler
+
+    def prior_precision(self) -> Curvature:
+        """Return the precision of the prior near the last draws, (n_dims, n_dims)."""
+        x = self.mode if self.last is None else self.last.points.mean(axis=0)
+        return self._precision_near(x, self._without_rows)
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""

@@ -272,10 +272,12 @@ class Coordinate:
     ) -> "Coordinate":
         """Return a coordinate, on its own scale if the unconstrained one needs another variable.
 
-        Also if it has no number per entry, and entries are wanted `apart`.
+        Also if it has no number per entry, and entries are wanted `apart`; but not if there are
+        fewer numbers, as for shares, none of which can change alone.
         """
-        found = cls.unconstrained(variable, observations, apart=apart)
-        if found is not None:
+        found = cls.unconstrained(variable, observations, apart=False)
+        together = cls.unconstrained(variable, observations, apart=apart) is None
+        if found is not None and not (together and found.value.type.shape == variable.type.shape):
             return found
         [name] = [n for n, v in observations.parameters.items() if v is variable]
         value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)

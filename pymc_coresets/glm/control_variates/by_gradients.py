@@ -163,11 +163,11 @@ class ByGradients:
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
         """Estimate the curvature of all rows at a point from a sample of them.
 
-        50 per dimension, or as many as cost 60 gradients of all rows: curvatures of mixtures have
-        both signs, and cancel for the most part.
+        50 per dimension, or as many as cost 60 gradients of all rows, up to 100,000: curvatures of
+        mixtures have both signs, and cancel for the most part.
         """
         n_rows, p = self.loglik.n_rows, len(center)
-        size = min(max(50 * p, 1_000, 30 * n_rows // p), n_rows)
+        size = min(max(50 * p, 1_000, min(30 * n_rows // p, 100_000)), n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))

@@ -388,7 +388,9 @@ class _Run:
         n_kept: int = 0,
         of: _Source | None = None,
     ) -> tuple[AveragedRows, Quadratic]:
-        source, key = self.all if of is None else of, random_key(self.job.rng)
+        source = self.all if of is None else of
+        # A curvature at a point may come from the sample that the first reading has kept.
+        key = self.job.key if before is None else random_key(self.job.rng)
         known = [q for q in (self.posteriors.base, source.rest) if q is not None]
         if before is not None:
             before = reduce(Quadratic.without, known, before)

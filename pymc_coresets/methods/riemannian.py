@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.exceptions import InvalidDataError, SamplingError
 from pymc_coresets.methods.job import (
     AIM,
     Reduction,
@@ -281,7 +281,12 @@ class _Run[D]:
             sums = self._candidates(self.proposed.draws, n_kept)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        return self._pursue(self.proposed.draws, sums, None, weights)
+        try:
+            return self._pursue(self.proposed.draws, sums, None, weights)
+        except InvalidDataError as error:  # hardly any of them differ: that is no mode
+            _log.info("The draws around the mode cannot be used: %s", error.message)
+            self.proposed = self.modes = None
+            return None
 
     def fall_back(self, status: Status) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""

@@ -467,6 +467,22 @@ def test_without_a_proposal_the_rounds_begin_at_once():
     assert kl(posterior, solution) < 0.03
 
 
+def test_a_proposal_whose_draws_hardly_differ_is_not_used():
+    """As from around a point that is no mode, where only a few draws are possible."""
+
+    class Few(Proposing):
+        def propose(self, n_draws, *, start_size, rng):
+            found = super().propose(2, start_size=start_size, rng=rng)
+            which = rng.integers(2, size=n_draws)
+            return Proposal(draws=found.draws[which], log_ratios=found.log_ratios[which])
+
+    posterior = Few()
+    solution = one_look(posterior, draws=500)
+    assert solution.proposal is None
+    assert solution.history["size"][0] > 500  # the start
+    assert kl(posterior, solution) < 0.03
+
+
 def test_a_proposal_at_which_the_likelihood_is_not_finite_is_not_used():
     class Far(Overflowing):
         def propose(self, n_draws, *, start_size, rng):

@@ -176,7 +176,7 @@ def test_other_likelihoods_are_refused_by_name(first, model, words):
 def test_models_that_are_none_are_refused(first):
     with pytest.raises(InvalidOptionError, match=r"must be a pm\.Model"):
         first.with_model("model")
-    with pytest.raises(UnsupportedModelError, match="of a coreset already"):
+    with pytest.raises(UnsupportedModelError, match="model of a coreset"):
         first.with_model(first.model)
     with pytest.raises(CoresetError, match="without its model"):
         replace(first, loglikelihood=None).with_model(regression(month(0)))

@@ -72,7 +72,7 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
 
 
 def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
-    monkeypatch.setattr(modes, "_LARGE", 1)
+    monkeypatch.setattr(modes, "FEW_TO_SEARCH", 1)
     monkeypatch.setattr(keyed, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.sums(found.draws).total

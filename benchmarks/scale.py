@@ -18,14 +18,19 @@ from pathlib import Path
 from benchmarks.curves import markdown
 from benchmarks.scale_data import N_COLUMNS, N_FILES, N_USED, Table
 from benchmarks.scale_parts import MB, Figures, in_own_process
-from pymc_coresets.methods.job import rows_of_a_quadratic
+from pymc_coresets.methods.job import (
+    candidates_to_keep,
+    draws_around_mode,
+    rows_of_a_quadratic,
+)
+from pymc_coresets.rows.keyed import rows_to_begin_with
 from pymc_coresets.rows.memory import TASK_ROWS
 
 TOLERANCE = 0.01
 COMPARED = 2_000_000  # rows, at least a tenth: of these, the seconds of reading and looks
 MOST_TASKS, CLUSTER_DRAWS = 8, 500
 NS = 1e9
-BIG, CORES = 10**10, 256
+BIG, WORKERS = 10**10, 100
 PARTS = ("looks", "cluster", "builds", "weighted")
 
 
@@ -178,21 +183,38 @@ def nanoseconds_table(scan: Figures, sums: Figures) -> str:
     return markdown([f"CPU, p = {N_COLUMNS}", "ns per row"], rows)
 
 
-def cost_model(scan: Figures, sums: Figures, whole: Figures) -> str:
-    """Say what ten thousand million rows would cost, from what was measured here."""
-    n_draws = 2 * rows_of_a_quadratic(21)
-    reading = scan["read"] / scan["n_rows"]
+def plan(scan: Figures, sums: Figures, row_bytes: float) -> str:
+    """Say what a build of ten thousand million rows would cost by stage, from what was measured.
+
+    With D = 21 and D = 20 columns: gradients cost some six draws each.  Sent are the sample of the
+    first reading, twice what is needed of it, and the candidates.
+    """
+    n_dims = N_COLUMNS + 1
+    reading, checking = (scan[name] / scan["n_rows"] for name in ("read", "scan"))
     each = (sums["memory 500"] - sums["memory 100"]) / 400 / sums["n_rows"]
-    hours = {
-        f"three looks of {n_draws} draws, D = 21": 3 * n_draws * each * BIG / 3600,
-        "three readings": 3 * reading * BIG / 3600,
-        f"a whole build as measured, D = {N_USED + 1}": whole["seconds"]
-        / whole["n_rows"]
-        * BIG
-        / 3600,
-    }
-    rows = [[what, f"{h:.1f}", f"{60 * h / CORES:.1f}"] for what, h in hours.items()]
-    return markdown([f"N = {BIG:.0e}", "core-hours", f"minutes on {CORES} cores"], rows)
+    sent = (8 * (N_COLUMNS + 2) + 8) / 1e6  # MB of a row
+    size = 1_000  # rows of a coreset, at most
+    n_draws = draws_around_mode(n_dims, BIG)
+    n_candidates = candidates_to_keep(n_dims, size, n_draws)
+    stages: list[tuple[str, int, float, float]] = [
+        ("check, and keep a sample", 1, checking, 2 * rows_to_begin_with(n_dims) * sent),
+        ("gradients near the mode", 3, reading + 6 * each, 0.0),
+        (f"choose at {n_draws} draws", 1, reading + n_draws * each, n_candidates * sent),
+        ("certify at 200 draws", 1, reading + 200 * each, 0.0),
+    ]
+    rows = [
+        [
+            what,
+            str(n),
+            f"{n * row_bytes * BIG / 1e12:.1f}",
+            f"{megabytes:.0f}",
+            f"{n * seconds * BIG / 3600:.1f}",
+            f"{n * seconds * BIG / 60 / WORKERS:.1f}",
+        ]
+        for what, n, seconds, megabytes in stages
+    ]
+    header = ["stage", "readings", "TB read", "MB sent", "core-hours"]
+    return markdown([*header, f"minutes on {WORKERS} workers"], rows)
 
 
 def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> None:
@@ -215,8 +237,8 @@ def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> Non
         print(builds_table(builds.values()) + "\n", flush=True)
         targets += build_targets(builds)
     print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
-    if {"looks", "builds"} <= set(parts):
-        print(cost_model(scan, sums, builds["all"]))
+    if "looks" in parts:
+        print(plan(scan, sums, size / table.n_rows))
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """The same model with many other priors: what a coreset saves, and what its opponents take.
 
-The prior of every free variable is raised to a power between 1/2 and 2, as in studies of a
-posterior's sensitivity to its prior.  The power is data of the model, so that both sides compile
-once.
+The prior of every free variable, but for those of single users, is raised to a power between 1/2
+and 2, as in studies of a posterior's sensitivity to its prior.  The power is data of the model, so
+that both sides compile once.
 """
 
 import time
@@ -34,6 +34,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 __all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
 
 POWER = "prior_power"
+SHARED = 1_000  # entries at most: variables with more are those of users
 PROPOSED = 2_000
 
 
@@ -41,7 +42,8 @@ def with_power(model: pm.Model) -> pm.Model:
     """Add the power of the prior to a model, as data; it is 1 at first."""
     with model:
         power = pm.Data(POWER, 1.0)
-        prior = sum(pm.logp(v, v).sum() for v in model.free_RVs)
+        shared = (v for v in model.free_RVs if np.prod(v.shape.eval()) <= SHARED)
+        prior = sum(pm.logp(v, v).sum() for v in shared)
         pm.Potential("change_of_prior", (power - 1.0) * prior)
     return model
 

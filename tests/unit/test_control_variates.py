@@ -950,16 +950,14 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
 def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
     """Where single weights shrink in directions of too much curvature, it brings others up.
 
-    Of three builds the middle one: where few draws carry the divergence, as in one of them, it is
-    known to a factor of two.
+    Five builds, each with and without, on average of the logarithms: where few draws carry the
+    divergence, it is known to a factor of two.
     """
     left = {}
+    model = groups_of_their_own_tails(7, 21_000)
     for times in (1, 4):
         monkeypatch.setattr(averaged, "_CALIBRATIONS", times)
-        options = [SETTINGS | {"random_seed": seed} for seed in (1, 2, 3)]
-        found = [
-            build_coreset(groups_of_their_own_tails(7, 21_000), size=140, **each).objective
-            for each in options
-        ]
-        left[times] = np.median(found)
+        options = [SETTINGS | {"random_seed": seed} for seed in range(1, 6)]
+        found = [build_coreset(model, size=140, **each).objective for each in options]
+        left[times] = stats.gmean(found)
     assert left[4] < 0.8 * left[1]

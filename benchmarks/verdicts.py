@@ -80,7 +80,7 @@ def judged(coreset: Coreset, seed: int) -> Judged:
     check = coreset.check(part_of(idata, slice(_CHECKED)))
     fresh = part_of(idata, slice(_CHECKED, None))
     opinion = coreset.verify(fresh, draws=_JUDGED)
-    verdict = check.verdict.split(":")[0]
+    verdict = check.verdict.split(":")[0].split(" around this mode")[0]
     low = opinion.by_pymc * (1 - 2 * np.sqrt(2 / opinion.n_draws))
     if verdict == "Reliable":
         false = low > 3 * TOLERANCE

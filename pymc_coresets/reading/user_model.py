@@ -353,7 +353,7 @@ class HeldModel:
         """
         if self.changed:
             raise InvalidDataError(
-                "Your model holds other data now than those that the coreset stands for: "
+                "The data of the model are not those that the coreset represents: "
                 f"pm.set_data has changed {self.changed!r}. {remedy}"
             )
         return self.live

@@ -300,7 +300,7 @@ def _always_true(condition: Variable) -> bool:
     known = _BOUNDS.get(type(node.op.scalar_op))
     if known is None:
         return False
-    left, right = (_without_views(i) for i in node.inputs)
+    left, right = (without_views(i) for i in node.inputs)
     passes = isinstance(right, Constant) and bool(np.all(known[1](right.data)))
     return passes and _computed_by(left, known[0])
 
@@ -335,7 +335,8 @@ def _computed_by(variable: Variable, functions: tuple[type, ...]) -> bool:
     return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, functions)
 
 
-def _without_views(variable: Variable) -> Variable:
+def without_views(variable: Variable) -> Variable:
+    """Return a variable without the views that rearrange its axes."""
     while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
         variable = variable.owner.inputs[0]
     return variable

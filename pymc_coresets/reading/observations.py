@@ -12,9 +12,10 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel, plain_model
+from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.likelihood.joined_columns import join_columns
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
@@ -254,12 +255,9 @@ def _container(source: Variable, *, n_axes: int) -> Variable:
     node = source.owner
     if node is None or not isinstance(node.op, AdvancedSubtensor) or n_axes < 2:
         return source
-    table: Variable = node.inputs[0]
     if len(node.inputs) != n_axes + 1:
         return source
-    while table.owner is not None and isinstance(table.owner.op, DimShuffle):
-        table = table.owner.inputs[0]
-    return table
+    return without_views(node.inputs[0])
 
 
 def find_observations(

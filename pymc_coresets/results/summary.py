@@ -17,6 +17,7 @@ from pymc_coresets.options import names_of
 from pymc_coresets.potentials.code_checks import lookups
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset
 from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
@@ -214,17 +215,18 @@ def _coefficients(observations: Observations, row: RowArray) -> list[str]:
     list of str
         One for each column; none if a column's coefficient has no name of its own.
     """
-    model, names = observations.model, {v: n for n, v in observations.parameters.items()}
+    model = observations.model
+    names: dict[Any, str] = {v: n for n, v in observations.parameters.items()}
     for product in ancestors([observations.loglik]):
         if product.owner is None or not isinstance(product.owner.op, ops.Dot):
             continue
-        matrix, vector = map(_unpadded, product.owner.inputs)
+        matrix, vector = map(without_views, product.owner.inputs)
         if matrix is not row.placeholder or vector.owner is None:
             continue
         if not isinstance(vector.owner.op, ops.Join):
             continue
         found: list[str] = []
-        for term in map(_unpadded, vector.owner.inputs):
+        for term in map(without_views, vector.owner.inputs):
             if term not in names:
                 return []
             name = names[term]
@@ -233,13 +235,6 @@ def _coefficients(observations: Observations, row: RowArray) -> list[str]:
             found += [f"{name}[{label}]" for label in labels[0]] if labels else [name]
         return found if len(set(found)) == row.values.shape[1] else []
     return []
-
-
-def _unpadded(variable: Any) -> Any:  # noqa: ANN401 - of PyTensor
-    """Return a variable without the axes of length one that were added to it."""
-    while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
-        [variable] = variable.owner.inputs
-    return variable
 
 
 def own_values(row: RowArray, values: Values, positions: Values) -> Values:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.values import Rows
 
 MANY_ROWS = 200_000  #: Above this, a sample determines the curvature of a posterior well enough.
+FIRST_SAMPLE = 100_000  #: Rows: levels with few rows in a sample end far from the mode.
 ROWS_FOR_CURVATURE = 500  #: Per dimension, if the curvature comes from a sample.
 
 
@@ -45,7 +46,7 @@ def rows_to_begin_with(n_dims: int) -> int:
     >>> rows_to_begin_with(11), rows_to_begin_with(300)
     (100000, 150000)
     """
-    return max(100_000, ROWS_FOR_CURVATURE * n_dims)
+    return max(FIRST_SAMPLE, ROWS_FOR_CURVATURE * n_dims)
 
 
 def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, inv, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.exceptions import SamplingError
@@ -80,7 +80,7 @@ def negative_of(density: Density, like: Normal | None = None) -> Guarded:
         logp, gradient = density.logp_and_gradient(x if like is None else like.at(x))
         if like is None or not np.isfinite(gradient).all():
             return -logp, -gradient
-        return -float(logp), -solve_triangular(like.factor.root, gradient, lower=True)
+        return -float(logp), -like.factor.whiten_gradients(gradient)
 
     return Guarded(negative)
 
@@ -280,7 +280,7 @@ def improve_by_sample(
         before, x = x, improve(replace(start, location=x), PosteriorDensity(linear))
         ends = np.stack([before, x])
         changes = np.diff(half.gradients(ends) - sample.gradients(ends), axis=0)[0]
-        if np.abs(solve_triangular(start.factor.root, changes, lower=True)).max() < CLOSE:
+        if np.abs(start.factor.whiten_gradients(changes)).max() < CLOSE:
             return x
     raise SamplingError("No mode of the posterior of all rows was found from those of a sample.")
 

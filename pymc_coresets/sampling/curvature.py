@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
@@ -202,7 +202,7 @@ def _definite_curvature(
         both = _both_sides(space.gradients, mode, moves)
         if not all(np.isfinite(side).all() for side in both):
             raise SamplingError("The gradient is infinite near the mode of the posterior.")
-        above, below = (solve_triangular(factor.root, side.T, lower=True).T for side in both)
+        above, below = map(factor.whiten_gradients, both)
         curvature = (below - above) / (2 * step)
         curvature = (curvature + curvature.T) / 2
         try:

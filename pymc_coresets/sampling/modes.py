@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import xarray as xr
-from scipy.linalg import solve_triangular
 from scipy.special import softmax
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
@@ -341,7 +340,7 @@ class _Search:
         source = self.sampler.loglikelihood.source
         is_far = np.abs(start.whiten(mode)).max() > 6 * np.sqrt(source.n_rows / size)
         if is_far or not isinstance(source, StreamedRows):
-            slope = solve_triangular(start.factor.root, full.gradients(mode[None])[0], lower=True)
+            slope = start.factor.whiten_gradients(full.gradients(mode[None])[0])
             if not np.abs(slope).max() < 1.0:
                 return None
         return replace(start, location=mode).with_tails()

@@ -184,6 +184,13 @@ class CholeskyFactor:
         whitened: np.ndarray = x @ self.root if self.is_dense else x[..., self.order] @ self.root
         return whitened
 
+    def whiten_gradients(self, gradients: np.ndarray) -> np.ndarray:
+        """Return ``R^-1 g`` for gradients (p,) or (n_points, p): those by whitened coordinates.
+
+        Of a dense matrix.
+        """
+        return np.asarray(solve_triangular(self.root, gradients.T, lower=True)).T
+
     def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
         """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
         return self.offset(rng.standard_normal((n_draws, self.n_dims)).T).T

@@ -190,7 +190,10 @@ PLANTED = [
     ),
     *plant(
         "glm/control_variates/method.py",
-        ("averaged, reduce(Quadratic.plus, known, quadratic)", "averaged, quadratic"),
+        (
+            "reduce(Quadratic.plus, known, averaged.quadratic(self.found))",
+            "averaged.quadratic(self.found)",
+        ),
         ("if some.n_rows > self.n_rows / 2:", "if True:"),
     ),
     *plant(

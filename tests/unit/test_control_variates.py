@@ -46,6 +46,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rows import keyed
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
@@ -839,7 +840,7 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
 
 def test_a_sample_settles_the_quadratic_of_many_rows(monkeypatch):
     """Three passes over all rows: one for what the sample lacks, one for the rows, and a check."""
-    monkeypatch.setattr(posteriors, "_SAMPLED", 1)
+    monkeypatch.setattr(keyed, "FIRST_SAMPLE", 1)
     rng = np.random.default_rng(3)
     x = rng.normal(size=(12_000, 30))
     y = rng.poisson(np.exp(x @ rng.normal(0, 0.2, 30)))

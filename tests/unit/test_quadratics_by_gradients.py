@@ -19,7 +19,7 @@ from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.quadratic import Quadratic, interface_at
+from pymc_coresets.reading.quadratic import interface_at
 
 D = 3
 
@@ -101,12 +101,7 @@ def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
     draws = 0.1 * rng.normal(size=(400, 3))
     expected = by_rows.average(draws, prior=flat)
     before = by_gradients.average(draws[:1], None, prior=flat)
-    start = Quadratic(
-        names=by_gradients.interface.names,
-        center=draws[0],
-        slope=before.slope,
-        curvature=before.curvature,
-    )
+    start = before.quadratic(by_gradients.interface)
     draws = draws[:, np.argsort(order)]
     found = by_gradients.average(draws, start, n_kept=50, key=1, prior=flat)
     # Both are averages; those of gradients over 400 draws, whose noise is of third order.
@@ -127,19 +122,9 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
     rng = np.random.default_rng(5)
     draws = 0.3 * rng.normal(size=(300, 3))  # of which third orders are seen
     first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
-    quadratic = Quadratic(
-        names=expansion.interface.names,
-        center=draws.mean(axis=0),
-        slope=first.slope,
-        curvature=first.curvature,
-    )
+    quadratic = first.quadratic(expansion.interface)
     averaged = expansion.average(draws, quadratic, n_kept=150, key=1, prior=flat)
-    quadratic = Quadratic(
-        names=expansion.interface.names,
-        center=draws.mean(axis=0),
-        slope=averaged.slope,
-        curvature=averaged.curvature,
-    )
+    quadratic = averaged.quadratic(expansion.interface)
     chosen = expansion.chosen(averaged, quadratic, 150, goal=0.0)
     fresh = 0.3 * rng.normal(size=(200, 3))
     x = expansion._points(fresh)
@@ -163,12 +148,7 @@ def test_a_coefficient_that_the_prior_determines_costs_no_weight():
     expansion = ByGradients(LogLikelihood(find_observations(model)))
     draws = 0.1 * rng.normal(size=(300, 3))
     first = expansion.average(draws.mean(axis=0)[None], None, prior=flat)
-    quadratic = Quadratic(
-        names=expansion.interface.names,
-        center=draws.mean(axis=0),
-        slope=first.slope,
-        curvature=first.curvature,
-    )
+    quadratic = first.quadratic(expansion.interface)
     totals = []
     for prior in (flat, lambda: np.diag([0.0, 0.0, 100.0])):
         averaged = expansion.average(draws, quadratic, n_kept=40, key=8, prior=prior)

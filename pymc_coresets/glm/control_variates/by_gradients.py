@@ -22,6 +22,7 @@ from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
+from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -167,7 +168,7 @@ class ByGradients:
         mixtures have both signs, and cancel for the most part.
         """
         n_rows, p = self.loglik.n_rows, len(center)
-        size = min(max(50 * p, 1_000, min(30 * n_rows // p, 100_000)), n_rows)
+        size = min(max(50 * p, 1_000, min(30 * n_rows // p, FIRST_SAMPLE)), n_rows)
         scan = self.loglik.source.scan(size, key=key, distinct=True)
         rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
         found = self._differences(rows, center, np.eye(len(center)))

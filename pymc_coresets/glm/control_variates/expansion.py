@@ -231,6 +231,16 @@ class AveragedRows:
     gradients: np.ndarray | None = None
     prior: np.ndarray | None = None
 
+    def quadratic(self, found: Interface) -> Quadratic:
+        """Return the quadratic of all rows, about the mean of the draws."""
+        return Quadratic(
+            names=found.names,
+            center=self.draws.mean(axis=0),
+            slope=self.slope,
+            curvature=self.curvature,
+            interface=found.coefficients,
+        )
+
     def weighted(self, size: int, missed_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights of a sample, shrunk if it is noisy, and the residual of drawn rows.
 

@@ -195,10 +195,9 @@ class _Run:
         expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job, self.expansion = options, job, expansion
+        self.options, self.job = options, job
         self.found, self.goal = expansion.interface, AIM * options.tolerance
-        self.loglik: LogLikelihood = job.loglikelihood
-        self.all = _Source(loglik=self.loglik, expansion=expansion)
+        self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
         self.posteriors = Posteriors(job, self.found)
@@ -238,9 +237,9 @@ class _Run:
         most = self.job.size
         averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
-            refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
+            refuse_impossible_rows(self.all.loglik, self.posteriors.sampler.space)
         size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
-        choose = partial(self.expansion.chosen, averaged, quadratic, goal=enough)
+        choose = partial(self.all.expansion.chosen, averaged, quadratic, goal=enough)
         chosen = choose(size)
         while chosen.left > enough and size < most:
             size = min(math.ceil(1.5 * size), most)
@@ -286,7 +285,7 @@ class _Run:
         whole = self._at(mode, self.all)
         if some.n_rows > self.n_rows / 2:
             return self.all, whole
-        bare = _Source(loglik=some, expansion=self.expansion.reading(some))
+        bare = _Source(loglik=some, expansion=self.all.expansion.reading(some))
         rest = whole.without(self._at(mode, bare))
         lacking, every = (np.abs(q.curvature.diagonal()) for q in (rest, whole))
         if (lacking > every / 2).any():
@@ -313,7 +312,7 @@ class _Run:
         tolerance is then the divergence that importance weights correct; a model that would need
         most of its rows and still miss it is refused.
         """
-        n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
+        n_rows, n_dims = self.all.loglik.n_rows, self.posteriors.sampler.n_dims
         may_keep_all, enough = self.job.size == n_rows, self.options.correctable
         is_large = n_rows >= _WORTHWHILE
         if enough is None or n_rows >= 100 * n_dims or not (is_large or may_keep_all):
@@ -394,19 +393,12 @@ class _Run:
         known = [q for q in (self.posteriors.base, source.rest) if q is not None]
         if before is not None:
             before = reduce(Quadratic.without, known, before)
-        n_evaluations = self.expansion.n_evaluations(len(coefficients), n_kept)
+        n_evaluations = source.expansion.n_evaluations(len(coefficients), n_kept)
         with self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows):
             averaged = source.expansion.average(
                 coefficients, before, n_kept=n_kept, key=key, prior=self.posteriors.prior_precision
             )
-        quadratic = Quadratic(
-            names=self.found.names,
-            center=coefficients.mean(axis=0),
-            slope=averaged.slope,
-            curvature=averaged.curvature,
-            interface=self.found.coefficients,
-        )
-        return averaged, reduce(Quadratic.plus, known, quadratic)
+        return averaged, reduce(Quadratic.plus, known, averaged.quadratic(self.found))
 
     # -- the rows --------------------------------------------------------------------------------
 
@@ -415,7 +407,7 @@ class _Run:
         size, enough = _LEAST_ROWS, 0.75 * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
-        return min(max(int(self.expansion.calibration * size), _LEAST_ROWS), self.job.size)
+        return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
     def _try(self, of_all: Quadratic, chosen: Weighted) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""

@@ -23,7 +23,7 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.sampling.climbing import Guarded, descend
 from pymc_coresets.sampling.curvature import sparse_differences
@@ -35,7 +35,6 @@ from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED = 100_000  #: Rows of the first sample: levels with few rows in it end far from the mode.
 _SAME = 4.0  #: Nats within which searches have found the same mode.
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
@@ -153,8 +152,8 @@ class Posteriors:
         if self.base is not None:  # which may be convex far from its center
             self.mode = self.mode_of(self.base.uncorrelated)
             self.sampler_of(self.base)
-        several = min(_SAMPLED, rows_at_once(self.found.entries_a_row / 4))
-        size = min(max(rows_to_start(self.sampler.n_dims), several), loglik.n_rows)
+        several = min(keyed.FIRST_SAMPLE, rows_at_once(self.found.entries_a_row / 4))
+        size = min(max(keyed.rows_to_start(self.sampler.n_dims), several), loglik.n_rows)
         scan = loglik.source.scan(size, key=job.key, distinct=True)
         rows = replace(scan.rows, base_weights=scan.weights)
         self.some = loglik.reading(InMemoryRows.of(rows))
@@ -195,7 +194,7 @@ class Posteriors:
         is_simple = isinstance(self.found, Predictors) and self.found.n_seen <= 2
         if is_simple or n_dims > FEW_TO_SEARCH:
             return self.mode
-        density = self.sampler.density_of_some(max(rows_to_start(n_dims), 5_000), key)
+        density = self.sampler.density_of_some(max(keyed.rows_to_start(n_dims), 5_000), key)
         space = self.sampler.space.with_density(density)
 
         def climbed(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:

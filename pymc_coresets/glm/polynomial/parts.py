@@ -26,6 +26,7 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature
+from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.solving.problem import Matrix, Vector
@@ -319,7 +320,7 @@ class PredictorRows:
     @cached_property
     def _sample(self) -> tuple[RowsInMemory, Vector]:
         """A sample of at most 100,000 rows, fewer if they are wide, with their base weights."""
-        size = min(100_000, rows_at_once(len(self.names) / 8, least=1_000))
+        size = min(FIRST_SAMPLE, rows_at_once(len(self.names) / 8, least=1_000))
         scan = self.loglikelihood.source.scan(size, key=0, distinct=True)
         return self.seen.of(scan.rows), scan.weights
 

@@ -180,10 +180,24 @@ class _Run[D]:
             if not self.history.steps:
                 raise
             status = Status.INTERRUPTED
-        found: dict[str, Any] = {"proposal": self.proposed, "modes": self.modes}
+        found: dict[str, Any] = {"proposal": self._proposal(), "modes": self.modes}
         if self.best is None:
             return self.history.solution(self.unmeasured, status, math.nan, **found)
         return self.history.solution(self.best, status, **self.best.facts, **found)
+
+    def _proposal(self) -> Proposal[D] | None:
+        """Return the draws around the mode, or those of the coreset if only they weigh reliably.
+
+        Chains start at some of them: from elsewhere, they may end in modes that only the coreset's
+        posterior has.
+        """
+        proposed, best = self.proposed, self.best
+        if proposed is None or best is None or best.judgement is None:
+            return proposed
+        before = pareto_smooth(proposed.log_ratios[None]).pareto_khat
+        if before < KHAT_RELIABLE or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
+            return proposed
+        return replace(proposed, draws=best.draws, log_ratios=best.log_ratios)
 
     def status(self) -> Status:
         """Run the rounds, and return why they ended."""

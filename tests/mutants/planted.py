@@ -280,6 +280,7 @@ PLANTED = [
         ),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
         ("if not self.history.steps:", "if False:"),
+        ("if before < KHAT_RELIABLE or", "if True or"),
         ("limit=limit, deadline=deadline", "limit=limit"),
         ("smoothed.weights[0] if smoothed", "None if smoothed"),
         ("self.unmeasured = found\n", "pass\n"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryPotentials
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import loop, pursuit, riemannian
@@ -490,6 +491,19 @@ def test_a_proposal_at_which_the_likelihood_is_not_finite_is_not_used():
 
     with pytest.raises(InvalidDataError):  # of the first round, which meets it too
         one_look(Far())
+
+
+@pytest.mark.parametrize(("widening", "own"), [(0.4, False), (1.2, True)])
+def test_draws_with_unreliable_weights_are_replaced_by_those_of_the_coreset(widening, own):
+    """Four standard errors of a standard deviation from 400 draws."""
+    posterior = Proposing()
+    posterior.widening = widening
+    found = one_look(posterior).proposal
+    assert pareto_smooth(found.log_ratios[None]).pareto_khat < KHAT_RELIABLE
+    _, covariance = posterior.posterior(posterior.source.all, posterior.source.all.base_weights)
+    ratio = found.draws.std(axis=0) / np.sqrt(covariance.diagonal())
+    assert (len(found.draws) == 1_000) == own
+    assert abs(ratio - (widening if own else 1.0)).max() < 4 / np.sqrt(800)
 
 
 def test_no_time_for_a_certificate():

@@ -269,7 +269,7 @@ class Coreset(WeightedRows):
         drawn = None
         if any_sampler:
             drawn = without_nuts(self.model, self.proposal, self._posterior, options)
-        return drawn or known_metric(self.model, self.proposal, options)
+        return drawn or known_metric(self.model, self.proposal, self._posterior.space, options)
 
     # -- storage -------------------------------------------------------------------------------
 

@@ -316,7 +316,7 @@ class Proposal[D]:
         Log of the prior over its own density there, in nats, up to a constant.  Together with the
         log-likelihood of all rows they are the importance ratios of the full posterior.
     around : object, optional
-        That distribution.
+        That distribution; not of draws of a coreset's posterior from rounds.
     modes : Modes, optional
         Around which it is, where others were looked for.
 

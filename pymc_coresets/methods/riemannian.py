@@ -197,7 +197,7 @@ class _Run[D]:
         before = pareto_smooth(proposed.log_ratios[None]).pareto_khat
         if before < KHAT_RELIABLE or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
             return proposed
-        return replace(proposed, draws=best.draws, log_ratios=best.log_ratios)
+        return Proposal(draws=best.draws, log_ratios=best.log_ratios, modes=self.modes)
 
     def status(self) -> Status:
         """Run the rounds, and return why they ended."""

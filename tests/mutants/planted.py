@@ -619,7 +619,7 @@ PLANTED = [
         "sampling/steps/metropolis.py",
         ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
-        ("values[chain] for name", "values[0] for name"),
+        ("own[chain] for name", "own[0] for name"),
         ('return {"tune": 300} | {', "return {"),
     ),
     *plant(

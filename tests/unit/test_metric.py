@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import build_coreset
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.steps.metropolis import known_metric
 
 N, P = 5_000, 3
@@ -16,6 +17,7 @@ X = RNG.normal(size=(N, P)) @ np.array([[1.0, 0.9, 0.0], [0.0, 0.3, 0.9], [0.0, 
 Y = X @ np.array([1.0, -2.0, 3.0]) + RNG.normal(size=N)
 COVARIANCE = np.linalg.inv(np.eye(P) + X.T @ X)
 MEAN = COVARIANCE @ X.T @ Y
+CHAINS = {"chains": 4, "compile_kwargs": {}}
 QUIET = {"progressbar": False, "quiet": True}
 
 
@@ -100,8 +102,24 @@ def test_options_of_nuts_reach_it(started):
 def test_more_chains_than_draws(coreset):
     draws = coreset.proposal.draws.take(slice(0, 40))
     few = replace(coreset.proposal, draws=draws, log_ratios=coreset.proposal.log_ratios[:40])
-    found = known_metric(coreset.model, few, {"chains": 50, "compile_kwargs": {}})
+    found = known_metric(coreset.model, few, coreset.stand_in.space, CHAINS | {"chains": 50})
     assert len(found["initvals"]) == 50
+
+
+@pytest.mark.parametrize("vary", [True, False])
+def test_draws_of_an_unknown_distribution_give_starts_and_their_covariance(coreset, vary):
+    known, space = replace(coreset.proposal, around=None), coreset.stand_in.space
+    if not vary:  # in one direction, in which they have no width
+        values = known.draws.values | {"last": np.ones(known.draws.n_draws)}
+        known = replace(known, draws=Draws(values))
+    found = known_metric(coreset.model, known, space, CHAINS)
+    assert len(found["initvals"]) == 4
+    if vary:
+        covariance, one = np.cov(space.free(known.draws).T), np.ones(space.n_dims)
+        np.testing.assert_allclose(found["step"].potential.velocity(one), covariance @ one)
+    else:
+        assert found.keys() - CHAINS.keys() == {"init", "initvals"}
+        assert found["init"] == "adapt_diag"  # without PyMC's jitter
 
 
 @pytest.mark.parametrize("without", ["proposal", "light tails", "PyMC's NUTS"])

@@ -307,7 +307,7 @@ def asks_for_nuts(options: Mapping[str, Any]) -> bool:
 
 
 def known_metric(
-    model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
+    model: pm.Model, known: Proposal[Draws], space: Unconstrained, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return options of `pm.sample` for a posterior near a known distribution.
 
@@ -322,7 +322,9 @@ def known_metric(
     known : Proposal
         Near the posterior, in the model's unconstrained space: its covariance or precision gives
         the metric, and some of its draws the starting points of the chains, divided among the
-        modes.
+        modes.  Without a known distribution, the covariance is that of the draws.
+    space : Unconstrained
+        Of the model.
     options : mapping of str
         Options for `pm.sample`, with ``chains`` and ``compile_kwargs``.  Returned unchanged if they
         configure the start of NUTS, or the importance weights of the proposal are unreliable.
@@ -339,16 +341,23 @@ def known_metric(
     >>> around = heavy_tailed(np.zeros(1), np.eye(1) / 3)
     >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
     >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
-    >>> found = known_metric(model, known, {"chains": 2, "compile_kwargs": {}})
+    >>> options = {"chains": 2, "compile_kwargs": {}}
+    >>> found = known_metric(model, known, Unconstrained(model), options)
     >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
     (array([9.]), 2)
     """
     khat = pareto_smooth(known.log_ratios[None]).pareto_khat
     if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
-    rng = generator(options.get("random_seed"))
+    rng, n_chains = generator(options.get("random_seed")), options["chains"]
+    chosen = known.draws.take(_beginnings(known, n_chains, rng)).values
+    starts = [{name: own[chain] for name, own in chosen.items()} for chain in range(n_chains)]
     # Some distributions provide the posterior's width, which may exceed their own.
     around = getattr(known.around, "metric", known.around)
+    if around is None:
+        around = around_draws(space.free(known.draws))
+    if around is None:
+        return {"init": "adapt_diag", "initvals": starts, **options}
     # `pm.sample` passes options that are not its own parameters to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]
@@ -368,15 +377,10 @@ def known_metric(
     if isinstance(around, CholeskyFactor):
         density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
         step.integrator = PrecisionLeapfrog(step.potential, density)
-    n_chains = options["chains"]
-    chosen = known.draws.take(_beginnings(known, n_chains, rng))
     return {"tune": 300} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,
-        "initvals": [
-            {name: values[chain] for name, values in chosen.values.items()}
-            for chain in range(n_chains)
-        ],
+        "initvals": starts,
     }
 
 

@@ -312,7 +312,8 @@ def importance_draws(
     the mode of the posterior of all rows, and evaluates all rows there.  If Pareto k-hat is below
     0.7, the resampled draws follow the full posterior, which is enough if it is close to normal.
     Use `sample` for more draws.  Control variates instead resample the draws that certified the
-    coreset, which come from its own posterior.
+    coreset, which come from its own posterior; so does ``"auto"``, if only their weights are
+    reliable.
 
     Parameters
     ----------

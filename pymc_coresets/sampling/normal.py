@@ -185,10 +185,9 @@ class CholeskyFactor:
         return whitened
 
     def whiten_gradients(self, gradients: np.ndarray) -> np.ndarray:
-        """Return ``R^-1 g`` for gradients (p,) or (n_points, p): those by whitened coordinates.
-
-        Of a dense matrix.
-        """
+        """Return ``R^-1 g`` for gradients (p,) or (n_points, p): those by whitened coordinates."""
+        if not self.is_dense:
+            return self.whiten(self.solve(gradients.T).T)
         return np.asarray(solve_triangular(self.root, gradients.T, lower=True)).T
 
     def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:

@@ -118,12 +118,11 @@ def test_the_search_for_the_mode_begins_several_times_if_there_are_several():
         kinds = pm.Poisson.dist(pm.math.exp(a + x @ pm.Normal("b", shape=(4, 4))))
         pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
     loglik = LogLikelihood(find_observations(model))
-    found = ByGradients(loglik).interface
     rng = np.random.default_rng(1)
     job = Reduction(
         posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
     )
-    mode = Posteriors(job, found).mode
+    mode = Posteriors(job, ByGradients(loglik)).mode
     at = loglik.observations.space.constrain(mode[None]).values
     np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations
     np.testing.assert_allclose(at["b"][0], slopes, atol=0.35)

@@ -16,7 +16,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, wa
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
-from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
+from pymc_coresets.glm.control_variates.posteriors import Approximation, Expansion, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
@@ -137,8 +137,6 @@ def has_quadratics(loglik: LogLikelihood) -> bool:
     return True
 
 
-#: The ways to approximate the rows of a model by quadratics.
-type Expansion = ByPredictors | ByGradients
 #: Approximations by log-likelihood, shared with the choice of a method.
 _found: WeakKeyDictionary[LogLikelihood, Expansion] = WeakKeyDictionary()
 
@@ -200,7 +198,7 @@ class _Run:
         self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
-        self.posteriors = Posteriors(job, self.found)
+        self.posteriors = Posteriors(job, expansion)
         self.best: Approximation | None = None
 
     def solution(self) -> Solution:

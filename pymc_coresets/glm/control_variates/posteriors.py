@@ -14,7 +14,9 @@ from scipy.linalg import LinAlgError
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT, Interface
+from pymc_coresets.glm.control_variates.averaged import ByPredictors
+from pymc_coresets.glm.control_variates.by_gradients import ByGradients
+from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
@@ -35,12 +37,20 @@ from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
 
+#: The ways to approximate the rows of a model by quadratics.
+type Expansion = ByPredictors | ByGradients
+
 _SAME = 4.0  #: Nats within which searches have found the same mode.
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
 def mode_given_the_rest(
-    space: Unconstrained, start: np.ndarray, free: np.ndarray, *, most_steps: int
+    space: Unconstrained,
+    start: np.ndarray,
+    free: np.ndarray,
+    *,
+    most_steps: int,
+    factor: CholeskyFactor | None = None,
 ) -> np.ndarray:
     """Return the mode of a density over some coordinates, (n_dims,); the others stay.
 
@@ -54,15 +64,21 @@ def mode_given_the_rest(
     free : ndarray of bool, of shape (n_dims,)
     most_steps : int
         Of L-BFGS.
+    factor : CholeskyFactor, optional
+        Of the precision of the free ones near the start: steps are in coordinates in which it is
+        one, and a tenth as many for correlated coordinates, or widths that differ.
     """
     x = start.copy()
 
     def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
-        x[free] = some
+        x[free] = some if factor is None else start[free] + factor.offset(some)
         logp, gradient = space.logp_and_gradient(x)
-        return -logp, -gradient[free]
+        slope = -gradient[free]
+        return -logp, slope if factor is None else factor.whiten_gradients(slope)
 
-    x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
+    begin = x[free] if factor is None else np.zeros(factor.n_dims)
+    found = descend(Guarded(negative), begin, most_steps=most_steps).x
+    x[free] = found if factor is None else start[free] + factor.offset(found)
     return x
 
 
@@ -121,11 +137,12 @@ class Posteriors:
     Parameters
     ----------
     job : Reduction
-    found : Interface
-        The coefficients that rows depend on.
+    expansion : ByPredictors or ByGradients
 
     Attributes
     ----------
+    found : Predictors or FreeCoordinates
+        The coefficients that rows depend on.
     sampler : CoresetSampler
         Sampler of the last quadratic.
     mode : ndarray of shape (n_dims,)
@@ -136,7 +153,8 @@ class Posteriors:
         Of a sample of the rows, whose weights scale it to all.
     """
 
-    def __init__(self, job: Reduction[Any], found: Interface) -> None:
+    def __init__(self, job: Reduction[Any], expansion: Expansion) -> None:
+        found = expansion.interface
         self.found, self.rng = found, job.rng
         full = cast(CoresetSampler, job.posterior)
         self.base = full.quadratic
@@ -159,7 +177,8 @@ class Posteriors:
         self.some = loglik.reading(InMemoryRows.of(rows))
         space = self.sampler.space.with_density(self.sampler.density(self.some.source))
         start = self._start_of(job.key)
-        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400)
+        factor = self._factor_at(start, expansion)
+        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400, factor=factor)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.log_prior.slopes,
@@ -170,6 +189,28 @@ class Posteriors:
         self.near: ConditionalGaussian | None = None  # of the last draws, if there is one
         self._like: ConditionalGaussian | None = None  # the last that was found
         self.last: Drawn | None = None
+
+    def _factor_at(self, x: np.ndarray, expansion: Expansion) -> CholeskyFactor | None:
+        """Decompose the precision of the seen coordinates at a point, if each row has a quadratic.
+
+        That of the sample: otherwise it takes as many gradients as a search for the mode.
+        """
+        if not isinstance(expansion, ByPredictors):
+            return None
+        coefficients = self.sampler.log_prior.coefficients(x[None])
+        averaged = expansion.reading(self.some).average(coefficients, prior=self.prior_precision)
+        quadratic, seen = averaged.quadratic(self.found), self.is_seen
+        if self.base is not None:
+            quadratic = quadratic.plus(self.base)
+        precision = self._precision_near(x, quadratic)
+        is_dense = isinstance(precision, np.ndarray)
+        try:
+            return CholeskyFactor.near(
+                precision[np.ix_(seen, seen)] if is_dense else precision[seen][:, seen]
+            )
+        except SamplingError as error:  # not finite, or not definite, so far from the mode
+            _log.info("The search for the mode has no scale: %s", error)
+            return None
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given variables only in the prior."""

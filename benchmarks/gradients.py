@@ -49,7 +49,7 @@ HEADER = ("model", "D", "NUTS, us", "s to compile", "builds, us", "s to compile"
           "PyTensor, us", "s to compile", "by hand, us", "reason")  # fmt: skip
 
 #: Why a model takes more than `SLOW` times the zoo's median.
-REASONS: dict[str, str] = {}
+REASONS = {"customers, Pareto/NBD": "derivatives of hypergeometric functions"}
 
 type Density = Callable[[np.ndarray], tuple[float, np.ndarray]]
 

@@ -63,16 +63,20 @@ class Verdict:
         )  # fmt: skip
 
     def told(self, *, warned: bool, finished: bool = True) -> str:
-        """Whether the way was right, and warned where it was not."""
+        """Whether the way was right, and warned where it was not.
+
+        Unclear where noise hides differences of a standard deviation, or the reference is unsound.
+        """
         if not self.compared:
             return "warned" if warned else ""
-        if self.wrong and not self.sound:
+        if not self.wrong:
+            too_noisy = self.shift_noise > 1.0
+            return "unclear" if too_noisy else "right, but warned" if warned else "right"
+        if not self.sound:
             return "unclear"
-        if self.wrong and not finished:
+        if not finished:
             return "not finished"
-        if self.wrong:
-            return "wrong, and said so" if warned else "WRONG, SILENT"
-        return "right, but warned" if warned else "right"
+        return "wrong, and said so" if warned else "WRONG, SILENT"
 
 
 def reference_for(way: str, references: Sequence[Reference]) -> Reference | None:

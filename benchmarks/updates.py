@@ -5,6 +5,7 @@ rows so far.  J is the symmetrised divergence from the posterior of all rows, at
 coreset's own: those of NUTS, or for coresets that were just built, those of their certificates.
 """
 
+import math
 import sys
 import tempfile
 from functools import partial
@@ -77,7 +78,8 @@ def _figures_of_update(
 ) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         check = judged(with_all_rows(coreset, every, Path(folder)), seed)
-    combined = brief(coreset.ancestry.combined)
+    steps = coreset.ancestry.combined
+    combined = "unknown" if math.isnan(steps) else brief(steps)
     return [f"{coreset.size}", combined, *_figures(check), f"{seconds:.1f}"]
 
 

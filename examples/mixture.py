@@ -28,11 +28,11 @@ def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return x, rng.normal(mean, TRUE_NOISE)
 
 
-def make_model(*, common_noise: bool = True) -> pm.Model:
+def make_model() -> pm.Model:
     """Return a mixture of two linear regressions, identified by the order of their intercepts.
 
-    Without a common noise, a regression may shrink onto a single row of the coreset, whose
-    posterior is then improper: such a model is only for the benchmark that shows this.
+    With a noise of its own, a regression may shrink onto a single row of the coreset, whose
+    posterior is then improper.
     """
     features, outcomes = simulate(rng=np.random.default_rng(12))
     coords = {"regression": ["lower", "upper"], "covariate": ["x0", "x1"]}
@@ -43,7 +43,7 @@ def make_model(*, common_noise: bool = True) -> pm.Model:
             "intercepts", 0, 3, dims="regression", transform=ordered, initval=[-1.0, 1.0]
         )
         slopes = pm.Normal("slopes", 0, 1, dims=("regression", "covariate"))
-        noise = pm.HalfNormal("noise", 1, dims=None if common_noise else "regression")
+        noise = pm.HalfNormal("noise", 1)
         pm.NormalMixture(
             "y",
             w=pm.math.stack([share, 1 - share]),

@@ -77,6 +77,13 @@ def test_a_way_that_was_stopped_is_not_called_wrong():
     assert verdict.told(warned=False, finished=False) == "not finished"
 
 
+def test_a_way_with_too_much_noise_is_not_called_right():
+    verdict = judge(exact(seed=3), Reference(way="closed form", answer=exact()))
+    noisy = replace(verdict, shift_noise=1.1)
+    assert (verdict.told(warned=False), noisy.told(warned=False)) == ("right", "unclear")
+    assert replace(noisy, shift=3.0).told(warned=True) == "wrong, and said so"
+
+
 def test_a_doubtful_reference_calls_nothing_wrong():
     doubtful = Reference(way="doubtful", answer=exact(sound=False))
     assert judge(exact(seed=3, shift=0.3), doubtful).told(warned=False) == "unclear"

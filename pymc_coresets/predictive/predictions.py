@@ -2,17 +2,25 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from pytensor.graph import Apply, FunctionGraph, Variable, ancestors, node_rewriter
+from pytensor.graph import (
+    Apply,
+    FunctionGraph,
+    Variable,
+    ancestors,
+    node_rewriter,
+    vectorize_graph,
+)
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat import pytensor_api as ops
@@ -256,7 +264,7 @@ class Forward:
     names: tuple[str, ...]
     inputs: tuple[str, ...]
     function: Any
-    rngs: tuple[SharedVariable, ...]
+    rngs: tuple[SharedVariable, ...] = ()
 
     @classmethod
     def of(
@@ -269,15 +277,47 @@ class Forward:
     ) -> "Forward":
         """Make the function of graphs from `forward_graphs`; free variables may be drawn, too.
 
-        NumPy evaluates it, which is nearly as fast for random values as a compiled function; means
-        of many rows take a third of the time in compiled loops.  Both let other threads work at the
-        same time.
+        NumPy evaluates it, which is nearly as fast for random values as a compiled function; other
+        values of many rows take a third of the time in compiled loops.  Both let other threads work
+        at the same time.
         """
         free = [rv for rv in model.free_RVs if rv.name not in drawn]
         mode = loop_mode() if compiled else _WITH_NUMPY
         function: Any = pymc_api.compile_random(free, list(graphs.values()), mode=mode)
         rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
         return cls(tuple(graphs), tuple(rv.name for rv in free), function, rngs)
+
+    @classmethod
+    def summed(cls, model: pm.Model, graphs: Mapping[str, Variable]) -> "Forward":
+        """Make the function of several draws, (n_draws, ...) each, that adds up values at them.
+
+        Compiled, of variables without random numbers.  Data in a product with coefficients are
+        read once for all draws.
+
+        Raises
+        ------
+        NotImplementedError, TypeError, ValueError
+            If an operation cannot be vectorised.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     slope = pm.Normal("slope")
+        ...     line = pm.Deterministic("line", slope * np.array([1.0, 2.0]))
+        >>> Forward.summed(model, {"line": line})({"slope": np.array([3.0, 4.0])})
+        {'line': array([ 7., 14.])}
+        """
+        free, each = model.free_RVs, cast(list[TensorVariable], list(graphs.values()))
+        several = [rv.type.clone(shape=(None, *rv.type.shape))(rv.name) for rv in free]
+        replaced = dict(zip(free, several, strict=True))
+        of_all = cast(list[TensorVariable], vectorize_graph(each, replaced))
+        n_draws = several[0].shape[0]
+        sums = [
+            those.sum(axis=0) if those.ndim > one.ndim else n_draws * those
+            for one, those in zip(each, of_all, strict=True)
+        ]
+        function: Any = pymc_api.compile_random(several, sums, mode=loop_mode())
+        return cls(tuple(graphs), tuple(rv.name for rv in free), function)
 
     def separate(self) -> "Forward":
         """Return the same function for another thread: with memory and random numbers of its own.
@@ -509,12 +549,15 @@ class Predictions:
         def compute(task: tuple[Forward, np.ndarray]) -> Values:
             forward, strip = task
             into = {n: np.zeros_like(v) for n, v in values.items()} if self.means else values
-            for i in strip.tolist():
+            together = self._n_together
+            for which in np.array_split(strip, -(-len(strip) // together)):
+                i = int(which[0])
                 chain, draw = divmod(i, self.chains.n_draws)
                 block = "" if self.filled is None else f" in block {number} of the rows"
                 at = () if self.means else (chain, draw - draws.start)
+                point = self._draws.at(i) if together == 1 else self._draws.take(which).values
                 with self._explained(f" at draw {draw} of chain {chain}{block}"):
-                    found = forward(self._draws.at(i), self.key, number, i)
+                    found = forward(point, self.key, number, i)
                 for name, value in found.items():
                     into[name][at] += value
             return into
@@ -567,12 +610,29 @@ class Predictions:
     @cached_property
     def _forwards(self) -> list[Forward]:
         """A function of a draw for each strip: by NumPy, or a compiled loop if that pays."""
-        random = any(is_random(self.model, graph) for graph in self.graphs.values())
-        many = self._n_values * self._draws.n_draws >= _WORTH_COMPILING
-        forward = self._by_numpy
-        if many and not random:
+        forward = self._summed or self._by_numpy
+        if self._summed is None and self._is_compiled:
             forward = Forward.of(self.model, self.graphs, self.drawn, compiled=True)
         return [forward.separate() for _ in range(_STRIPS)]
+
+    @cached_property
+    def _is_compiled(self) -> bool:
+        random = any(is_random(self.model, graph) for graph in self.graphs.values())
+        return not random and self._n_values * self._draws.n_draws >= _WORTH_COMPILING
+
+    @cached_property
+    def _summed(self) -> Forward | None:
+        """The function of several draws, for compiled means of what can be vectorised."""
+        if self.means and self._is_compiled and not self.drawn and self.model.free_RVs:
+            with suppress(NotImplementedError, TypeError, ValueError):
+                return Forward.summed(self.model, self.graphs)
+        return None
+
+    @property
+    def _n_together(self) -> int:
+        """Number of draws in a call of the function: a block of their values is 64 MB at most."""
+        n_values = max(sum(value.size for value, _ in self._known.values()), 1)
+        return 1 if self._summed is None else int(np.clip(2**23 // n_values, 1, 16))
 
     @cached_property
     def _n_values(self) -> int:

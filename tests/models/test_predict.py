@@ -232,17 +232,24 @@ def of_its_own(x, slope):
     return pm.Normal("own", shape=40)
 
 
-@pytest.mark.parametrize("mean", [of_neighbours, of_all, of_its_own])
+def of_data_alone(x, slope):
+    return x
+
+
+@pytest.mark.parametrize("mean", [of_neighbours, of_all, of_its_own, of_data_alone])
 def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
     with pm.Model() as model:
         x, slope = pm.Data("x", np.arange(40.0)), pm.Normal("slope")
         pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
     draws = draws_of(slope=1.0, own=np.arange(40.0))
-    expected = draws["posterior"]["own"].mean(["chain", "draw"]).to_numpy()
-    if mean is not of_its_own:
-        by_draw = np.cumsum if mean is of_neighbours else lambda x: x - x.mean()
-        expected = float(draws["posterior"]["slope"].mean()) * by_draw(np.arange(40.0))
+    x, slope = np.arange(40.0), float(draws["posterior"]["slope"].mean())
+    expected = {
+        of_neighbours: slope * np.cumsum(x),
+        of_all: slope * (x - x.mean()),
+        of_its_own: draws["posterior"]["own"].mean(["chain", "draw"]).to_numpy(),
+        of_data_alone: x,
+    }[mean]
     found = coreset.predict(draws, model=model, progressbar=False)["predictions"]["y"]
     assert_allclose(found, expected)
 

@@ -8,6 +8,7 @@ MODELS = {
     "logistic-1e7": "logistic, 10⁷ rows",
     "birthdays": "births, 71 parameters",
     "varying-slopes-logistic": "varying slopes",
+    "varying-slopes": "varying slopes, normal",
     "mixture": "mixture",
     "funnel": "funnel",
     "users": "2,000 users",

@@ -64,6 +64,7 @@ type Block = tuple[slice, slice, Values]
 
 _MOST_BYTES = 2**33  # of a result in memory: 8 GiB
 _ENTRIES = 2**25  # float64 numbers in a block of random values: 256 MB
+_TOGETHER = 2**23  # float64 numbers at a few draws that are evaluated together: 64 MB
 _STRIPS = 32  # into which the draws of a block are divided for the threads
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _WORTH_COMPILING = 10**8  # means: NumPy takes a second for them, as long as a loop to compile
@@ -549,13 +550,13 @@ class Predictions:
         def compute(task: tuple[Forward, np.ndarray]) -> Values:
             forward, strip = task
             into = {n: np.zeros_like(v) for n, v in values.items()} if self.means else values
-            together = self._n_together
-            for which in np.array_split(strip, -(-len(strip) // together)):
+            for which in np.array_split(strip, -(-len(strip) // self._n_together)):
                 i = int(which[0])
                 chain, draw = divmod(i, self.chains.n_draws)
                 block = "" if self.filled is None else f" in block {number} of the rows"
                 at = () if self.means else (chain, draw - draws.start)
-                point = self._draws.at(i) if together == 1 else self._draws.take(which).values
+                one_by_one = self._summed is None
+                point = self._draws.at(i) if one_by_one else self._draws.take(which).values
                 with self._explained(f" at draw {draw} of chain {chain}{block}"):
                     found = forward(point, self.key, number, i)
                 for name, value in found.items():
@@ -632,7 +633,7 @@ class Predictions:
     def _n_together(self) -> int:
         """Number of draws in a call of the function: a block of their values is 64 MB at most."""
         n_values = max(sum(value.size for value, _ in self._known.values()), 1)
-        return 1 if self._summed is None else int(np.clip(2**23 // n_values, 1, 16))
+        return 1 if self._summed is None else int(np.clip(_TOGETHER // n_values, 1, 16))
 
     @cached_property
     def _n_values(self) -> int:

@@ -193,9 +193,9 @@ def test_polynomials_predict(idata):
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 @pytest.mark.parametrize("new", [False, True])
-@pytest.mark.parametrize("var_names", ["y", ["rate", "y"]])
+@pytest.mark.parametrize(("var_names", "together"), [("y", 1), (["rate", "y"], 2**23)])
 def test_means_in_compiled_loops_are_those_of_numpy(
-    request, which, new, var_names, idata, monkeypatch
+    request, which, new, var_names, together, idata, monkeypatch
 ):
     stand_in = request.getfixturevalue(which)
     rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
@@ -204,6 +204,7 @@ def test_means_in_compiled_loops_are_those_of_numpy(
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "_TOGETHER", together)  # one draw after the other, or sixteen
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:

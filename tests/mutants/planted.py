@@ -363,6 +363,8 @@ PLANTED = [
         "predictive/predictions.py",
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
         ("values[name] += part[name] / n_draws", "values[name] += part[name]"),
+        ("else n_draws * those", "else those"),
+        ("one_by_one = self._summed is None", "one_by_one = self._n_together == 1"),
     ),
     *plant(
         "sampling/stand_in.py",

@@ -186,6 +186,7 @@ PLANTED = [
     *plant(
         "glm/control_variates/posteriors.py",
         ("map(float, of_rows + self.", "map(float, 0 * of_rows + self."),
+        ("most_steps=400, factor=factor", "most_steps=400"),
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(

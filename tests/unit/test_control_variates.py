@@ -51,6 +51,7 @@ from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
+from pymc_coresets.sampling.climbing import Guarded
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.near_normal import SplitHmc
 from pymc_coresets.sampling.steps.nuts import WarmNuts
@@ -875,6 +876,34 @@ def test_gains_are_those_of_pymc_s_density():
     expected = logp({"beta": x}) - logp({"beta": found.mode})
     assert expected < -1.0  # not of the prior alone, which favours zero
     assert_allclose(found.gain(x, loglik), expected, rtol=1e-8)
+
+
+def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
+    """Thirty correlated columns, of widths from 0.1 to 10."""
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(2_000, 30)) + rng.normal(size=(2_000, 1))) * np.logspace(-1, 1, 30)
+    with pm.Model() as model:
+        p = pm.math.invlogit(x @ pm.Normal("beta", 0, 1, shape=30))
+        pm.Bernoulli("y", p, observed=rng.integers(2, size=2_000))
+    loglik, found, steps = LogLikelihood(find_observations(model)), [], []
+    evaluate = Guarded.__call__
+    monkeypatch.setattr(Guarded, "__call__", lambda *given: steps.append(0) or evaluate(*given))
+    for scaled in (True, False):
+        if not scaled:
+            monkeypatch.setattr(Posteriors, "_factor_at", lambda *_: None)
+        steps.clear()
+        job = SimpleNamespace(
+            posterior=CoresetSampler(loglik),
+            loglikelihood=loglik,
+            rng=np.random.default_rng(1),
+            key=7,
+        )
+        found.append((Posteriors(job, _expansion_of(loglik)).mode, len(steps)))
+    (mode, few), (same, many) = found
+    assert few < 20 < many / 2
+    assert_allclose(mode, same, atol=0.02)
+    gradient = model.compile_dlogp()({"beta": mode})
+    assert np.abs(gradient / (x**2).sum(axis=0) ** 0.5).max() < 0.05  # a standard deviation is 2
 
 
 @pytest.mark.parametrize("impossible", [-np.inf, np.nan])

@@ -20,7 +20,7 @@ from pytensor.graph import (
     node_rewriter,
     vectorize_graph,
 )
-from pytensor.tensor import TensorVariable
+from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat import pytensor_api as ops
@@ -64,6 +64,7 @@ type Block = tuple[slice, slice, Values]
 
 _MOST_BYTES = 2**33  # of a result in memory: 8 GiB
 _ENTRIES = 2**25  # float64 numbers in a block of random values: 256 MB
+_LARGE_CONSTANT = 1_000  # numbers
 _TOGETHER = 2**23  # float64 numbers at a few draws that are evaluated together: 64 MB
 _STRIPS = 32  # into which the draws of a block are divided for the threads
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
@@ -310,7 +311,10 @@ class Forward:
         """
         free, each = model.free_RVs, cast(list[TensorVariable], list(graphs.values()))
         several = [rv.type.clone(shape=(None, *rv.type.shape))(rv.name) for rv in free]
-        replaced = dict(zip(free, several, strict=True))
+        replaced: dict[Variable, Variable] = dict(zip(free, several, strict=True))
+        for data in ancestors(each):  # each thread's function would have a copy of constants
+            if isinstance(data, TensorConstant) and data.data.size > _LARGE_CONSTANT:
+                replaced[data] = pytensor.shared(data.data, borrow=True, shape=data.type.shape)
         of_all = cast(list[TensorVariable], vectorize_graph(each, replaced))
         n_draws = several[0].shape[0]
         sums = [

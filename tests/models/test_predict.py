@@ -205,6 +205,7 @@ def test_means_in_compiled_loops_are_those_of_numpy(
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
     monkeypatch.setattr(predictions, "_TOGETHER", together)  # one draw after the other, or sixteen
+    monkeypatch.setattr(predictions, "_LARGE_CONSTANT", 10)
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:

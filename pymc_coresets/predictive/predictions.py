@@ -52,7 +52,7 @@ from pymc_coresets.reading.likelihood.template import row_dims
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.memory import in_threads
+from pymc_coresets.rows.memory import in_threads, n_cores
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 
@@ -65,7 +65,6 @@ type Block = tuple[slice, slice, Values]
 _MOST_BYTES = 2**33  # of a result in memory: 8 GiB
 _ENTRIES = 2**25  # float64 numbers in a block of random values: 256 MB
 _LARGE_CONSTANT = 1_000  # numbers
-_TOGETHER = 2**23  # float64 numbers at a few draws that are evaluated together: 64 MB
 _STRIPS = 32  # into which the draws of a block are divided for the threads
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _WORTH_COMPILING = 10**8  # means: NumPy takes a second for them, as long as a loop to compile
@@ -635,9 +634,11 @@ class Predictions:
 
     @property
     def _n_together(self) -> int:
-        """Number of draws in a call of the function: a block of their values is 64 MB at most."""
+        """Number of draws in a call of the function: those of all threads take 256 MB at most."""
         n_values = max(sum(value.size for value, _ in self._known.values()), 1)
-        return 1 if self._summed is None else int(np.clip(_TOGETHER // n_values, 1, 16))
+        return (
+            1 if self._summed is None else int(np.clip(_ENTRIES // (n_cores() * n_values), 1, 16))
+        )
 
     @cached_property
     def _n_values(self) -> int:

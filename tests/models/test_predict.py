@@ -193,10 +193,11 @@ def test_polynomials_predict(idata):
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 @pytest.mark.parametrize("new", [False, True])
-@pytest.mark.parametrize(("var_names", "together"), [("y", 1), (["rate", "y"], 2**23)])
+@pytest.mark.parametrize(("var_names", "n_cores"), [("y", 2**25), (["rate", "y"], 2)])
 def test_means_in_compiled_loops_are_those_of_numpy(
-    request, which, new, var_names, together, idata, monkeypatch
+    request, which, new, var_names, n_cores, idata, monkeypatch
 ):
+    """One draw after the other on many cores, sixteen together on two."""
     stand_in = request.getfixturevalue(which)
     rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
@@ -204,7 +205,7 @@ def test_means_in_compiled_loops_are_those_of_numpy(
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(predictions, "_TOGETHER", together)  # one draw after the other, or sixteen
+    monkeypatch.setattr(predictions, "n_cores", lambda: n_cores)
     monkeypatch.setattr(predictions, "_LARGE_CONSTANT", 10)
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()

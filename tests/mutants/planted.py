@@ -187,6 +187,7 @@ PLANTED = [
         "glm/control_variates/posteriors.py",
         ("map(float, of_rows + self.", "map(float, 0 * of_rows + self."),
         ("most_steps=400, factor=factor", "most_steps=400"),
+        ("if factor is None or not np.isfinite(slope).all():", "if factor is None:"),
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(

@@ -74,7 +74,9 @@ def mode_given_the_rest(
         x[free] = some if factor is None else start[free] + factor.offset(some)
         logp, gradient = space.logp_and_gradient(x)
         slope = -gradient[free]
-        return -logp, slope if factor is None else factor.whiten_gradients(slope)
+        if factor is None or not np.isfinite(slope).all():  # a search shortens its step there
+            return -logp, slope
+        return -logp, factor.whiten_gradients(slope)
 
     begin = x[free] if factor is None else np.zeros(factor.n_dims)
     found = descend(Guarded(negative), begin, most_steps=most_steps).x

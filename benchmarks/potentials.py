@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numba
@@ -29,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.example_models import example
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.vectormath import vector_softplus
 from pymc_coresets.reading.observations import find_observations
@@ -114,10 +114,8 @@ def logistic(
 
 
 def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
-    import_module("benchmarks.example_models")  # puts the examples on the path
-    example = import_module("flights")
-
-    model = example.build_model(example.load_flights())
+    script = example("flights")
+    model = script.build_model(script.load_flights())
     loglik = LogLikelihood(find_observations(model))
     rng = np.random.default_rng(1)
     draws = {n: 0.3 * rng.normal(size=(n_draws, *shape)) for n, shape in loglik.shapes.items()}

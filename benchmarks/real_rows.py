@@ -11,13 +11,11 @@ import pandas as pd
 import pymc as pm
 import statsmodels.api as sm
 
-import benchmarks.example_models  # noqa: F401 - makes the examples importable
-
-# isort: split
-import flights
-import randhie
+from benchmarks.example_models import example
 
 __all__ = ["REAL_ROWS", "flights_of", "visits"]
+
+flights, randhie = example("flights"), example("randhie")
 
 
 def standardised(raw: pd.DataFrame) -> np.ndarray:

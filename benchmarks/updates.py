@@ -15,6 +15,7 @@ import pandas as pd
 import pymc as pm
 
 from benchmarks.curves import brief, markdown
+from benchmarks.example_models import example
 from benchmarks.predicted import timed
 from pymc_coresets import (
     Certificate,
@@ -25,8 +26,7 @@ from pymc_coresets import (
     open_rows,
 )
 
-# isort: split
-import flights
+flights = example("flights")
 
 FIRST = 2  # months of the first coreset
 STRICT = RiemannianPursuit(tolerance=1e-3)  # a tenth of the default

@@ -3,13 +3,19 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.importance import (
+    KHAT_RELIABLE,
+    Floats,
+    SmoothedRatios,
+    pareto_smooth,
+)
 from pymc_coresets.diagnostics.posterior_draws import entry_name
 from pymc_coresets.display import as_text
 
@@ -331,6 +337,16 @@ class Proposal[D]:
     log_ratios: Floats
     around: Any = None
     modes: Modes | None = None
+
+    @cached_property
+    def smoothed(self) -> SmoothedRatios:
+        """The importance weights of the full posterior, by the ratios."""
+        return pareto_smooth(self.log_ratios[None])
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether these weights are reliable by Pareto k-hat."""
+        return self.smoothed.pareto_khat < KHAT_RELIABLE
 
     def weighed(self, loglik: Floats) -> "Proposal[D] | None":
         """Add the log-likelihood of all rows; draws at which it is not finite are left out.

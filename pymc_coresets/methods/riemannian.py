@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError
 from pymc_coresets.methods.job import (
@@ -194,8 +194,7 @@ class _Run[D]:
         proposed, best = self.proposed, self.best
         if proposed is None or best is None or best.judgement is None:
             return proposed
-        before = pareto_smooth(proposed.log_ratios[None]).pareto_khat
-        if before < KHAT_RELIABLE or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
+        if proposed.is_reliable or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
             return proposed
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, modes=self.modes)
 
@@ -293,8 +292,7 @@ class _Run[D]:
         n_kept = len(self.proposed.log_ratios)
         if n_kept < n_draws:  # rows that are impossible at the others were no candidates
             sums = self._candidates(self.proposed.draws, n_kept)
-        smoothed = pareto_smooth(self.proposed.log_ratios[None])
-        weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
+        weights = self.proposed.smoothed.weights[0] if self.proposed.is_reliable else None
         try:
             return self._pursue(self.proposed.draws, sums, None, weights)
         except InvalidDataError as error:  # hardly any of them differ: that is no mode

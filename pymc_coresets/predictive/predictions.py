@@ -614,9 +614,11 @@ class Predictions:
     @cached_property
     def _forwards(self) -> list[Forward]:
         """A function of a draw for each strip: by NumPy, or a compiled loop if that pays."""
-        forward = self._summed or self._by_numpy
-        if self._summed is None and self._is_compiled:
+        forward = self._summed
+        if forward is None and self._is_compiled:
             forward = Forward.of(self.model, self.graphs, self.drawn, compiled=True)
+        elif forward is None:
+            forward = self._by_numpy
         return [forward.separate() for _ in range(_STRIPS)]
 
     @cached_property

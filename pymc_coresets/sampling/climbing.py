@@ -77,12 +77,21 @@ def negative_of(density: Density, like: Normal | None = None) -> Guarded:
     """
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = density.logp_and_gradient(x if like is None else like.at(x))
-        if like is None or not np.isfinite(gradient).all():
-            return -logp, -gradient
-        return -float(logp), -like.factor.whiten_gradients(gradient)
+        logp, gradient = density.logp_and_gradient(x)
+        return -float(logp), -gradient
 
-    return Guarded(negative)
+    return Guarded(negative if like is None else whitened(negative, like))
+
+
+def whitened(function: Function, like: Normal) -> Function:
+    """Return a function with its gradient in whitened coordinates, `Guarded` if not finite."""
+
+    def of(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = function(like.at(z))
+        is_finite = np.isfinite(slope).all()
+        return value, like.factor.whiten_gradients(slope) if is_finite else slope
+
+    return of
 
 
 def climb(

@@ -285,11 +285,13 @@ def _points(
     """Return draws (n_draws, n_dims): the stored, weighted ones if their weights are reliable."""
     n_draws = 400  # enough for a mean square distance to a few percent
     space = posterior.space
-    if known is not None and known.draws.values.keys() == space.columns.keys():
-        smoothed = pareto_smooth(known.log_ratios[None])
-        if smoothed.pareto_khat < KHAT_RELIABLE:
-            kept = systematic_resample(smoothed.weights[0], n_draws, rng=rng)
-            return space.free(known.draws.take(kept))
+    if (
+        known is not None
+        and known.draws.values.keys() == space.columns.keys()
+        and known.is_reliable
+    ):
+        kept = systematic_resample(known.smoothed.weights[0], n_draws, rng=rng)
+        return space.free(known.draws.take(kept))
     sampler = CoresetSampler(posterior.loglikelihood, quadratic=posterior.quadratic)
     return sampler.drawn(posterior.rows, posterior.weights, n_draws, rng=rng).points
 

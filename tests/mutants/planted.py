@@ -186,8 +186,7 @@ PLANTED = [
     *plant(
         "glm/control_variates/posteriors.py",
         ("map(float, of_rows + self.", "map(float, 0 * of_rows + self."),
-        ("most_steps=400, factor=factor", "most_steps=400"),
-        ("if factor is None or not np.isfinite(slope).all():", "if factor is None:"),
+        ("most_steps=400, like=like", "most_steps=400"),
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
@@ -282,9 +281,9 @@ PLANTED = [
         ),
         ("max(self.options.tolerance, self.objective_of_start)", "self.objective_of_start"),
         ("if not self.history.steps:", "if False:"),
-        ("if before < KHAT_RELIABLE or", "if True or"),
+        ("if proposed.is_reliable or", "if True or"),
         ("limit=limit, deadline=deadline", "limit=limit"),
-        ("smoothed.weights[0] if smoothed", "None if smoothed"),
+        ("self.proposed.smoothed.weights[0] if self", "None if self"),
         ("self.unmeasured = found\n", "pass\n"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "None"),
         ("draws_to_certify(self.posterior.n_terms) if enough else None", "400"),
@@ -420,6 +419,7 @@ PLANTED = [
         ("return start.at(found.x)", "return start.location"),
         ("plus(Slopes(points @ slope, slope))", "plus(Slopes(points @ slope, 0 * slope))"),
         (".max() < CLOSE", ".max() > CLOSE"),
+        ("is_finite = np.isfinite(slope).all()", "is_finite = True"),
     ),
     *plant(
         "sampling/modes.py",
@@ -622,7 +622,7 @@ PLANTED = [
     *plant(
         "sampling/steps/metropolis.py",
         ('"is_cov": True', '"is_cov": False'),
-        ("_OTHER_STARTS & options.keys() or khat", "khat"),
+        ("_OTHER_STARTS & options.keys() or not known", "not known"),
         ("own[chain] for name", "own[0] for name"),
         ('return {"tune": 300} | {', "return {"),
     ),

@@ -811,7 +811,7 @@ def test_what_scales_multiply_does_not_look_far_from_a_quadratic(monkeypatch, to
 
 def test_the_history_counts_passes_and_evaluations(monkeypatch):
     """Of all rows, and of the chosen ones at the draws that judge them; not of a sample."""
-    monkeypatch.setattr(Posteriors, "_factor_at", lambda *_: None)
+    monkeypatch.setattr(Posteriors, "_normal_at", lambda *_: None)
     counts = {"passes": 0, "evaluations": 0}
 
     def counting(function, n_draws):
@@ -862,16 +862,17 @@ def test_a_sample_settles_the_quadratic_of_many_rows(monkeypatch):
     assert coreset.certificate.reliable
 
 
+def posteriors_of(loglik):
+    job = SimpleNamespace(
+        posterior=CoresetSampler(loglik), loglikelihood=loglik, rng=np.random.default_rng(1), key=7
+    )
+    return Posteriors(job, _expansion_of(loglik))
+
+
 def test_gains_are_those_of_pymc_s_density():
     model = regression("poisson")
     loglik = LogLikelihood(find_observations(model))
-    job = SimpleNamespace(
-        posterior=CoresetSampler(loglik),
-        loglikelihood=loglik,
-        rng=np.random.default_rng(1),
-        key=7,
-    )
-    found = Posteriors(job, _expansion_of(loglik))
+    found = posteriors_of(loglik)
     logp, x = model.compile_logp(), found.mode + 0.1
     expected = logp({"beta": x}) - logp({"beta": found.mode})
     assert expected < -1.0  # not of the prior alone, which favours zero
@@ -890,15 +891,9 @@ def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
     monkeypatch.setattr(Guarded, "__call__", lambda *given: steps.append(0) or evaluate(*given))
     for scaled in (True, False):
         if not scaled:
-            monkeypatch.setattr(Posteriors, "_factor_at", lambda *_: None)
+            monkeypatch.setattr(Posteriors, "_normal_at", lambda *_: None)
         steps.clear()
-        job = SimpleNamespace(
-            posterior=CoresetSampler(loglik),
-            loglikelihood=loglik,
-            rng=np.random.default_rng(1),
-            key=7,
-        )
-        found.append((Posteriors(job, _expansion_of(loglik)).mode, len(steps)))
+        found.append((posteriors_of(loglik).mode, len(steps)))
     (mode, few), (same, many) = found
     assert few < 20 < many / 2
     assert_allclose(mode, same, atol=0.02)

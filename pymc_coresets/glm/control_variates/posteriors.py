@@ -27,7 +27,7 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.sampling.climbing import Guarded, descend
+from pymc_coresets.sampling.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.modes import FEW_TO_SEARCH, beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
@@ -50,7 +50,7 @@ def mode_given_the_rest(
     free: np.ndarray,
     *,
     most_steps: int,
-    factor: CholeskyFactor | None = None,
+    like: Normal | None = None,
 ) -> np.ndarray:
     """Return the mode of a density over some coordinates, (n_dims,); the others stay.
 
@@ -64,23 +64,22 @@ def mode_given_the_rest(
     free : ndarray of bool, of shape (n_dims,)
     most_steps : int
         Of L-BFGS.
-    factor : CholeskyFactor, optional
-        Of the precision of the free ones near the start: steps are in coordinates in which it is
-        one, and a tenth as many for correlated coordinates, or widths that differ.
+    like : Normal, optional
+        Of the free ones, around the start: steps are in its whitened coordinates, and a tenth as
+        many for correlated coordinates, or widths that differ.
     """
     x = start.copy()
 
     def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
-        x[free] = some if factor is None else start[free] + factor.offset(some)
+        x[free] = some
         logp, gradient = space.logp_and_gradient(x)
-        slope = -gradient[free]
-        if factor is None or not np.isfinite(slope).all():  # a search shortens its step there
-            return -logp, slope
-        return -logp, factor.whiten_gradients(slope)
+        return -logp, -gradient[free]
 
-    begin = x[free] if factor is None else np.zeros(factor.n_dims)
-    found = descend(Guarded(negative), begin, most_steps=most_steps).x
-    x[free] = found if factor is None else start[free] + factor.offset(found)
+    if like is None:
+        x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
+    else:
+        guarded, begin = Guarded(whitened(negative, like)), np.zeros_like(like.location)
+        x[free] = like.at(descend(guarded, begin, most_steps=most_steps).x)
     return x
 
 
@@ -179,8 +178,8 @@ class Posteriors:
         self.some = loglik.reading(InMemoryRows.of(rows))
         space = self.sampler.space.with_density(self.sampler.density(self.some.source))
         start = self._start_of(job.key)
-        factor = self._factor_at(start, expansion)
-        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400, factor=factor)
+        like = self._normal_at(start, expansion)
+        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400, like=like)
         self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
         self.hierarchy = find_hierarchy(
             self.sampler.log_prior.slopes,
@@ -192,10 +191,11 @@ class Posteriors:
         self._like: ConditionalGaussian | None = None  # the last that was found
         self.last: Drawn | None = None
 
-    def _factor_at(self, x: np.ndarray, expansion: Expansion) -> CholeskyFactor | None:
-        """Decompose the precision of the seen coordinates at a point, if each row has a quadratic.
+    def _normal_at(self, x: np.ndarray, expansion: Expansion) -> Normal | None:
+        """Return a normal distribution of the seen coordinates, with the precision at a point.
 
-        That of the sample: otherwise it takes as many gradients as a search for the mode.
+        That of the sample, if each row has a quadratic: otherwise it takes as many gradients as a
+        search for the mode.
         """
         if not isinstance(expansion, ByPredictors):
             return None
@@ -207,12 +207,13 @@ class Posteriors:
         precision = self._precision_near(x, quadratic)
         is_dense = isinstance(precision, np.ndarray)
         try:
-            return CholeskyFactor.near(
+            factor = CholeskyFactor.near(
                 precision[np.ix_(seen, seen)] if is_dense else precision[seen][:, seen]
             )
         except SamplingError as error:  # not finite, or not definite, so far from the mode
             _log.info("The search for the mode has no scale: %s", error)
             return None
+        return Normal(x[seen], factor)
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given variables only in the prior."""

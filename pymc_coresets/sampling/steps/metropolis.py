@@ -346,8 +346,7 @@ def known_metric(
     >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
     (array([9.]), 2)
     """
-    khat = pareto_smooth(known.log_ratios[None]).pareto_khat
-    if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
+    if _OTHER_STARTS & options.keys() or not known.is_reliable:
         return dict(options)
     rng, n_chains = generator(options.get("random_seed")), options["chains"]
     chosen = known.draws.take(_beginnings(known, n_chains, rng)).values

@@ -85,7 +85,7 @@ format: $(READY) ## rewrite the sources in ruff's format
 	@$(RUN) -m ruff check --fix-only --quiet $(wildcard $(SOURCES))
 	@$(RUN) -m ruff format $(wildcard $(SOURCES))
 
-bench: $(READY) ## the benchmarks
+bench: $(READY) ## measure the published tables of other commits anew (hours)
 	@$(RUN) -m benchmarks
 
 $(DOCS_READY): pyproject.toml

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.closed_forms import Array
+from benchmarks.tables import markdown
 
 SPARSE_VI, PUBLISHED = "sparse_vi", "sparse_vi, published"
 PURSUIT, MATCHED = "riemannian_pursuit", "riemannian_pursuit, same rows"
@@ -110,13 +111,6 @@ def _quartiles(values: list[list[float]]) -> Array:
 
 
 # -- tables ----------------------------------------------------------------------------------------
-
-
-def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
-    columns = list(headings)
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def table_of(curves: list[Curve]) -> str:

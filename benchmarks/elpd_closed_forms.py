@@ -11,8 +11,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from benchmarks.curves import markdown
 from benchmarks.predicted import timed
+from benchmarks.tables import markdown
 from pymc_coresets import build_coreset
 from pymc_coresets.rows.memory import one_blas_thread
 

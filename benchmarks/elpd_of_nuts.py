@@ -12,8 +12,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from benchmarks.curves import markdown
 from benchmarks.real_rows import REAL_ROWS
+from benchmarks.tables import markdown
 from pymc_coresets import build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations

@@ -7,7 +7,6 @@ first way that ends, in standard deviations. ``--ways nutpie,ours,pymc`` chooses
 ``--rows N`` and ``--limit SECONDS`` the size, and when a way is given up.
 """
 
-import argparse
 import resource
 
 import arviz as az
@@ -17,6 +16,7 @@ import xarray as xr
 
 import pymc_coresets as pmc
 from benchmarks.isolation import NotDoneError, isolated
+from benchmarks.tables import markdown, parser_of, save
 
 WAYS = {"nutpie": "NUTS on all rows (nutpie)", "ours": "`pmc.sample()`", "pymc": "NUTS on all rows"}
 COLUMNS = ("way", "rows", "processor, s", "ESS", "shift", "noise")
@@ -57,19 +57,18 @@ def _processor() -> float:
 
 def main() -> None:
     """Print the table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--limit", type=float, default=7_200)
-    parser.add_argument("--ways", default="nutpie,ours,pymc")
+    parser.add_argument("--ways", default="nutpie,ours")
     options = parser.parse_args()
-    print("|", " | ".join(COLUMNS), "|\n|", " | ".join("---" for _ in COLUMNS), "|")
-    judge = None
+    judge, lines = None, list[list[str]]()
     for sampler in options.ways.split(","):
         way = WAYS[sampler]
         try:
             found = isolated(measured, options.limit, "spawn", sampler, options.rows)
         except NotDoneError as error:
-            print(f"| {way} | {options.rows:,} | {error} | | | |", flush=True)
+            lines.append([way, f"{options.rows:,}", str(error), *[""] * 3])
             continue
         processor, n_used, draws = found
         names = ["intercept", "slopes"]
@@ -79,8 +78,10 @@ def main() -> None:
         shift = abs(draws.mean(("chain", "draw")) - judge.mean(("chain", "draw"))) / sd
         noise = np.sqrt(2 / least)
         shown = max(float(shift[name].max()) for name in names)
-        cells = f"{n_used:,} | {processor:.1f} | {least:,.0f}"
-        print(f"| {way} | {cells} | {shown:.3f} | {noise:.3f} |", flush=True)
+        cells = f"{n_used:,}", f"{processor:.1f}", f"{least:,.0f}"
+        lines.append([way, *cells, f"{shown:.3f}", f"{noise:.3f}"])
+    print(markdown(COLUMNS, lines))
+    save(options.tables, "first-example", markdown(COLUMNS, lines))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 import numpy as np
 
 from benchmarks.closed_forms import Array, full_and_prior
-from benchmarks.curves import brief, markdown
+from benchmarks.curves import brief
 from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.problems import problem_of
 from benchmarks.regressions import Laplace, Regression
+from benchmarks.tables import markdown
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.methods.plain import Uniform

@@ -17,14 +17,13 @@ from pathlib import Path
 from benchmarks.glm_methods import methods_report, run_methods
 from benchmarks.glm_pass import failing_report, one_pass_report
 from benchmarks.glm_quality import quality_report, run_quality
+from benchmarks.tables import parser_of, save
 
 PARTS = ("quality", "methods", "one_pass", "failing")
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     for part in PARTS:
         parser.add_argument(f"--{part.replace('_', '-')}", action="store_true")
     parser.add_argument("--n", type=int, default=1_000_000, help="rows, for --quality")
@@ -46,7 +45,9 @@ def main() -> None:
         print("\n### A case built to fail\n\n" + failing_report(), flush=True)
     if "methods" in chosen:
         compared = run_methods(options.rows)
-        print(f"\n### Methods, N = {options.rows:,}\n\n" + methods_report(compared), flush=True)
+        report = methods_report(compared)
+        print(f"\n### Methods, N = {options.rows:,}\n\n{report}", flush=True)
+        save(options.tables, "glm-methods", report)
         if options.figures:
             from benchmarks.glm_figures import draw_methods  # noqa: PLC0415 - loads matplotlib
 

@@ -10,9 +10,10 @@ import pymc as pm
 import xarray as xr
 
 from benchmarks.closed_forms import Array
-from benchmarks.curves import markdown, verdict
+from benchmarks.curves import verdict
 from benchmarks.glm_data import DataSet, fair, flights, synthetic
 from benchmarks.glm_judge import Judge, judge_of, seconds_of
+from benchmarks.tables import markdown
 from pymc_coresets import build_coreset, build_pass_glm
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace

@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 
 from benchmarks.closed_forms import Array
-from benchmarks.curves import brief, markdown, verdict
+from benchmarks.curves import brief, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
+from benchmarks.tables import markdown
 from pymc_coresets import Sensitivity, build_coreset
 from pymc_coresets.glm.sensitivity import Sensitivities, SignedBlocks
 from pymc_coresets.glm.signed_rows import SignedRows

@@ -11,25 +11,22 @@ microseconds for its log-density and gradient, and processor seconds until the f
 The seconds are those of a compiler with the cache of the machine.  For an empty one, set
 ``PYTENSOR_FLAGS=base_compiledir=...`` to an empty folder: there, what a model shares with one
 before it is compiled already.  ``--only conditional LKJ`` takes the models of whose names it is a
-part, ``--zoo 10`` every tenth model of the zoo, and ``--markdown FILE`` writes the table.
+part, ``--zoo 10`` every tenth model of the zoo.  The table shows the slowest of the zoo, and all
+others.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import pytensor
 from pytensor import Mode
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.curves import markdown
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -45,6 +42,7 @@ for room in ("cells", "families", "industry", "likelihoods", "series", "structur
 
 SIZE = 30  # rows
 SLOW = 10  # times the zoo's median: such a model needs a reason
+SHOWN = 12  # of the zoo, the slowest
 HEADER = ("model", "D", "NUTS, us", "s to compile", "builds, us", "s to compile",
           "PyTensor, us", "s to compile", "by hand, us", "reason")  # fmt: skip
 
@@ -142,7 +140,7 @@ def all_measured(names: Sequence[str], *, default: bool) -> Iterator[tuple[str, 
 
 
 def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
-    """Write the table: the zoo's medians first, then the models, slowest first."""
+    """Write the table: the zoo's medians first, then the slowest of it and all other models."""
     zoo = np.array([cells for name, cells in found.items() if name not in MODELS])
     zoo = zoo[~np.isnan(zoo[:, 0])] if len(zoo) else zoo
     lines = []
@@ -151,7 +149,11 @@ def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
         middle = np.median(zoo, axis=0)
         limits = SLOW * middle[[1, 3]]
         lines.append([f"median of {len(zoo)} models of the zoo", *map(_text, middle), ""])
-    for name, cells in sorted(found.items(), key=lambda pair: -np.nan_to_num(pair[1][1])):
+    ordered = sorted(found.items(), key=lambda pair: -np.nan_to_num(pair[1][1]))
+    slowest = [name for name, _ in ordered if name not in MODELS][:SHOWN]
+    for name, cells in ordered:
+        if name not in {*slowest, *MODELS, *BY_HAND}:
+            continue
         is_slow = bool((np.array([cells[1], cells[3]]) > limits).any())
         reason = REASONS.get(name, "**unknown**") if is_slow else ""
         reason = "discrete variables" if np.isnan(cells[0]) else reason
@@ -164,23 +166,18 @@ def _text(number: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names")
     parser.add_argument("--zoo", type=int, default=1, help="every n-th model of the zoo")
     parser.add_argument("--default", action="store_true", help="PyTensor's default mode, too")
-    parser.add_argument("--markdown", type=Path, help="a file for the table")
     options = parser.parse_args()
     names = [*MODELS, *[n for i, n in enumerate(CASES) if i % options.zoo == 0 or n in BY_HAND]]
     chosen = [n for n in names if any(part.lower() in n.lower() for part in options.only)]
     lines = rows_of(dict(all_measured(chosen, default=options.default)))
     used = [i for i, _ in enumerate(HEADER) if any(line[i] for line in lines)]
     header, *lines = [[line[i] for i in used] for line in (HEADER, *lines)]
-    table = Table(*header, title=f"value and gradient, {SIZE} rows")
-    for line in lines:
-        table.add_row(*line)
-    Console().print(table)
-    if options.markdown:
-        options.markdown.write_text(markdown(header, lines) + "\n")
+    print(markdown(header, lines))
+    save(options.tables, "compilation-gradients", markdown(header, lines))
 
 
 if __name__ == "__main__":

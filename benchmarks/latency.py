@@ -6,7 +6,6 @@ compiles for the same model of all rows (with ``--full`` it samples them, too). 
 checkout of another version of the package, which is measured in the same run with a filled cache.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,19 +13,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.tables import markdown, parser_of, save
 
-PARTS = (
-    "import PyMC",
-    "import",
-    "build: reading",
-    "build: rounds",
-    "build",
-    "sample",
-    "check",
-    "in all",
-)
+PARTS = {
+    "import PyMC": "import of PyMC",
+    "import": "import of the package",
+    "build: reading": "build: reading the model",
+    "build: rounds": "build: choosing rows",
+    "sample": "sample",
+    "check": "check",
+    "in all": "in all",
+}
 
 OURS = """
 import json, sys, time
@@ -93,33 +90,34 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--n", type=int, default=200_000, help="rows")
     parser.add_argument("--columns", type=int, default=5)
     parser.add_argument("--full", action="store_true", help="sample all rows, 1,000 + 1,000 draws")
     parser.add_argument("--other", type=Path, help="a checkout of another version to compare with")
     options = parser.parse_args()
     size = options.n, options.columns
-    table = Table("part", title=f"seconds, N = {options.n:,}, {options.columns} columns")
-    columns = []
+    columns: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
         for state in ("empty cache", "filled cache"):
-            columns.append(measure(OURS, ours, *size))
-            table.add_column(f"coreset, {state}", justify="right")
+            columns[f"coreset, {state}"] = measure(OURS, ours, *size)
         if options.other:
             with tempfile.TemporaryDirectory() as others:
                 measure(OURS, others, *size, checkout=options.other)
-                columns.append(measure(OURS, others, *size, checkout=options.other))
-            table.add_column("other version, filled cache", justify="right")
+                found = measure(OURS, others, *size, checkout=options.other)
+            columns["other version, filled cache"] = found
         # Two draws of two chains: what it takes to compile, and little else.
-        columns.append(measure(THEIRS, theirs, *size, 2))
-        table.add_column("pm.sample, empty cache, 2 draws", justify="right")
+        columns["`pm.sample`, empty cache, 2 draws"] = measure(THEIRS, theirs, *size, 2)
         if options.full:
-            columns.append(measure(THEIRS, theirs, *size, 1_000))
-            table.add_column("pm.sample, filled cache, 1,000 draws", justify="right")
-    for part in PARTS:
-        table.add_row(part, *(f"{c[part]:.1f}" if part in c else "" for c in columns))
-    Console().print(table)
+            columns["`pm.sample`, filled cache, 1,000 draws"] = measure(
+                THEIRS, theirs, *size, 1_000
+            )
+    rows = [
+        [name, *(f"{found[part]:.1f}" if part in found else "" for found in columns.values())]
+        for part, name in PARTS.items()
+    ]
+    print(markdown(["part", *columns], rows))
+    save(options.tables, "latency", markdown(["part", *columns], rows))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ passes, and of the one for the row norms, with those of a plain matrix-vector pr
 matrix. Uniform sampling does not read the matrix.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,10 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.problems import problem_of
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import HilbertMethod, solve
@@ -29,7 +27,8 @@ from pymc_coresets.solving.problem import Problem
 
 type Array = NDArray[np.floating[Any]]
 
-PLAIN, UNIFORM = "plain GIGA", "uniform"
+PLAIN, UNIFORM = "plain GIGA (two passes per step)", "uniform"
+HEADER = ("method", "float64", "float32", "J / J(0)")
 RUNS: dict[str, HilbertMethod[Any]] = {
     "frank_wolfe": FrankWolfe(),
     "giga": GIGA(),
@@ -154,36 +153,34 @@ def compare(problem: Problem, size: int) -> tuple[float, list[Measurement]]:
     return max(peaks), runs
 
 
+def cell(run: Measurement, problem: Problem, plain: float, peak: float) -> str:
+    """Return seconds, their ratio to the plain method's, and the share of the bandwidth."""
+    if not run.passes:
+        return f"{run.seconds:.2f}"
+    read = (run.passes + 1) * problem.vectors.nbytes
+    share = read / run.seconds / peak
+    return f"{run.seconds:.2f} / {run.seconds / plain:.2f} / {share:.0%}".replace("%", " %")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--n", type=int, default=100_000, help="number of rows")
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--size", type=int, default=500)
     options = parser.parse_args()
-    table = Table(title=f"V of {options.n} x {options.draws}, size {options.size}")
-    for heading in ("matrix", "method"):
-        table.add_column(heading)
-    for heading in ("seconds", "/ plain", "passes / step", "bandwidth", "points", "J / J(0)"):
-        table.add_column(heading, justify="right")
     loglik = make_loglik(options.n, options.draws, rng=np.random.default_rng(1))
+    cells, reached = dict[str, list[str]](), dict[str, float]()
     for dtype in (np.float64, np.float32):
-        loglik = loglik.astype(dtype, copy=False)
-        problem = problem_of(loglik)
+        problem = problem_of(loglik.astype(dtype, copy=False))
         peak, runs = compare(problem, options.size)
+        print(f"{np.dtype(dtype)}: {peak / 1e9:.0f} GB/s")
         for run in runs:
-            read = (run.passes + 1) * problem.vectors.nbytes
-            table.add_row(
-                f"{loglik.dtype}, {peak / 1e9:.0f} GB/s" if run is runs[0] else "",
-                run.name,
-                f"{run.seconds:.2f}",
-                f"{run.seconds / runs[0].seconds:.2f}",
-                f"{run.passes / run.steps:.2f}" if run.passes else "",
-                f"{read / run.seconds / peak:.0%}" if run.passes else "",
-                f"{run.points}",
-                f"{run.objective / (problem.target @ problem.target):.0e}",
-            )
-        table.add_section()
-    Console(width=110).print(table)
+            line = cells.setdefault(run.name, [])
+            line.append(cell(run, problem, runs[0].seconds, peak))
+            reached.setdefault(run.name, run.objective / (problem.target @ problem.target))
+    table = markdown(HEADER, ([name, *cells[name], f"{reached[name]:.0e}"] for name in cells))
+    print(table)
+    save(options.tables, "methods", table)
 
 
 if __name__ == "__main__":

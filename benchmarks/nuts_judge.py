@@ -15,9 +15,10 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
 from benchmarks.closed_forms import Array
-from benchmarks.curves import markdown, verdict
+from benchmarks.curves import verdict
 from benchmarks.paper_data import DATA_SETS, LOGISTIC, load, needed_folder
 from benchmarks.regressions import Regression
+from benchmarks.tables import markdown
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 
 TOLERANCES = (1.0, 0.1, 0.01)

@@ -1,20 +1,17 @@
 """The best alternative for each model beside a coreset, from `benchmarks.opponents`'s tables.
 
-``python -m benchmarks.opponent_summary docs/tables`` reads ``opponents-MODEL.md`` there, and writes
-``opponents-summary.md``: of all ways that were right, the one with most effective draws in a
-second, compilation included, beside the coreset. ``opponents-ratios.md`` has the least, the median
-and the largest of these ratios.
+Of all ways that were right, the one with most effective draws in a second, compilation included,
+stands beside the coreset. A second table has the least, the median and the largest of the ratios.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.curves import markdown
 from benchmarks.opponent_names import MODELS
 from benchmarks.opponent_ways import CORESET_REFITS, OURS
+from benchmarks.tables import markdown
 
 __all__ = ["summary"]
 
@@ -77,16 +74,3 @@ def summary(folder: Path) -> tuple[str, str]:
     below = sum(ratio < 1 for ratio in ratios)
     figures = (f"{found:.2g}" for found in (min(ratios), np.median(ratios), max(ratios)))
     return markdown(HEADER, rows), markdown(RATIOS, [[str(len(ratios)), *figures, str(below)]])
-
-
-def main() -> None:
-    """Write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    for name, table in zip(("summary", "ratios"), summary(folder), strict=True):
-        (folder / f"opponents-{name}.md").write_text(table + "\n")
-
-
-if __name__ == "__main__":
-    main()

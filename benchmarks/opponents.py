@@ -6,8 +6,9 @@ k-hat and KL divergence of what was drawn from, effective draws per second, and 
 *said* so where it was wrong.  Each way runs in a process of its own: where it fails, the table says
 why.  Compilation caches are used as they are found.
 
-The truth is a further, longer run of NUTS on the distinct rows (``--reference SECONDS``); where
-that is not good enough, the best run of another way, which calls nothing wrong unless it is sound.
+The truth is a further, longer run of NUTS on the distinct rows (``--reference SECONDS``), if the
+first did half of its steps; else the best run of another way, which calls nothing wrong unless it
+is sound.
 A way is wrong where a mean is off by more than 0.1 sd, or an sd by more than a tenth, beyond Monte
 Carlo noise, which is in brackets: what equal posteriors exceed in one of 1,000 comparisons.
 
@@ -25,18 +26,18 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 
-from benchmarks.curves import markdown
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
 from benchmarks.opponent_models import LARGE, models
+from benchmarks.opponent_summary import summary
 from benchmarks.opponent_task import Answer, DoesNotFitError, Settings, Task, Way
 from benchmarks.opponent_ways import CORESET_REFITS, REFERENCE, REFITS, WAYS, way_called
 from benchmarks.public_data import MissingDataError
+from benchmarks.tables import markdown, parser_of, save
 
 __all__ = ["HEADER", "Record", "best_opponent", "compared", "measure", "table"]
 
@@ -182,26 +183,25 @@ def table(name: str, records: Sequence[Record], said: str) -> str:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", nargs="*", help="some of them; all but the largest by default")
+    parser = parser_of(__doc__)
+    parser.add_argument("--models", nargs="*", help="all but the largest by default")
     parser.add_argument("--large", action="store_true", help=f"{LARGE}, too")
     parser.add_argument("--ways", nargs="*", help="some of them, by parts of their names")
     parser.add_argument("--seconds", type=float, default=120.0, help="for each way (%(default)s)")
-    parser.add_argument("--reference", type=float, default=400.0, help="seconds; 0 for none")
+    parser.add_argument("--reference", type=float, default=400.0, help="seconds (%(default)s)")
     parser.add_argument("--refits", type=int, default=20, help="other priors; 0 for none")
     parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument("--tune", type=int, default=1000, help="tuning steps (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="random seed (%(default)s)")
     parser.add_argument("--cores", type=int, default=1, help="for each way (%(default)s)")
-    parser.add_argument("--markdown", type=Path, help="a folder: save opponents-MODEL.md there")
     return parser.parse_args()
 
 
 def chosen(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the names of the models and the ways that were asked for."""
-    names = options.models or [n for n in models() if n != LARGE or options.large]
+    names = options.models
+    if names is None:
+        names = [n for n in models() if n != LARGE or options.large]
     unknown = set(names) - set(models())
     if unknown:
         sys.exit(f"Unknown: {', '.join(sorted(unknown))}. There are {', '.join(models())}.")
@@ -231,7 +231,11 @@ def report(name: str, taken: Sequence[str], options: argparse.Namespace) -> str:
     longer = replace(
         settings, draws=2 * options.draws, seconds=options.reference, seed=options.seed + 1
     )
-    judged, said = compared(records, run(REFERENCE, longer) if options.reference else None)
+    ended = any(
+        record.way.startswith("NUTS") and record.answer and record.answer.share > 0.5
+        for record in records
+    )
+    judged, said = compared(records, run(REFERENCE, longer) if ended else None)
     if options.refits:
         best = best_opponent(judged)
         judged += [run(f"refits of {best}")] if best else []
@@ -245,9 +249,10 @@ def main() -> None:
     for name in names:
         text = report(name, taken, options)
         print(text, end="\n\n", flush=True)
-        if options.markdown:
-            file = options.markdown / f"opponents-{name.replace('_', '-')}.md"
-            file.write_text(text + "\n")
+        save(options.tables, f"opponents-{name.replace('_', '-')}", text)
+    if options.tables:
+        for name, text in zip(("summary", "ratios"), summary(options.tables), strict=True):
+            save(options.tables, f"opponents-{name}", text)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from benchmarks.paper_data import (
 )
 from benchmarks.paper_figures import draw_figures
 from benchmarks.regressions import Laplace
+from benchmarks.tables import parser_of, save
 
 SMALL = (1, 2, 5, 10, 20, 50, 100)
 SIZES = {"gaussian": (*SMALL, 200), "rbf": (10, 20, 50, 100, 200, 300)}
@@ -106,32 +107,39 @@ def run_all(
             print(f"trial {trial + 1} of {name}: done", file=sys.stderr)
 
 
-def report(records: list[Record]) -> None:
-    """Print the tables of every experiment and schedule, and the verdicts."""
+def report(records: list[Record], folder: Path | None) -> None:
+    """Print the tables of every experiment and schedule, and the verdicts; save the published."""
     for schedule in dict.fromkeys(r.schedule for r in records):
         own = [r for r in records if r.schedule == schedule]
-        names = list(dict.fromkeys(r.experiment for r in own))
+        names, closed = list(dict.fromkeys(r.experiment for r in own)), list[str]()
         for name in names:
             curves = curves_of([r for r in own if r.experiment == name], relative=name not in SIZES)
             dimension = next(r.dimension for r in own if r.experiment == name)
             title = TITLES.get(name, f"{name} (D = {dimension}): KL / KL of the prior")
             print(f"\n### {title}; {schedule} schedule, trials: {curves[0].n_trials}\n")
             print(table_of(curves))
+            if name in SIZES:
+                head = f"**{title}** Trials: {curves[0].n_trials}."
+                closed += [head, table_of(curves)]
+        if closed and schedule == "short":
+            save(folder, "papers-closed", "\n\n".join(closed))
         regressions = [name for name in names if name in DATA_SETS]
         methods = {r.method for r in own if r.experiment in regressions}
         for label, pursuit, theirs in (
-            ("the same M", PURSUIT, {SPARSE_VI, PUBLISHED}),
-            ("as many rows", MATCHED, {SPARSE_VI}),
+            ("same-m", PURSUIT, {SPARSE_VI, PUBLISHED}),
+            ("same-rows", MATCHED, {SPARSE_VI}),
         ):
             if pursuit in methods and theirs & methods:
-                print(f"\n### SparseVI over pursuit with {label}, {schedule} schedule\n")
-                print(judged(gains_of(own, regressions, pursuit)))
+                gains = judged(gains_of(own, regressions, pursuit))
+                print(f"\n### SparseVI over pursuit, {label}, {schedule} schedule\n\n{gains}")
+                if schedule == "short":
+                    save(folder, f"papers-{label}", gains)
+                elif label == "same-m":
+                    save(folder, "papers-paper-gains", gains)
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     for part in ("all", *PARTS, "fixed", "nuts"):
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--trials", type=int, default=10)
@@ -154,17 +162,21 @@ def main() -> None:
         parts = [part for part in PARTS if part in chosen]
         running = run_all(parts, options.trials, options.schedule, options.methods)
         records = list(write(options.save, running) if options.save else running)
-    report(records)
+    report(records, options.tables)
     if options.figures:
         draw_figures(records, options.figures)
     if "fixed" in chosen:
         print(f"\n### Six data sets, {FIXED_DRAWS} fixed draws, {FIXED_SEEDS} seeds\n")
-        print(fixed_table(n_draws=FIXED_DRAWS, n_seeds=FIXED_SEEDS))
+        fixed = fixed_table(n_draws=FIXED_DRAWS, n_seeds=FIXED_SEEDS)
+        print(fixed)
+        save(options.tables, "papers-fixed-draws", fixed)
     if "nuts" in chosen:
         from benchmarks.nuts_judge import nuts_table  # noqa: PLC0415 - PyMC takes seconds to load
 
         print("\n### Riemannian pursuit with NUTS draws: true divergences\n", flush=True)
-        print(nuts_table())
+        judged_by_integrals = nuts_table()
+        print(judged_by_integrals)
+        save(options.tables, "papers-nuts", judged_by_integrals)
 
 
 if __name__ == "__main__":

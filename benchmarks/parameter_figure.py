@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 
-from benchmarks.curves import markdown
 from benchmarks.many_parameters import dense_columns
+from benchmarks.tables import markdown
 from pymc_coresets import ControlVariates, CoresetWarning, RiemannianPursuit, build_coreset
 
 __all__ = ["measured", "table_of_points"]

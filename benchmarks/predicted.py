@@ -7,8 +7,8 @@ from functools import partial
 import pymc as pm
 import xarray as xr
 
-from benchmarks.curves import markdown
 from benchmarks.real_rows import REAL_ROWS, flights_of
+from benchmarks.tables import markdown
 from pymc_coresets import build_coreset
 
 HEADINGS = ("data", "rows × draws", "PyMC: draws", "predict: draws", "predict: means")

@@ -1,4 +1,4 @@
-"""How accurate is the reported divergence?  ``python -m benchmarks.reliability [--seeds 10]``.
+"""How accurate is the reported divergence?  ``python -m benchmarks.reliability [--seeds 5]``.
 
 Forty simulated models, each with several seeds of `build_coreset()`. NUTS samples all rows of each
 model once, to the end, and is the judge: of every build, the means of the coreset's draws are
@@ -15,15 +15,14 @@ import argparse
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from benchmarks.curves import markdown
 from benchmarks.reliability_models import FORMULAS, MODELS, simulated
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import Coreset, CoresetError, CoresetWarning, build_coreset
 
 TOLERANCE = 0.01
@@ -139,18 +138,16 @@ def lines(options: argparse.Namespace) -> Iterator[list[str]]:
 
 def main() -> None:
     """Print the table, and save it after each model."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser = parser_of(__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--n", type=int, default=10_000, help="rows")
     parser.add_argument("--only", default="", help="models whose name has this in it")
-    parser.add_argument("--markdown", type=Path, help="save the table in this file")
     options = parser.parse_args()
     every: list[list[str]] = []
     for line in lines(options):
         print(" | ".join(line), flush=True)
         every.append(line + [""] * (len(HEADER) - len(line)))
-        if options.markdown:
-            options.markdown.write_text(markdown(HEADER, every) + "\n")
+        save(options.tables, "reliability", markdown(HEADER, every))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,9 @@
 Writes the rows of a logistic regression to Parquet files, and prints targets with what was
 measured: reading, looks, builds with their memory and their true divergence, clusters, and what
 ten thousand million rows would cost.  Each part runs in a process of its own.  Ratios are those of
-processor seconds; memory needs Linux.  ``--rows 1e8 --parts builds`` leaves the rest out.
+processor seconds; memory needs Linux.  ``--more 1e8`` builds of so many rows, too.
 """
 
-import argparse
 import shutil
 import statistics
 import tempfile
@@ -15,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.curves import markdown
 from benchmarks.scale_data import N_COLUMNS, N_FILES, N_USED, Table
 from benchmarks.scale_parts import MB, Figures, in_own_process
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets.methods.job import (
     candidates_to_keep,
     draws_around_mode,
@@ -217,33 +216,36 @@ def plan(scan: Figures, sums: Figures, row_bytes: float) -> str:
     return markdown([*header, f"minutes on {WORKERS} workers"], rows)
 
 
-def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> None:
-    """Measure the parts that are wanted, and print what they say."""
+def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> dict[str, str]:
+    """Measure the parts that are wanted, print what they say, and return the tables."""
     table.write()
     size = sum(path.stat().st_size for path in table.paths)
     print(f"\n{table.n_rows:,} rows of {N_COLUMNS} columns, {table.dtype}, "
           f"{table.compression}: {size / 1e9:.2f} GB in {N_FILES} files\n", flush=True)  # fmt: skip
     n_files = max(1, min(N_FILES, round(N_FILES * COMPARED / table.n_rows)))
-    targets: list[Target] = []
+    targets, found = list[Target](), dict[str, str]()
     if "looks" in parts:
         scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
         sums = in_own_process("sums", table, n_files=n_files, repeats=repeats)
-        print(nanoseconds_table(scan, sums) + "\n", flush=True)
+        found["nanoseconds"] = nanoseconds_table(scan, sums)
+        found["costs"] = plan(scan, sums, size / table.n_rows)
         targets += [*reading_targets(scan), *look_targets(sums)]
     if "cluster" in parts:
         targets += cluster_targets(looks_on_clusters(table))
     if "builds" in parts:
         builds = measured_builds(table, weighted="weighted" in parts, repeats=repeats, seed=seed)
-        print(builds_table(builds.values()) + "\n", flush=True)
+        found["builds"] = builds_table(builds.values())
         targets += build_targets(builds)
-    print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
-    if "looks" in parts:
-        print(plan(scan, sums, size / table.n_rows))
+    found["targets"] = markdown(["target", "measured", "hold to", ""], [t.cells for t in targets])
+    for text in found.values():
+        print(text, end="\n\n", flush=True)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=10**7)
+    parser.add_argument("--more", type=lambda text: int(float(text)), help="rows of more builds")
     parser.add_argument("--folder", type=Path, help="for the files; a temporary one by default")
     parser.add_argument("--dtype", choices=["float64", "float32"], default="float64")
     parser.add_argument("--compression", choices=["zstd", "none"], default="zstd")
@@ -260,7 +262,14 @@ def main() -> None:
             dtype=options.dtype,
             compression=options.compression,
         )
-        run(table, options.parts, repeats=options.repeats, seed=options.seed)
+        measured = partial(run, repeats=options.repeats, seed=options.seed)
+        tables = measured(table, options.parts)
+        if options.more:
+            more = measured(replace(table, n_rows=options.more), ("builds",))
+            tables["targets-more"] = more["targets"]
+            tables["builds"] += "\n" + more["builds"].splitlines()[-1]
+    for name, text in tables.items():
+        save(options.tables, f"scale-{name}", text)
 
 
 if __name__ == "__main__":

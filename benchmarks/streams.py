@@ -6,7 +6,6 @@ with all rows at hand.  J is the variance of log r at fresh draws of the posteri
 means are compared at the same draws, re-weighted, so that the difference has little noise.
 """
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -16,7 +15,8 @@ import numpy as np
 import pymc as pm
 from rich.console import Console
 
-from benchmarks.curves import brief, markdown
+from benchmarks.curves import brief
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import CoresetStream, CoresetWarning, build_coreset, open_rows
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
@@ -147,7 +147,7 @@ class Judge:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--n", type=int, default=64 * CHUNK, help="rows: 4,096 times a power of 2")
     parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1, help="medians of so many")
@@ -173,6 +173,7 @@ def main() -> None:
             [str(size), name, f"{n_rows:.0f}", brief(objective), f"{off:.3f}", f"{seconds:.1f}"]
         )
     console.print(markdown(HEADER, rows), markup=False)
+    save(options.tables, "streams", markdown(HEADER, rows))
 
 
 if __name__ == "__main__":

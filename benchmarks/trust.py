@@ -22,15 +22,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from benchmarks import trust_truth
-from benchmarks.curves import markdown
 from benchmarks.isolation import NotDoneError, isolated
+from benchmarks.tables import markdown, parser_of, save
 from benchmarks.trust_cases import POSTERIORS
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from pymc_coresets import CoresetError, build_coreset
@@ -200,12 +199,38 @@ def report(records: Sequence[Record]) -> str:
     )
 
 
+def summary(records: Sequence[Record]) -> str:
+    """Return the table of all posteriors.
+
+    One line for the harmless ones that were always right and accepted, one for others of which that
+    is true, and one for each of the rest.
+    """
+    groups: dict[str, list[Record]] = {}
+    for name in dict.fromkeys(record.name for record in records):
+        own = [record for record in records if record.name == name]
+        harmless = POSTERIORS[name].harmless
+        good = all(record.right and not record.alarm for record in own)
+        kind = "harmless" if harmless else "with tails, bounds or modes"
+        groups.setdefault(kind if good else name, []).extend(own)
+    lines = []
+    for name, own in groups.items():
+        n_models = len({record.name for record in own})
+        dims = sorted({record.n_dims for record in own})
+        lines.append([
+            name if name in POSTERIORS else f"{n_models} {name}",
+            f"{dims[0]}" if len(dims) == 1 else f"{dims[0]} to {dims[-1]}",
+            f"{sum(not record.alarm for record in own)} of {len(own)}",
+            f"{sum(record.right is True for record in own)}",
+            f"{sum(record.false_reliable for record in own)}",
+        ])  # fmt: skip
+    return markdown(("posterior", "D", "reliable", "right", "false"), lines)
+
+
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--names", nargs="+", choices=POSTERIORS, default=list(POSTERIORS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--draws", type=int, default=1_000, help="more show more of the tails")
-    parser.add_argument("--out", type=Path, help="save the table in this file as it grows")
     parser.add_argument(
         "--truth", nargs="*", choices=POSTERIORS, help="compute the truth of these, or of all"
     )
@@ -225,8 +250,7 @@ def main() -> None:
         for seed in options.seeds:
             records.append(guarded(name, seed, options.draws))
             print(" | ".join(line_of(records[-1])), flush=True)
-            if options.out:
-                options.out.write_text(report(records))
+            save(options.tables, "trust", summary(records))
     print(f"\n{report(records)}")
 
 

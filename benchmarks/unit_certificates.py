@@ -22,8 +22,8 @@ import pytensor.tensor as pt
 import xarray as xr
 from scipy.special import expit
 
-from benchmarks.curves import markdown
 from benchmarks.differences import Difference, difference_of
+from benchmarks.tables import markdown
 from benchmarks.unit_models import Rng
 from pymc_coresets import CoresetError, build_coreset, compare
 

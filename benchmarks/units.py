@@ -26,12 +26,12 @@ import nutpie
 import pymc as pm
 import xarray as xr
 
-from benchmarks.curves import markdown
 from benchmarks.differences import Difference, difference_of
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import Settings, Task
 from benchmarks.scale_parts import memory
+from benchmarks.tables import markdown, parser_of, save
 from benchmarks.unit_models import CASES, Case
 from pymc_coresets import Coreset, CoresetError, UnsupportedModelError, build_coreset, compare
 
@@ -268,16 +268,15 @@ def report(found: Sequence[Figures]) -> str:
     tables = [markdown(HEADER, map(line_of, found))]
     if beside := [one for one in found if one.nuts is not None]:
         tables.append(markdown(OF_NUTS, map(line_of_nuts, beside)))
-    return "\n\n".join(tables) + "\n"
+    return "\n\n".join(tables)
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--part", type=float, default=1.0, help="of the units")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nuts", type=float, help="compare with NUTS: seconds for it")
-    parser.add_argument("--markdown", type=Path, help="save the tables in this file as they grow")
     return parser.parse_args()
 
 
@@ -289,8 +288,7 @@ def main() -> None:
         found.append(guarded(case, options.part, options.seed, options.nuts))
         print(" | ".join(line_of(found[-1])), flush=True)
         print({k: round(v, 1) for k, v in found[-1].seconds.items()}, flush=True)
-        if options.markdown:
-            options.markdown.write_text(report(found))
+        save(options.tables, "units", report(found))
     print(f"\n{report(found)}")
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pandas as pd
 import pymc as pm
 
-from benchmarks.curves import brief, markdown
+from benchmarks.curves import brief
 from benchmarks.example_models import example
 from benchmarks.predicted import timed
+from benchmarks.tables import markdown
 from pymc_coresets import (
     Certificate,
     Check,

@@ -8,20 +8,18 @@ Carlo errors; "reliable once re-weighted" promises weights that serve, and is fa
 four times as many fresh draws do not.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from rich.console import Console
 
-from benchmarks.curves import markdown
 from benchmarks.parameter_models import crossed, rare
 from benchmarks.reliability_models import logistic, regression
+from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import ControlVariates, Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.judging import TOLERANCE
@@ -121,9 +119,8 @@ def table_of(found: list[Judged]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--builds", type=int, default=60)
-    parser.add_argument("--markdown", type=Path, help="save the table in this file")
     options = parser.parse_args()
     console, found = Console(width=200), list[Judged]()
     for seed in range(1, options.builds + 1):
@@ -137,8 +134,7 @@ def main() -> None:
                 continue
         console.print(seed, words, found[-1], sep=" | ")
     console.print(table_of(found))
-    if options.markdown:
-        options.markdown.write_text(table_of(found) + "\n")
+    save(options.tables, "verdicts", table_of(found))
 
 
 if __name__ == "__main__":

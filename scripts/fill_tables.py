@@ -62,7 +62,7 @@ def address(name: str) -> str:
 def refreshed(content: dict[str, Any]) -> dict[str, Any]:
     """Return `figures.json` with the tables as they lie in the folder."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
+        ["git", "rev-parse", "--short=7", "HEAD"],
         cwd=ROOT,
         capture_output=True,
         text=True,

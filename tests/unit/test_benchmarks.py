@@ -1,10 +1,12 @@
 """What the papers' comparison rests on: closed forms, the judge, and the tables of results."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from benchmarks.__main__ import FILE, to_measure
 from benchmarks.closed_forms import InMemoryPotentials, LinearRegression, Location, full_and_prior
 from benchmarks.contenders import at_support, contenders, each_size, following, points_of, uniform
 from benchmarks.curves import (
@@ -237,3 +239,30 @@ def test_brief_numbers():
 def test_a_verdict_passes_where_enough_are_met():
     assert verdict("w", [True, False]).startswith("- FAIL")
     assert verdict("w", [True, False], needed=1).startswith("- pass")
+
+
+# -- the published tables --------------------------------------------------------------------------
+
+
+def test_every_table_has_a_benchmark_that_saves_it():
+    sources = json.loads(FILE.read_text())["sources"]
+    for name, source in sources.items():
+        module = source["command"].split()[0]
+        text = (FILE.parents[2] / f"{module.replace('.', '/')}.py").read_text()
+        kind = name.partition("-")[0]
+        assert "parser_of(" in text
+        assert f'"{name}"' in text or f'"{kind}-' in text, name
+
+
+def test_what_is_measured_anew():
+    sources = {
+        "a": {"command": "benchmarks.first", "commit": "old"},
+        "b": {"command": "benchmarks.second", "commit": "new"},
+        "c": {"command": "benchmarks.first", "commit": "new"},
+        "d": {"command": "benchmarks.third --all", "commit": "old"},
+    }
+    assert to_measure(sources, "new") == ["benchmarks.first", "benchmarks.third --all"]
+    assert to_measure(sources, "new", ["second", "--all"]) == [
+        "benchmarks.second",
+        "benchmarks.third --all",
+    ]

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import norm, t
 
 from benchmarks import trust_truth
-from benchmarks.trust import RELIABLE, Record, report
+from benchmarks.trust import RELIABLE, Record, report, summary
 from benchmarks.trust_cases import POSTERIORS, bimodal_cdf, funnel_cdf, quantiles_of
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from benchmarks.trust_models import on_grid
@@ -110,6 +110,19 @@ def record(name, said, *, right, rhat=1.0):
 def test_what_a_verdict_was_worth(case, outcome):
     assert case.outcome == outcome
     assert f"| {outcome} |" in report([case])
+
+
+def test_the_summary_names_every_posterior_with_a_verdict_that_was_not_right():
+    good = [record(name, RELIABLE, right=True) for name in (HARMLESS, "binomial", "cauchy", HARD)]
+    wrong = record("horseshoe", RELIABLE, right=False)
+    careful = record("few groups", "doubtful", right=True)
+    lines = summary([*good, wrong, careful]).splitlines()[2:]
+    assert lines == [
+        "| 2 harmless | 0 | 2 of 2 | 2 | 0 |",
+        "| 1 with tails, bounds or modes | 0 | 2 of 2 | 2 | 0 |",
+        "| horseshoe | 0 | 1 of 1 | 0 | 1 |",
+        "| few groups | 0 | 0 of 1 | 1 | 0 |",
+    ]
 
 
 def test_half_of_the_posteriors_are_harmless():

@@ -217,7 +217,7 @@ def summary(records: Sequence[Record]) -> str:
         n_models = len({record.name for record in own})
         dims = sorted({record.n_dims for record in own})
         lines.append([
-            name if name in POSTERIORS else f"{n_models} {name}",
+            name.replace("|", r"\|") if name in POSTERIORS else f"{n_models} {name}",
             f"{dims[0]}" if len(dims) == 1 else f"{dims[0]} to {dims[-1]}",
             f"{sum(not record.alarm for record in own)} of {len(own)}",
             f"{sum(record.right is True for record in own)}",

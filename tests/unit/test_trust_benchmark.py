@@ -115,13 +115,13 @@ def test_what_a_verdict_was_worth(case, outcome):
 def test_the_summary_names_every_posterior_with_a_verdict_that_was_not_right():
     good = [record(name, RELIABLE, right=True) for name in (HARMLESS, "binomial", "cauchy", HARD)]
     wrong = record("horseshoe", RELIABLE, right=False)
-    careful = record("few groups", "doubtful", right=True)
+    careful = record("weighted rows, (1|g)", "doubtful", right=True)
     lines = summary([*good, wrong, careful]).splitlines()[2:]
     assert lines == [
         "| 2 harmless | 0 | 2 of 2 | 2 | 0 |",
         "| 1 with tails, bounds or modes | 0 | 2 of 2 | 2 | 0 |",
         "| horseshoe | 0 | 1 of 1 | 0 | 1 |",
-        "| few groups | 0 | 0 of 1 | 1 | 0 |",
+        r"| weighted rows, (1\|g) | 0 | 0 of 1 | 1 | 0 |",
     ]
 
 

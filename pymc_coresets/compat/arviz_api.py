@@ -7,7 +7,7 @@
 import sys
 
 import numpy as np
-from arviz_base import dict_to_dataset, xarray_sel_iter
+from arviz_base import xarray_sel_iter
 from arviz_base.labels import BaseLabeller
 from arviz_stats.base import array_stats
 from arviz_stats.utils import ELPDDataLOOSubsample

@@ -80,10 +80,11 @@ def chosen_units(
         for _, names in factors:
             if set(asked) <= set(names):
                 return tuple(name for name in names if name in asked)
+        lengths = " in likelihoods of one length" if observations.sets else ""
         raise InvalidOptionError(
             f"integrate={list(asked)!r}: these are not variables of the levels of one factor, "
-            "which the rows see through its index alone. Those that may be integrated out are "
-            f"{[list(names) for _, names in factors]!r}."
+            f"which the rows see through its index alone{lengths}. Those that may be integrated "
+            f"out are {[list(names) for _, names in factors]!r}."
         )
     if not factors:
         return None
@@ -245,7 +246,9 @@ def _climbed(shape: Callable[[np.ndarray], _Shape], z: np.ndarray) -> tuple[np.n
         going &= (widths > 1e-6) & (part > 2.0**-20)
         if not going.any():
             break
-        longest = np.maximum(np.abs(step).max(axis=1), 5.0)  # along any axis, at most 5
+        # Along any axis at most 5, or as many widths if these are larger.
+        units = np.maximum(np.sqrt((np.square(vectors) / values[:, None, :]).sum(axis=2)), 1.0)
+        longest = np.maximum(np.abs(step / units).max(axis=1), 5.0)
         step *= (5.0 / longest)[:, None]
         tried = np.where(going[:, None], z + part[:, None] * step, z)
         new = shape(tried)
@@ -270,7 +273,7 @@ def _curvature(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     symmetric = np.where(np.isfinite(symmetric), symmetric, 0.0)
     values, vectors = np.linalg.eigh(symmetric)
     largest = np.abs(values).max(axis=1, keepdims=True)
-    return np.maximum(np.abs(values), np.maximum(1e-8 * largest, 1e-10)), vectors
+    return np.maximum(np.abs(values), np.where(largest > 0, 1e-8 * largest, 1.0)), vectors
 
 
 def _solved(values: np.ndarray, vectors: np.ndarray, slope: np.ndarray) -> np.ndarray:

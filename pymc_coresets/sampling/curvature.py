@@ -322,23 +322,36 @@ def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
 def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -> np.ndarray:
     """Continue with curvature steps, for ridges too narrow for gradients alone.
 
-    They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies.  If
+    They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
+    if outcomes are in the millions: coordinates of more than one are in units of their scale.  If
     there is no mode, the steps grow until the curvature overflows.
     """
 
-    def curvature(x: np.ndarray) -> np.ndarray:
+    def hessian_at(x: np.ndarray) -> np.ndarray:
         hessian = negative_hessian(space, x, kinks=False)
         if not (np.abs(hessian) < 1e100).all():  # scales are above 1e-50; larger squares overflow
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
 
-    negative = negative_of(space)
-    if np.linalg.norm(negative(x)[1]) < FLAT:
+    negative, hessian = negative_of(space), hessian_at(x)
+    units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
+
+    def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = negative(z * units)
+        return value, slope * units
+
+    def curvature(z: np.ndarray) -> np.ndarray:
+        found: np.ndarray = hessian_at(z * units) * np.outer(units, units)
+        return found
+
+    z = x / units
+    if np.linalg.norm(scaled(z)[1]) < FLAT:
         # At a saddle, take a small step in the direction of the steepest rise.
-        values, vectors = eigh(curvature(x))
-        x = x + 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
+        values, vectors = eigh(hessian * np.outer(units, units))
+        z = z + 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
-    return np.asarray(climb(negative, x, most_steps=most, by="trust-exact", curvature=curvature).x)
+    found = climb(scaled, z, most_steps=most, by="trust-exact", curvature=curvature)
+    return np.asarray(found.x * units)
 
 
 def _settled(space: Unconstrained, x: np.ndarray) -> Normal:

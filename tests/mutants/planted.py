@@ -413,6 +413,15 @@ PLANTED = [
             "= factor, CholeskyFactor.of_root(root)",
         ),
         ("mode = mode + like_factor", "mode = mode - like_factor"),
+        ("np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)", "np.ones(len(x))"),
+    ),
+    *plant(
+        "glm/control_variates/averaged.py",
+        ("(units[:, None] + np.abs(middle[own]))", "(1 + np.abs(middle[own]))"),
+    ),
+    *plant(
+        "sampling/steps/nuts.py",
+        ('options["random_seed"] = rng', "pass"),
     ),
     *plant(
         "sampling/climbing.py",
@@ -661,6 +670,7 @@ PLANTED = [
     ),
     *plant(
         "potentials/units.py",
+        ("np.abs(step / units).max(axis=1)", "np.abs(step).max(axis=1)"),
         (
             "better = going & (new.density >= found.density",
             "better = going & (new.density <= found.density",

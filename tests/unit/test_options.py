@@ -1,7 +1,10 @@
+import copy
 import math
 
 import numpy as np
+import pymc as pm
 import pytest
+from numpy.testing import assert_array_equal
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import (
@@ -12,6 +15,7 @@ from pymc_coresets.options import (
     positive_number,
     whole_number,
 )
+from pymc_coresets.sampling.steps.nuts import sampling_options
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3)])
@@ -61,6 +65,21 @@ def test_a_generator_is_used_itself():
     assert old[0].spawn(1)[0].random() == old[1].spawn(1)[0].random()
     assert generator(None) is not generator(None)
     assert generator([1, 2]).random() == np.random.default_rng([1, 2]).random()
+
+
+@pytest.mark.parametrize(
+    "seed", [np.array([1, 2]), np.random.SeedSequence(1), np.random.RandomState(1)], ids=type
+)
+def test_samplers_take_every_seed_that_builds_take(seed):
+    drawn = []
+    for given in [copy.deepcopy(seed) for _ in range(2)]:
+        found = sampling_options("pymc", {"random_seed": given})["random_seed"]
+        with pm.Model() as model:
+            pm.Normal("x")
+        options = {"draws": 5, "tune": 5, "chains": 2, "cores": 1, "progressbar": False}
+        idata = pm.sample(model=model, random_seed=found, quiet=True, **options)
+        drawn.append(idata["posterior"]["x"].to_numpy())
+    assert_array_equal(*drawn)
 
 
 @pytest.mark.parametrize("value", [2**31, 10**400])

@@ -235,7 +235,7 @@ def _quadratics(
 ) -> RowQuadratics:
     """Approximate rows as functions of some of their numbers."""
     cov = _covariances(moved)
-    factor = _factors(middle[own], cov[np.ix_(own, own)])
+    factor = _factors(rows, own, middle, cov[np.ix_(own, own)])
     quadrature = _nodes(len(own))
     nodes, masses = quadrature.points, quadrature.weights
     seen = np.repeat(middle[:, None], len(nodes), axis=1)
@@ -319,18 +319,37 @@ def _covariances(moved: np.ndarray) -> np.ndarray:
     return cov
 
 
-def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
+def _factors(
+    rows: RowsInMemory, own: np.ndarray, middle: np.ndarray, cov: np.ndarray
+) -> np.ndarray:
     """Return Cholesky factors (n, k, k) of the covariances (k, k, n), if not too narrow."""
-    k = len(middle)
+    k = len(own)
     width = np.sqrt(cov[np.arange(k), np.arange(k)])
-    least = 1e-5 * (1 + np.abs(middle))  # smaller differences are rounding errors
-    narrow = width < least
+    narrow = width < 1e-5 * (1 + np.abs(middle[own]))  # such differences are rounding errors
+    least = width
+    if narrow.any():
+        units = np.array([_unit(rows, j, middle) for j in own])
+        least = 1e-5 * (units[:, None] + np.abs(middle[own]))
     width = np.where(narrow, least, width)
     correlation = cov / (width[:, None] * width) * (1 - 1e-4)  # none is one
     correlation[np.arange(k), np.arange(k)] = 1.0
     factor = np.linalg.cholesky(np.moveaxis(correlation, -1, 0))
     scaled: np.ndarray = width.T[:, :, None] * factor
     return scaled
+
+
+def _unit(rows: RowsInMemory, j: int, middle: np.ndarray) -> float:
+    """Return a step of a number that most rows notice: 1, or a power of 1,000 of large numbers."""
+    seen, unit = np.repeat(middle[:, None], 2, axis=1), 1.0
+    while unit < 1e15:
+        seen[j, 1] = middle[j] + unit
+        before, after = rows.density(seen)
+        with np.errstate(invalid="ignore"):
+            change = np.abs(after - before)
+        if np.median(np.where(np.isfinite(change), change, 0.0)) > 1e-3:
+            return unit
+        unit *= 1e3
+    return 1.0
 
 
 def _nodes(k: int) -> Nodes:

@@ -124,7 +124,8 @@ class RowGraph:
 
     def product(self, one: Variable, other: Variable) -> Variable:
         """Return the coefficient node `one * other`, always the same; `one` is a single number."""
-        return self._made.setdefault((one, other), pt.mul(pt.reshape(one, ()), other))
+        single = pt.reshape(one, ()) if one.type.ndim else one
+        return self._made.setdefault((one, other), pt.mul(single, other))
 
     def entry(self, variable: Variable, position: int) -> Variable:
         """Return one number of a coefficient node, always the same; itself if it has but one."""

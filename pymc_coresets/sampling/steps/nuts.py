@@ -96,7 +96,9 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
     for name, least in {"draws": 1, "tune": 0, "chains": 1, "cores": 1}.items():
         if name in options:
             whole_number(name, options[name], least=least)
-    generator(options.get("random_seed"))
+    rng = generator(seed := options.get("random_seed"))
+    if isinstance(seed, np.ndarray | np.random.RandomState | np.random.SeedSequence):
+        options["random_seed"] = rng  # pm.sample takes none of these
     if not flag("return_inferencedata", options.get("return_inferencedata", True)):
         raise InvalidOptionError(
             "return_inferencedata=False: draws must be in a DataTree to be checked or re-weighted. "

@@ -247,8 +247,8 @@ def _climbed(shape: Callable[[np.ndarray], _Shape], z: np.ndarray) -> tuple[np.n
         if not going.any():
             break
         # Along any axis at most 5, or as many widths if these are larger.
-        units = np.maximum(np.sqrt((np.square(vectors) / values[:, None, :]).sum(axis=2)), 1.0)
-        longest = np.maximum(np.abs(step / units).max(axis=1), 5.0)
+        scales = np.maximum(np.sqrt((np.square(vectors) / values[:, None, :]).sum(axis=2)), 1.0)
+        longest = np.maximum(np.abs(step / scales).max(axis=1), 5.0)
         step *= (5.0 / longest)[:, None]
         tried = np.where(going[:, None], z + part[:, None] * step, z)
         new = shape(tried)

@@ -35,6 +35,10 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 #: sample: searches and gradients of all rows would cost more than the later steps.
 FEW_TO_SEARCH = 150
 
+#: How many times as large a sample is taken where the first has no mode: the log-densities of
+#: quantile regressions have kinks, which larger samples smooth.
+_SMOOTHER = 8
+
 _log = logging.getLogger(__name__)
 
 
@@ -107,8 +111,8 @@ def proposal(
     a sample of rows, with a few gradients of all; the curvature there takes 2 D more, or 2 D of a
     sample of the rows if D is large.  With more than two million rows, or 200,000 elsewhere, that
     sample is larger, and the search for the mode starts there, since each gradient of all rows
-    reads them once.  Other
-    modes are polished on all rows if the sample suggests a noticeable mass.
+    reads them once.  Other modes are polished on all rows if the sample suggests a noticeable mass.
+    If a sample has no mode, eight times as many rows are tried: they smooth kinks.
 
     Parameters
     ----------
@@ -125,16 +129,16 @@ def proposal(
     Proposal, or None
         None if the posterior has no mode, as in hierarchies, or has discrete variables.
     """
-    search = _Search(sampler, start_size, keyed.random_key(rng) if key is None else key)
-    stream = rng.spawn(1)[0]
-    try:
-        space = search.space_of(start_size)
-        local, n_starts = [mode_of(space, laplace(space))], 0
-        if space.n_dims <= FEW_TO_SEARCH:
-            local, n_starts = search.others(space, local[0], rng=stream)
-        found = search.on_all(local, n_starts)
-    except SamplingError as error:
-        _log.info("No proposal for the full posterior: %s", error)
+    key, stream = keyed.random_key(rng) if key is None else key, rng.spawn(1)[0]
+    larger = min(_SMOOTHER * start_size, sampler.loglikelihood.n_rows)
+    has_more = larger > start_size and sampler.n_dims <= FEW_TO_SEARCH
+    for size in [start_size] + [larger] * has_more:
+        try:
+            found = _found(_Search(sampler, size, key), stream)
+            break
+        except SamplingError as error:
+            _log.info("No proposal for the full posterior from %d rows: %s", size, error)
+    else:
         refuse_impossible_rows(sampler.loglikelihood, sampler.space)
         return None
     sampler.begin_at(found.mixture, n_gradients=found.n_gradients)
@@ -148,6 +152,14 @@ def proposal(
         around=found.mixture,
         modes=found.table(sampler.space, sampler.space.model.named_vars_to_dims),
     )
+
+
+def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
+    space = search.space_of(search.size)
+    local, n_starts = [mode_of(space, laplace(space))], 0
+    if space.n_dims <= FEW_TO_SEARCH:
+        local, n_starts = search.others(space, local[0], rng=rng)
+    return search.on_all(local, n_starts)
 
 
 def beside_mode(

@@ -424,6 +424,10 @@ PLANTED = [
         ('options["random_seed"] = rng', "pass"),
     ),
     *plant(
+        "sampling/modes.py",
+        ("[start_size] + [larger] * has_more", "[start_size]"),
+    ),
+    *plant(
         "sampling/climbing.py",
         ("return start.at(found.x)", "return start.location"),
         ("plus(Slopes(points @ slope, slope))", "plus(Slopes(points @ slope, 0 * slope))"),
@@ -670,7 +674,7 @@ PLANTED = [
     ),
     *plant(
         "potentials/units.py",
-        ("np.abs(step / units).max(axis=1)", "np.abs(step).max(axis=1)"),
+        ("np.abs(step / scales).max(axis=1)", "np.abs(step).max(axis=1)"),
         (
             "better = going & (new.density >= found.density",
             "better = going & (new.density <= found.density",

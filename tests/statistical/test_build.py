@@ -231,7 +231,7 @@ def test_a_coreset_of_a_coreset_model_is_refused(model):
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_quantile_regression_has_kinks_and_a_coreset():
-    """Rounds at draws from curvature across a kink, too narrow by far, ended at 70 nats."""
+    """From a sample of 1,000 rows no mode is found; rounds without one ended at 70 nats."""
     rng = np.random.default_rng(16)
     x, n = rng.normal(size=4_000), 4_000
     with pm.Model() as model:
@@ -239,8 +239,10 @@ def test_quantile_regression_has_kinks_and_a_coreset():
         y = 1 + 0.5 * x + rng.standard_normal(n)
         pm.AsymmetricLaplace("y", mu=b[0] + b[1] * x, q=0.8, b=1 / s, observed=y)
     coreset = build_coreset(model, random_seed=2, progressbar=False)
-    assert coreset.objective < 1.0
+    assert coreset.objective < 0.05
     assert coreset.size <= 100
+    check = coreset.check(coreset.sample(random_seed=1, progressbar=False, quiet=True))
+    assert check.reliable
 
 
 def test_draws_that_the_full_data_exclude_are_said():

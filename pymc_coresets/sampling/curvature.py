@@ -333,25 +333,21 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
 
-    negative, hessian = negative_of(space), hessian_at(x)
-    units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
-
-    def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = negative(z * units)
-        return value, slope * units
+    units = np.maximum(scales_of(np.abs(hessian_at(x).diagonal())), 1.0)
+    like = Normal(x, CholeskyFactor.of_root(np.diag(1 / units)))
 
     def curvature(z: np.ndarray) -> np.ndarray:
-        found: np.ndarray = hessian_at(z * units) * np.outer(units, units)
+        found: np.ndarray = hessian_at(like.at(z)) * np.outer(units, units)
         return found
 
-    z = x / units
-    if np.linalg.norm(scaled(z)[1]) < FLAT:
+    negative, z = negative_of(space, like), np.zeros_like(x)
+    if np.linalg.norm(negative(z)[1]) < FLAT:
         # At a saddle, take a small step in the direction of the steepest rise.
-        values, vectors = eigh(hessian * np.outer(units, units))
-        z = z + 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
+        values, vectors = eigh(curvature(z))
+        z = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
-    found = climb(scaled, z, most_steps=most, by="trust-exact", curvature=curvature)
-    return np.asarray(found.x * units)
+    found = climb(negative, z, most_steps=most, by="trust-exact", curvature=curvature)
+    return like.at(found.x)
 
 
 def _settled(space: Unconstrained, x: np.ndarray) -> Normal:

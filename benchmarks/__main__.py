@@ -44,13 +44,8 @@ def measure(command: str) -> bool:
     print(f"\n{command}: {time.perf_counter() - began:.0f} s", flush=True)
     if done.returncode:
         return False
-    content = json.loads(FILE.read_text())
-    for source in content["sources"].values():
-        if source["command"] == command:
-            source["digest"] = ""  # what has another one than its table counts as measured anew
-    FILE.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    filled = subprocess.run([sys.executable, "scripts/fill_tables.py"], cwd=ROOT, check=False)
-    return not filled.returncode
+    fill = [sys.executable, "scripts/fill_tables.py", "--measured", command]
+    return not subprocess.run(fill, cwd=ROOT, check=False).returncode
 
 
 def main() -> None:

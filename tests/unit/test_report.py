@@ -89,11 +89,16 @@ def test_without_weights_or_matplotlib_there_is_no_picture(missing, monkeypatch)
     assert "<img" not in coreset.report()._repr_html_()
 
 
+def open_figures() -> list[int]:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return [] if pyplot is None else pyplot.get_fignums()
+
+
 def test_a_report_leaves_no_figure_open():
     pytest.importorskip("matplotlib")
+    before = open_figures()  # of tests that ran in this process
     built().report()._repr_html_()
-    if "matplotlib.pyplot" in sys.modules:
-        assert not sys.modules["matplotlib.pyplot"].get_fignums()
+    assert open_figures() == before
 
 
 def test_lines_fit_into_a_terminal():

@@ -124,18 +124,35 @@ def test_weights_in_groups_are_bounded(seed):
     assert len(found.drawn[2]) == 4_000 * found.n_skipped
 
 
-def test_a_chain_that_would_stay_for_long_is_left_to_nuts(gammas):
-    """One proposal of thousands has a weight of a twentieth of all, and no tail to fit."""
-    calls = iter((1_000, 10**9))
+def of_large_weights(gammas, share):
+    """Proposals of equal weights, but for one of each batch after the pilot; sizes of batches."""
+    sizes: list[int] = []
 
     def log_density(x):
         logs = gammas.around.log_density(x)
-        if next(calls) > 1_000:
-            logs[17] += np.log(len(x) / 20)
+        if sizes:
+            logs[17] += np.log(share * len(x))
+        sizes.append(len(x))
         return logs
 
-    few = IndependentProposals(gammas.space, gammas.around, log_density)
-    assert few.tried(4_000, 10**6, np.random.default_rng(1), n_chains=4) is None
+    return IndependentProposals(gammas.space, gammas.around, log_density), sizes
+
+
+def test_a_chain_that_would_stay_for_long_takes_more_proposals(gammas):
+    """One of 8,000 has a two-hundredth of the weights: forty draws, for two proposals each."""
+    proposals, sizes = of_large_weights(gammas, 1 / 200)
+    found = proposals.tried(4_000, 10, np.random.default_rng(1), n_chains=4)
+    assert sizes[:2] == [1_000, 8_000]
+    assert found.n_skipped == 4
+    assert [len(each) for each in found.drawn] == 3 * [sum(sizes[1:])] == 3 * [16_000]
+    few, _ = of_large_weights(gammas, 1 / 200)
+    assert few.tried(4_000, 3, np.random.default_rng(1), n_chains=4) is None
+
+
+def test_a_chain_that_would_stay_however_many_they_are_is_left_to_nuts(gammas):
+    """One proposal of each batch has a twentieth of its weights, and no tail to fit."""
+    proposals, _ = of_large_weights(gammas, 1 / 20)
+    assert proposals.tried(4_000, 100, np.random.default_rng(1), n_chains=4) is None
 
 
 def test_chains_begin_apart_and_have_proposals_of_their_own(gammas):

@@ -91,19 +91,29 @@ class IndependentProposals:
         their weights.
 
         Then the weights of all of them, or as many as fit into memory, are checked.  None if they
-        are unreliable by Pareto k-hat, or a chain would not move for more than a hundredth of its
-        draws.
+        are unreliable by Pareto k-hat.  While a chain would not move for more than a hundredth of
+        its draws, each draw takes more proposals.
         """
         weights = _Weights.of(self.weighed(1_000, rng)[2])
         if weights is None or weights.longest > most:
             return None
         quick = int(_QUICK // (n * self.n_products))
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
-        drawn = self.weighed(min(n * n_skipped, _NUMBERS // self.space.n_dims), rng)
-        weights = _Weights.of(drawn[2])
-        if weights is None or weights.longest > max(n / n_chains / 100, 1.0) * n_skipped:
-            return None
-        return replace(self, n_skipped=n_skipped, drawn=drawn)
+        may_stay, in_memory = max(n / n_chains / 100, 1.0), _NUMBERS // self.space.n_dims
+        drawn = self.weighed(min(n * n_skipped, in_memory), rng)
+        while True:
+            weights = _Weights.of(drawn[2])
+            if weights is None:
+                return None
+            if weights.longest <= may_stay * n_skipped:
+                return replace(self, n_skipped=n_skipped, drawn=drawn)
+            n_skipped = math.ceil(weights.longest / may_stay)
+            if n_skipped > most:
+                return None
+            if n_more := min(n * n_skipped, in_memory) - len(drawn[2]):
+                both = zip(drawn, self.weighed(n_more, rng), strict=True)
+                x, logp, log_weights = (np.concatenate(each) for each in both)
+                drawn = x, logp, log_weights
 
 
 @dataclass(frozen=True)

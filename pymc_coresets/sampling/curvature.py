@@ -333,7 +333,8 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
 
-    units = np.maximum(scales_of(np.abs(hessian_at(x).diagonal())), 1.0)
+    hessian = hessian_at(x)
+    units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
     like = Normal(x, CholeskyFactor.of_root(np.diag(1 / units)))
 
     def curvature(z: np.ndarray) -> np.ndarray:
@@ -343,7 +344,7 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
     negative, z = negative_of(space, like), np.zeros_like(x)
     if np.linalg.norm(negative(z)[1]) < FLAT:
         # At a saddle, take a small step in the direction of the steepest rise.
-        values, vectors = eigh(curvature(z))
+        values, vectors = eigh(hessian * np.outer(units, units))
         z = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
     found = climb(negative, z, most_steps=most, by="trust-exact", curvature=curvature)

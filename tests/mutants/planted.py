@@ -413,7 +413,7 @@ PLANTED = [
             "= factor, CholeskyFactor.of_root(root)",
         ),
         ("mode = mode + like_factor", "mode = mode - like_factor"),
-        ("np.maximum(scales_of(np.abs(hessian_at(x).diagonal())), 1.0)", "np.ones(len(x))"),
+        ("np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)", "np.ones(len(x))"),
     ),
     *plant(
         "glm/control_variates/averaged.py",

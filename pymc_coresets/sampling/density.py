@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -21,6 +21,9 @@ from pymc_coresets.sampling.normal import KnownDensity, Mixture
 #: Bytes of data of a block of rows, so that a second point reads it from the cache, and largest
 #: number of rows of a block, so that temporary arrays fit there too.
 _BLOCK_BYTES, _BLOCK_ROWS = 2**22, 2**14
+
+#: Numbers at all points and rows of a block: with its temporaries they fit into a core's own cache.
+_CACHED = 2**17
 
 
 class Slopes(NamedTuple):
@@ -91,11 +94,14 @@ class GradientPass:
     points : ndarray of shape (n_points, n_dims)
     size : int
         Number of rows of a block.
+    n_nodes : int, default 1
+        Number of evaluations of each row of a unit.
     """
 
     kernel: Kernel
     points: np.ndarray
     size: int
+    n_nodes: int = 1
 
     @classmethod
     def of(cls, loglik: LogLikelihood, points: np.ndarray) -> Self:
@@ -104,17 +110,23 @@ class GradientPass:
         row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
         row_bytes *= observations.n_nodes
         most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-        return cls(loglik.gradients, points, max(most, 1))
+        return cls(loglik.gradients, points, max(most, 1), observations.n_nodes)
 
     def begin(self) -> Callable[[Rows], Slopes]:
         """See `Pass`."""
-        densities = [self.kernel.program.given(x) for x in self.points]
+
+        @cache
+        def densities(at_once: int) -> list[Callable[..., list[np.ndarray]]]:
+            """Return functions of rows, for so many points each."""
+            starts = range(0, len(self.points), at_once)
+            return [self.kernel.program.given(self.points[i : i + at_once]) for i in starts]
 
         def slopes(rows: Rows) -> Slopes:
             arrays = self.kernel.arrays(rows)
-            found = [density(rows.base_weights, *arrays) for density in densities]
-            values = np.array([float(value) for value, _ in found])
-            return Slopes(values, np.stack([gradient for _, gradient in found]))
+            at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
+            at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
+            found = [density(rows.base_weights, *arrays) for density in densities(at_once)]
+            return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
         return slopes
 

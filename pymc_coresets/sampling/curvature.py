@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -171,22 +172,41 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         Of a similar curvature; gives the scale of the differences.
     space : Density
     polish : bool
-        Whether `mode` is the density's own, so that a Newton step improves it.
+        Whether `mode` is the density's own, so that a Newton step improves it, and a further search
+        if the curvature is not negative definite yet, as on ridges that bend.
 
     Raises
     ------
     SamplingError
         If the curvature is not negative definite.
     """
-    factor = like.factor
+    if not polish:
+        return _normal_at(mode, like.factor, space)[0]
+    try:
+        around, step = _normal_at(mode, like.factor, space)
+        slope = space.logp_and_gradient(mode + step)[1]
+        arrived = np.abs(around.factor.whiten_gradients(slope)).max() < 0.1  # standard deviations
+    except SamplingError:
+        arrived = False
+    if not arrived:
+        # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
+        start = Normal(mode, like.factor)
+        found = climb(negative_of(space, start), np.zeros(len(mode)), most_steps=200)
+        around, step = _normal_at(start.at(found.x), like.factor, space)
+    return replace(around, location=around.location + step)
+
+
+def _normal_at(
+    mode: np.ndarray, factor: CholeskyFactor, space: Density
+) -> tuple[Normal, np.ndarray]:
+    """Return the normal distribution of the curvature at a point, and Newton's step there."""
     for _ in range(5):
         curvature, middle, root = _definite_curvature(mode, factor, space)
         like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
         if curvature.diagonal().max() < 25.0:  # steps are half a scale long
             break
-    if polish:
-        mode = mode + like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
-    return heavy_tailed(mode, factor.root)
+    step = like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
+    return heavy_tailed(mode, factor.root), step
 
 
 def _definite_curvature(

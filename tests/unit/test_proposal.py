@@ -204,27 +204,49 @@ def test_newton_s_step_and_the_curvature(spaces):
     np.testing.assert_allclose(found.factor.matrix, exact.factor.matrix, rtol=1e-3, atol=1e-3)
 
 
+def groups_of(n, means):
+    """A non-centred effect of ten groups, whose means have standard errors of the root of 1/n."""
+    with pm.Model() as model:
+        away = pm.HalfNormal("scale", 2.5) * pm.Normal("z", shape=len(means))
+        pm.Normal("y", pm.Normal("mean", 0, 5) + away, n**-0.5, observed=means)
+    return Unconstrained(model, mode=loop_mode())
+
+
+EFFECTS = np.array([0.55, -0.25, 0.28, 0.03, -0.31, 0.13, 0.12, 0.06, -0.09, -0.09])
+
+
+@pytest.fixture(scope="module")
+def ridge():
+    """The density of many rows, whose ridge bends, and its mode."""
+    everything = groups_of(3_000, EFFECTS)
+    return everything, laplace(everything).location
+
+
+def like_ridge(seed):
+    """Mode and curvature of a thirtieth of the rows."""
+    return laplace(groups_of(100, EFFECTS + np.random.default_rng(seed).normal(size=10) / 10))
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_scale_times_what_is_well_determined_has_a_mode(seed):
-    """A non-centred effect of ten groups: steps of a tenth of a few rows' scale leave the ridge."""
-    effects = np.array([0.55, -0.25, 0.28, 0.03, -0.31, 0.13, 0.12, 0.06, -0.09, -0.09])
-
-    def groups_of(n, means):
-        with pm.Model() as model:
-            away = pm.HalfNormal("scale", 2.5) * pm.Normal("z", shape=len(effects))
-            pm.Normal("y", pm.Normal("mean", 0, 5) + away, n**-0.5, observed=means)
-        return Unconstrained(model, mode=loop_mode())
-
-    noise = np.random.default_rng(seed).normal(size=len(effects)) / 10
-    like = laplace(groups_of(100, effects + noise))
-    everything = groups_of(3_000, effects)
-    mode = improve(like, everything)
-    found = normal_near(mode, like, everything, polish=True)
+def test_steps_are_short_enough_for_the_curvature_of_a_ridge(ridge, seed):
+    """Steps of a tenth of a few rows' scale leave it."""
+    everything, mode = ridge
+    found = normal_near(mode, like_ridge(seed), everything, polish=False)
     steps = 1e-4 * np.eye(len(mode))
     above, below = (everything.gradients(mode + side * steps) for side in (1, -1))
     relative = np.linalg.solve(found.factor.root, (below - above) / 2e-4)
     ratios = np.linalg.eigvalsh(np.linalg.solve(found.factor.root, relative.T))
     np.testing.assert_allclose(ratios[1:-1], 1.0, rtol=1e-2)  # all but along the ridge, which bends
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_search_goes_on_where_it_ended_on_a_ridge(ridge, seed):
+    """The gradient is small far from the mode, and Newton's step leaves the ridge."""
+    everything, mode = ridge
+    like = like_ridge(seed)
+    found = normal_near(improve(like, everything), like, everything, polish=True)
+    best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))
+    assert height > best - 1e-3
 
 
 def test_no_curvature_no_proposal(spaces):

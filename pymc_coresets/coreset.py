@@ -231,6 +231,7 @@ class Coreset(WeightedRows):
         return StandIn(
             parts=(required_likelihood(self),),
             loglik=partial(self._posterior.loglik, finite=False),
+            slopes=self._posterior.slopes,
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,

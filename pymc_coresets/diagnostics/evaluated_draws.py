@@ -98,6 +98,7 @@ class EvaluatedDraws:
             self.smoothed,
             ess=self.ess(chains),
             rhat=chains.rhat,
+            copied=chains.copied,
             ess_bulk=chains.ess_bulk,
             ess_tail=chains.ess_tail,
             n_divergences=chains.n_divergences,

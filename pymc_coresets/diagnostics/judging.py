@@ -39,8 +39,8 @@ Monte Carlo standard errors are 5 % of the posterior sd there.
 NEARLY_ALL = 0.75
 """Effective sample size, as a share of the draws, at which no few of them carry the weights."""
 
-MISFIT = 5.0
-"""Standard errors by which draws of a density are off once in a million times."""
+MOST_COPIED = 0.05
+"""Share of copies among the draws up to which effective sample sizes are right within 5 %."""
 
 
 class _Words(NamedTuple):
@@ -326,7 +326,7 @@ class Certificate:
                 f"{probes.constant} is the same in all draws, which none of the {words.posterior} "
                 "are. Sample it again."
             )
-        if self._misfit <= MISFIT:
+        if self._misfit <= probes.misfit_limit:
             return ""
         along = f" along {probes.misfit_where}" if probes.misfit_where else ""
         return (
@@ -456,6 +456,8 @@ tolerance, probes
     mean_shift, sd_shift : Shift or None
         By how much the posterior of all rows moves the mean of a free variable at most, and how it
         changes a standard deviation at most, by importance weights.
+    copied : float
+        Share of the draws that equal an earlier one, but not the one before in their chain.
     second_opinion : SecondOpinion or None
         The divergence by PyMC's own log-densities, if computed.
     modes, caveat
@@ -490,6 +492,7 @@ tolerance, probes
     n_chains: int = 4
     mean_shift: Shift | None = None
     sd_shift: Shift | None = None
+    copied: float = 0.0
     second_opinion: SecondOpinion | None = None
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
 
@@ -509,6 +512,15 @@ tolerance, probes
         enough = max(ENOUGH_ESS, 100.0 * self.n_chains)
         is_long = min(self.ess_bulk, self.ess_tail) >= enough
         return is_long and not self.rhat > RHAT_CONVERGED
+
+    @property
+    def _foreign(self) -> str:
+        if self.copied > MOST_COPIED:
+            return (
+                f"{self.copied:.0%} of the draws are copies of others, so R-hat and effective "
+                "sample sizes mean nothing. Pass the draws as the sampler returned them."
+            )
+        return super()._foreign
 
     @property
     def _misfit(self) -> float:

@@ -6,13 +6,12 @@ as far as one likes.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
-from scipy.stats import chi2, norm
 
 from pymc_coresets.diagnostics.importance import Floats, log_sum
 from pymc_coresets.numerics import rows_at_once
@@ -125,8 +124,8 @@ class Profile:
     Examples
     --------
     >>> t = np.linspace(-8.0, 8.0, 101)[None]
-    >>> round(float(Profile(t, -((t - 1.0) ** 2) / 2).below_draw[0]), 3)  # of a normal about 1
-    0.159
+    >>> Profile(t, -((t - 1.0) ** 2) / 2).ends.round(1)  # of a normal about 1
+    array([[ 1. , -3. ,  5.1]])
     """
 
     t: Floats
@@ -183,31 +182,6 @@ class Profile:
         t, logs = np.concatenate([self.t, t], axis=1), np.concatenate([self.logs, logs], axis=1)
         order = np.argsort(t, axis=1, kind="stable")
         return Profile(*(np.take_along_axis(values, order, axis=1) for values in (t, logs)))
-
-    @property
-    def below_draw(self) -> Floats:
-        """The probability to the left of the draw, (n_lines,): uniform, if it is drawn from this.
-
-        Beyond the outermost points the density falls on as it did between the last two, or at least
-        with the square of the distance.
-        """
-        height = self.logs.max(axis=1, keepdims=True)
-        logs, steps = self.logs - height, np.diff(self.t, axis=1)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            change = np.diff(logs, axis=1)
-            tails = [
-                np.exp(logs[:, edge])
-                * np.fmin(
-                    steps[:, edge] / np.maximum(sign * change[:, edge], 0.0),
-                    np.abs(self.t[:, edge]),
-                )
-                for edge, sign in ((0, 1.0), (-1, -1.0))
-            ]
-        low, high = map(np.nan_to_num, tails)
-        masses = log_linear_masses(self.t, logs)
-        left = low + np.where(self.t[:, 1:] <= 0, masses, 0.0).sum(axis=1)
-        below: Floats = left / (low + masses.sum(axis=1) + high)
-        return below
 
     @property
     def ends(self) -> Floats:
@@ -290,8 +264,9 @@ class Probes:
     largest : float
         Largest absolute log-ratio there, relative to the middle of each line, in nats.
     misfit : float
-        Distance of the draws' probabilities on their lines from those of draws of the density
-        itself, in standard errors.
+        How far the draws are from those of the density, in standard errors: see `Deviation`.
+    misfit_limit : float
+        What it may be.
     misfit_where : str
         The coordinate where; empty for all together.
     constant : str
@@ -313,6 +288,7 @@ class Probes:
     n_coordinates: int = 0
     largest: float = 0.0
     misfit: float = 0.0
+    misfit_limit: float = math.inf
     misfit_where: str = ""
     constant: str = ""
 
@@ -327,55 +303,6 @@ class Probes:
         if math.isinf(self.most):
             found = f"without end along {self.where}"
         return f"{found}, at {self.n_points} points"
-
-
-def misfit_of(below: Floats, names: Sequence[str]) -> tuple[float, str]:
-    """Return the distance of draws from draws of a density, by their probabilities on lines.
-
-    Parameters
-    ----------
-    below : ndarray of shape (n_draws, n_coordinates)
-        The probability to the left of each draw on its line: uniform for draws of the density.
-    names : sequence of str
-
-    Returns
-    -------
-    float
-        The largest deviation of a mean or a spread in its standard errors: of a coordinate, or of
-        all coordinates together.
-    str
-        The coordinate; empty for all.
-
-    Examples
-    --------
-    >>> uniform = np.random.default_rng(1).uniform(size=(50, 3))
-    >>> misfit_of(uniform, ["a", "b", "c"])[0] < 4
-    True
-    >>> misfit_of(0.5 + (uniform - 0.5) / 3, ["a", "b", "c"])[0] > 10
-    True
-    """
-    n_draws, n_coordinates = below.shape
-    shift = (below - 0.5) * math.sqrt(12)  # of mean 0 and variance 1
-    spread = (np.square(below - 0.5) - 1 / 12) * math.sqrt(180)  # so, too
-    each = np.stack([shift, spread]).mean(axis=1) * math.sqrt(n_draws)
-    worst = int(np.abs(each).max(axis=0).argmax())
-    together = spread.mean(axis=1)
-    error = max(float(together.std(ddof=1)), 1 / math.sqrt(n_coordinates)) / math.sqrt(n_draws)
-    of_all = max(abs(float(together.mean())) / error, _joint_size(each[0], shift))
-    largest = float(np.abs(each[:, worst]).max())
-    return (largest, names[worst]) if largest >= of_all else (of_all, "")
-
-
-def _joint_size(means: Floats, values: Floats) -> float:
-    """Return how unlikely the sum of squared means is, as that of a standard normal number.
-
-    Those of correlated coordinates are worth fewer independent ones (Satterthwaite 1946).
-    """
-    correlations = np.atleast_2d(values.T @ values / len(values))
-    n_effective = len(means) ** 2 / float(np.square(correlations).sum())
-    total = float(np.square(means).mean()) * n_effective
-    size = float(norm.isf(chi2.sf(total, n_effective)))
-    return min(size, math.sqrt(total)) if total > n_effective else 0.0
 
 
 def missed(

@@ -170,8 +170,8 @@ class Chains:
     --------
     >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
     >>> found = Chains(xr.Dataset({"mu": mu}))
-    >>> found.ess_bulk > 1_000, found.n_divergences
-    (True, None)
+    >>> found.ess_bulk > 1_000, found.n_divergences, found.copied
+    (True, None, 0.0)
     """
 
     idata: xr.DataTree | xr.Dataset
@@ -243,6 +243,29 @@ class Chains:
         """Smallest effective sample size of the quantiles of 11 and 89 %, ArviZ's default."""
         tails = partial(array_stats.ess, method="tail", prob=(0.11, 0.89))
         return min(self._of_entries(tails), default=0.0)
+
+    @cached_property
+    def copied(self) -> float:
+        """Share of the draws that equal an earlier one, but not the one before in their chain.
+
+        Those of Markov chains of continuous variables never return to a point exactly.
+        """
+        moved = np.zeros((self.n_chains, self.n_draws), dtype=bool)
+        moved[:, 0] = True
+        hashes = []
+        for name, variable in self._judged.items():
+            if variable.dtype.kind == "f" and (self.free is None or name in self.free):
+                draws = _by_entry(variable)
+                moved[:, 1:] |= (draws[:, 1:] != draws[:, :-1]).any(axis=2)
+                hashes.append([hash(draw.tobytes()) for draw in draws.reshape(moved.size, -1)])
+        if not hashes:
+            return 0.0
+        distinct = {
+            of_draw
+            for of_draw, is_new in zip(zip(*hashes, strict=True), moved.ravel(), strict=True)
+            if is_new
+        }
+        return 1.0 - len(distinct) / int(moved.sum())
 
     @property
     def n_divergences(self) -> int | None:

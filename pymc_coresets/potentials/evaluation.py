@@ -404,7 +404,8 @@ class LogLikelihood:
         x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
         weights = pt.vector("weights", dtype="float64")
         graph = vectorize_graph(of_vector([obs.loglik], obs, x)[0], {x: points})
-        graph = clone_replace([graph], {obs.n_rows: weights.shape[0]})[0]
+        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
+        graph = clone_replace([graph], n_rows)[0]
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (points.shape[0], weights.shape[0]))
         logp = (weights * graph).sum(axis=1)

@@ -35,6 +35,9 @@ class StandIn:
         The log-likelihoods of all rows, in one or several parts.
     loglik : callable
         Log-likelihood of the replacement at draws, (n_draws,), in nats.
+    slopes : callable
+        Log-densities of the approximate posterior at points (n_points, D), unconstrained, and their
+        gradients, (n_points, D).
     impossible : str
         Message for draws that are impossible under the full data, with a remedy.
     remedy : str
@@ -67,6 +70,7 @@ class StandIn:
 
     parts: Sequence[LogLikelihood]
     loglik: Callable[[DrawsLike], Floats]
+    slopes: Callable[[Floats], Sequence[Floats]]
     impossible: str
     remedy: str
     earlier: Quadratic | None = None

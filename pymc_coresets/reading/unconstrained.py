@@ -172,6 +172,13 @@ class Unconstrained:
         function.set_extra_values({})
         return function
 
+    @cached_property
+    def slopes(self) -> Callable[[np.ndarray], list[np.ndarray]]:
+        """Maps points (n_points, D) to the model's log-densities there, and their gradients."""
+        x = pt.vector("x", dtype="float64")
+        [logp] = self.at(x, [self.model.logp()])
+        return of_points([x], [logp], slope_of=logp)
+
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""
         names = [rv.name for rv in self.model.free_RVs]
@@ -179,9 +186,8 @@ class Unconstrained:
 
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
-        columns = (draws.values[rv.name] for rv in self.model.free_RVs)
-        points = (self._forward(*values) for values in zip(*columns, strict=True))
-        return np.stack([np.concatenate([np.ravel(v) for v in point]) for point in points])
+        found = self._forward(*(draws.values[rv.name] for rv in self.model.free_RVs))
+        return np.concatenate([np.reshape(v, (draws.n_draws, -1)) for v in found], axis=1)
 
     @cached_property
     def _forward(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -195,7 +201,7 @@ class Unconstrained:
         graphs = clone_replace(transformed, free)
         wide = {v: v.type.clone(dtype="float64")() for v in free.values() if _is_single(v)}
         inputs = [wide.get(v, v) for v in free.values()]
-        return numpy_function(inputs, widened(graphs, wide), WRITTEN_MODE)
+        return of_points(inputs, cast(list[TensorVariable], widened(graphs, wide)), WRITTEN_MODE)
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:

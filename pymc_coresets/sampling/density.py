@@ -1,7 +1,7 @@
 """Posterior densities of weighted rows: gradients by one kernel for any rows, weighted draws."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, Self
 
@@ -15,6 +15,8 @@ from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import KnownDensity, Mixture
 
@@ -138,6 +140,32 @@ class GradientPass:
         return total
 
 
+def posterior_slopes(
+    loglik: LogLikelihood,
+    source: RowBlocks | None,
+    quadratic: Quadratic | None,
+    points: np.ndarray,
+) -> Slopes:
+    """Return log-densities of the rows of a source, or of none, with prior and quadratic.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of the model.
+    source : RowBlocks, or None
+    quadratic : Quadratic, or None
+    points : ndarray of shape (n_points, n_dims)
+    """
+    if quadratic is None:
+        own = Slopes(*loglik.log_prior.slopes(points))
+    else:
+        log_prior = loglik.log_prior_beside(quadratic.graph)
+        coefficients = log_prior.coefficients(points)
+        values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
+        own = Slopes(values + quadratic.at(coefficients), gradients)
+    return own if source is None else source.reduce(GradientPass.of(loglik, points)).plus(own)
+
+
 @dataclass(frozen=True, eq=False)
 class WeightedPosterior:
     """The posterior of weighted rows, and of a quadratic if there is one.
@@ -182,6 +210,11 @@ class WeightedPosterior:
         In nats; minus infinity if it is not finite.
         """
         return self.loglikelihood.log_prior.with_rows(x, partial(self.loglik, finite=False))
+
+    def slopes(self, points: np.ndarray) -> Slopes:
+        """Return the log-densities at points (n_points, n_dims), and their gradients."""
+        weighted = InMemoryRows.of(replace(self.rows, base_weights=self.weights))
+        return posterior_slopes(self.loglikelihood, weighted, self.quadratic, points)
 
     def weighed(
         self, near: KnownDensity, n_draws: int, *, rng: np.random.Generator

@@ -1,19 +1,34 @@
 """Whether draws are those of an approximate posterior, and its missing mass beyond them."""
 
+import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xarray as xr
 
 from pymc_coresets.diagnostics.evaluated_draws import evaluate
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
+from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, missed
 from pymc_coresets.diagnostics.posterior_draws import Chains, entry_name
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.diagnostics.stein import (
+    Deviation,
+    deviation,
+    deviation_by_values,
+    in_halves,
+    size_by_values,
+)
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+
+_THROUGH = 100  #: Draws that lines beyond them go through.
+_PRODUCTS = 5e8  #: Products for which gradients take about a second.
+#: Standard errors by which values of the density must confirm what its gradients tell.
+_CONFIRMED = 4.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -32,15 +47,12 @@ class Probing:
         The approximate posterior's density along them.
     names : list of str
         Names of the coordinates.
-    fit : tuple of float and str
-        See `misfit_of`.
     """
 
     found: StandIn
     lines: Lines
     profile: Profile
     names: list[str]
-    fit: tuple[float, str]
     _ratios: Floats | None = field(default=None, init=False)
 
     @classmethod
@@ -74,21 +86,11 @@ class Probing:
         if constant or not len(columns):
             return Probes(constant=constant[0] if constant else "")
         modes = None if found.modes is None else found.modes.nearest(draws.values)[inside]
-        n_draws, n_columns = _numbers(found, len(points), len(columns))
+        n_draws = min(_THROUGH, len(points))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
-        every = Lines.through(
-            points,
-            np.repeat(which, n_columns),
-            np.tile(columns[:n_columns], n_draws),
-            ~space.continuous,
-            modes,
-        )
-        profile = Profile.of(every, found.log_density)
-        below = profile.below_draw.reshape(n_draws, n_columns)
-        fit = misfit_of(below, [names[c] for c in columns[:n_columns]])
         of_each = which[np.arange(len(columns)) % n_draws]
         lines = Lines.through(points, of_each, columns, ~space.continuous, modes)
-        return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
+        return cls(found, lines, Profile.of(lines, found.log_density), names)
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
@@ -120,9 +122,8 @@ class Probing:
 
     def result(self) -> Probes:
         """Return the results; evaluate more if all rows may have mass beyond the draws."""
-        misfit, misfit_where = self.fit
         if self._ratios is None:  # the approximate posterior is that of all rows
-            return Probes(misfit=misfit, misfit_where=misfit_where)
+            return Probes()
         found, n_points, largest = missed(
             self.lines,
             self.profile,
@@ -139,25 +140,105 @@ class Probing:
             n_points=n_points,
             n_coordinates=len(self.lines),
             largest=largest,
-            misfit=misfit,
-            misfit_where=misfit_where,
         )
 
 
 def probed(found: StandIn, draws: Draws) -> Probes:
-    """Evaluate lines through draws of an approximate posterior: one more pass over the data."""
+    """Compare independent draws of an approximate posterior with it, and look beyond them.
+
+    Takes one more pass over the data.
+    """
     probing = Probing.of(found, draws)
     if isinstance(probing, Probes):
         return probing
-    chains = Chains(draws.to_datatree())
     evaluate(
-        chains,
+        Chains(draws.to_datatree()),
         probing.log_densities,
         lambda _: 0.0,
         first=math.inf,
         impossible=found.impossible,
     )
-    return probing.result()
+    return compared(probing.result(), found, draws)
+
+
+def compared(probes: Probes, found: StandIn, draws: Draws, n_chains: int = 1) -> Probes:
+    """Add whether draws are those of the approximate posterior, by its gradients there.
+
+    A deviation by gradients must be confirmed by values: a density may have jumps, and some
+    operations have no gradient, or a wrong one.
+
+    Parameters
+    ----------
+    probes : Probes
+    found : StandIn
+    draws : Draws
+        Chain by chain.
+    n_chains : int, default 1
+
+    References
+    ----------
+    See `pymc_coresets.diagnostics.stein.deviation`.
+    """
+    if probes.constant:
+        return probes
+    own = _deviation(found, draws, n_chains)
+    return replace(probes, misfit=own.size, misfit_limit=own.limit, misfit_where=own.where)
+
+
+def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
+    space, n_each = found.space, draws.n_draws // n_chains
+    # Gradients at a few thousand draws take less than a second.
+    most = int(np.clip(_PRODUCTS / max(found.n_products, 1.0), 400, 8_000))
+    thin = max(math.ceil(draws.n_draws / most), 1)
+    numbers = np.arange(n_chains * n_each).reshape(n_chains, n_each)[:, n_each % thin :: thin]
+    some = draws.take(numbers.ravel())
+    with np.errstate(all="ignore"):
+        points = space.free(some)
+    inside = np.isfinite(points).all(axis=1)
+    if not inside.all():  # some are on the border of the support
+        some, points, n_chains = some.take(inside), points[inside], 1
+    columns = np.flatnonzero(space.continuous & (np.ptp(points, axis=0) > 0))
+    names = coordinate_names(space)
+    names = [names[c] for c in columns]
+    own, middle = (
+        in_halves(values.reshape(n_chains, -1, len(columns)))
+        for values in (points[:, columns], _middle(found, some, points)[:, columns])
+    )
+    points = points[: own.shape[0] * own.shape[1]]
+
+    def log_density(x: Floats) -> Floats:
+        whole = points.copy()
+        whole[:, columns] = x
+        return found.log_density(whole)
+
+    scores = _scores(found, points)
+    if scores is not None:
+        by_slopes = deviation(own - middle, scores[:, columns].reshape(own.shape), names)
+        if by_slopes.move is None or not by_slopes.is_noticeable:
+            return by_slopes
+        if size_by_values(own, middle, log_density, by_slopes.move) > _CONFIRMED:
+            return by_slopes
+    return deviation_by_values(own, middle, log_density, names)
+
+
+def _middle(found: StandIn, draws: Draws, points: Floats) -> Floats:
+    """Return the medians of the draws that are next to the same mode, (n_draws, n_dims)."""
+    middle = np.empty_like(points)
+    modes = np.zeros(len(points)) if found.modes is None else found.modes.nearest(draws.values)
+    for mode in np.unique(modes):
+        middle[modes == mode] = np.median(points[modes == mode], axis=0)
+    return middle
+
+
+def _scores(found: StandIn, points: Floats) -> Floats | None:
+    """Return the gradients at points (n_points, n_dims); None if there are none."""
+    try:
+        with np.errstate(all="ignore"):
+            scores = np.asarray(found.slopes(points)[1])
+    except (NotImplementedError, UnsupportedModelError) as error:
+        _log.info("The draws are compared by values of the density alone: %s", error)
+        return None
+    return scores if np.isfinite(scores).all() else None
 
 
 def points_of(space: Unconstrained, draws: Draws) -> Floats:
@@ -211,13 +292,3 @@ def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
     columns: np.ndarray = np.concatenate(spread)
     continuous: np.ndarray = columns[space.continuous[columns]]
     return continuous[:most]
-
-
-def _numbers(found: StandIn, n_draws: int, n_columns: int) -> tuple[int, int]:
-    """Return the number of draws that lines pass through, and of coordinates for each.
-
-    The density is evaluated at 77 points of each line, for 5e7 products: a few tenths of a second.
-    """
-    n_lines = int(np.clip(5e7 / (77 * max(found.n_products, 1.0)), 64, 1_500))
-    draws = min(int(np.clip(n_lines // n_columns, 16, 100)), n_draws)
-    return draws, min(max(n_lines // draws, 1), n_columns)

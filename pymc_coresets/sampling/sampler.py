@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Literal, Self
 
@@ -24,10 +24,9 @@ from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import (
-    GradientPass,
     PosteriorDensity,
-    Slopes,
     WeightedPosterior,
+    posterior_slopes,
     resampled,
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
@@ -413,17 +412,5 @@ class CoresetSampler:
 
     def density(self, source: RowBlocks | None) -> PosteriorDensity:
         """Return the density of the rows of a source, or of none, with prior and quadratic."""
-
-        def add_up(points: np.ndarray) -> Slopes:
-            if self.quadratic is None:
-                own = Slopes(*self.log_prior.slopes(points))
-            else:
-                coefficients = self.log_prior.coefficients(points)
-                pull = self.quadratic.slopes_at(coefficients)
-                values, gradients = self.log_prior.slopes(points, pull)
-                own = Slopes(values + self.quadratic.at(coefficients), gradients)
-            if source is None:
-                return own
-            return source.reduce(GradientPass.of(self.loglikelihood, points)).plus(own)
-
+        add_up = partial(posterior_slopes, self.loglikelihood, source, self.quadratic)
         return PosteriorDensity(add_up)

@@ -43,7 +43,7 @@ from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL
-from pymc_coresets.sampling.probing import Probing
+from pymc_coresets.sampling.probing import Probing, compared
 from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.units.recovery import with_local
 
@@ -204,6 +204,8 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         impossible=own.impossible,
     )
     probes = probing if isinstance(probing, Probes) else probing.result()
+    every = Draws.of(chains.posterior, own.free)
+    probes = compared(probes, own, every, chains.n_chains)
     found = replace(found, probes=probes, caveat=own.caveat)
     if 0 < own.n_in_memory <= 1_000_000:
         found = replace(found, second_opinion=verify(result, idata, draws=8))

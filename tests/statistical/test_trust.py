@@ -179,6 +179,11 @@ def test_the_tail_of_the_degrees_of_freedom_is_exact(degrees):
         (lambda x: x - x + x.mean(), "is the same in all draws"),
         (lambda x: x.mean() + 0.3 * (x - x.mean()), "not draws of the coreset posterior"),
         (lambda x: x + 0.5 * x.std(), "not draws of the coreset posterior"),
+        (lambda x: x + 0.2 * x.std(), "not draws of the coreset posterior"),
+        (
+            lambda x: x.isel(chain=[0, 0, 0, 0]).assign_coords(chain=x.chain),
+            "75% of the draws are copies",
+        ),
     ],
 )
 def test_draws_from_elsewhere_are_told_from_those_of_the_coreset(degrees, change, told):
@@ -197,5 +202,5 @@ def test_draws_of_nuts_are_those_of_the_coreset(degrees):
         500, tune=500, chains=4, cores=1, model=coreset.model, nuts_sampler="pymc", **QUIET
     )
     probes = coreset.check(idata).probes
-    assert probes.misfit < 5
+    assert probes.misfit < probes.misfit_limit < 6
     assert not probes.constant

@@ -1,83 +1,15 @@
-"""Lines through draws: probabilities of exact draws, and divergences in closed form."""
+"""Lines through draws: how far they reach, and divergences in closed form."""
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
-
-MISFIT = 5.0
-
-
-def profile_along(draws, log_density, n_lines, columns):
-    """That of lines through evenly spread draws, along each of some coordinates."""
-    which = np.linspace(0, len(draws) - 1, n_lines).astype(int)
-    lines = Lines.through(draws, np.repeat(which, len(columns)), np.tile(columns, n_lines))
-    return lines, Profile.of(lines, log_density)
-
-
-def log_funnel(x):
-    with np.errstate(over="ignore"):
-        return -(x[:, 0] ** 2) / 4.5 - x[:, 0] - (x[:, 1] * np.exp(-x[:, 0])) ** 2 / 2
+from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, missed
 
 
 def log_normal(x):
     return -np.square(x).sum(axis=1) / 2
-
-
-def draws_of(kind, rng, n=400):
-    if kind == "normal":
-        return rng.normal(size=(n, 5)), log_normal
-    if kind == "cauchy":
-        return rng.standard_cauchy((n, 1)), lambda x: -np.log1p(x[:, 0] ** 2)
-    if kind == "log-gamma":
-        log_density = lambda x: 0.2 * x[:, 0] - np.exp(np.minimum(x[:, 0], 700))  # noqa: E731
-        return np.log(rng.standard_gamma(0.2, (n, 1))), log_density
-    log_scale = rng.normal(0, 1.5, n)
-    return np.column_stack([log_scale, rng.normal(size=n) * np.exp(log_scale)]), log_funnel
-
-
-@pytest.mark.parametrize("kind", ["normal", "cauchy", "log-gamma", "funnel"])
-def test_probabilities_of_exact_draws_are_uniform(kind):
-    """Whatever the tails: the larger of some ten standard normal deviations, twenty times."""
-    for seed in range(20):
-        draws, log_density = draws_of(kind, np.random.default_rng(seed))
-        columns = np.arange(draws.shape[1])
-        _, profile = profile_along(draws, log_density, 50, columns)
-        below = profile.below_draw.reshape(50, -1)
-        assert misfit_of(below, [str(c) for c in columns])[0] < MISFIT
-
-
-def test_probabilities_are_those_of_the_distribution_function():
-    draws, log_density = draws_of("cauchy", np.random.default_rng(1))
-    _, profile = profile_along(draws, log_density, 40, np.arange(1))
-    which = np.linspace(0, len(draws) - 1, 40).astype(int)
-    np.testing.assert_allclose(profile.below_draw, stats.cauchy.cdf(draws[which, 0]), atol=0.02)
-
-
-@pytest.mark.parametrize(("left", "right"), [(-1.0, 9.0), (-9.0, 1.0), (-1.0, 1.0)])
-def test_a_density_falls_on_beyond_the_outermost_points(left, right):
-    """That of a Laplace distribution, seen from two draws."""
-    t = np.linspace(left, right, 1_001)[None]
-    assert Profile(t, -np.abs(t)).below_draw[0] == pytest.approx(0.5, abs=1e-4)
-    assert Profile(t, -np.abs(t - 0.5)).below_draw[0] == pytest.approx(0.5 / np.e**0.5, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    "changed", [lambda x: 0.3 * x, lambda x: 3.0 * x, lambda x: x + 0.5, np.abs]
-)
-def test_draws_that_were_changed_are_not_those_of_the_density(changed):
-    draws, log_density = draws_of("normal", np.random.default_rng(2))
-    _, profile = profile_along(changed(draws), log_density, 60, np.arange(5))
-    assert misfit_of(profile.below_draw.reshape(60, 5), list("abcde"))[0] > MISFIT
-
-
-def test_the_coordinate_that_is_off_is_named():
-    draws, log_density = draws_of("normal", np.random.default_rng(3))
-    draws[:, 2] += 1.0
-    _, profile = profile_along(draws, log_density, 60, np.arange(5))
-    assert misfit_of(profile.below_draw.reshape(60, 5), list("abcde"))[1] == "c"
 
 
 def test_lines_go_along_ridges():
@@ -105,8 +37,8 @@ def test_lines_are_as_long_as_a_mode_is_wide():
     lines = Lines.through(draws, which, columns, modes=own)
     np.testing.assert_allclose(lines.scales, 0.01, rtol=0.2)
     assert np.abs(lines.medians).max() < 0.05
-    below = Profile.of(lines, log_density).below_draw.reshape(40, 2)
-    assert misfit_of(below, ["a", "b"])[0] < 4
+    found = Profile.of(lines, log_density)
+    assert np.abs(found.ends).max() < 0.15  # of one of them
 
 
 def missed_by_normal(log_density_of_all, tolerance=0.01):

@@ -24,6 +24,7 @@ from pymc_coresets.predictive.predictions import predict
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
 
@@ -230,11 +231,20 @@ class PolynomialSummary:
         return StandIn(
             parts=[part.loglikelihood for part in self.parts],
             loglik=self._loglik,
+            slopes=self._slopes,
             impossible="the support of the likelihood depends on the predictor, which polynomials "
             "cannot represent. Use another link, or build_coreset.",
             remedy="check() shows why.",
             progressbar=self.progressbar,
         )
+
+    def _slopes(self, points: np.ndarray) -> list[np.ndarray]:
+        return self._space.slopes(points)
+
+    @cached_property
+    def _space(self) -> Unconstrained:
+        """The unconstrained space of `model`, with its density."""
+        return Unconstrained(self.model)
 
     def _loglik(self, draws: DrawsLike) -> np.ndarray:
         return self.statistics.loglik(coefficient_draws(self.parts[0].held, draws))

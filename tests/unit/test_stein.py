@@ -1,0 +1,173 @@
+"""Draws of densities and altered ones, by Stein's identities: closed forms, alarms and power."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_coresets.diagnostics.stein import (
+    Move,
+    deviation,
+    deviation_by_values,
+    in_halves,
+    size_by_values,
+    standard_errors_from_zero,
+)
+
+CORRELATION = 0.8
+
+
+def normal(rng, shape, n_dims):
+    """Correlated normal draws with scales of 1 to n_dims, and their scores."""
+    covariance = np.full((n_dims, n_dims), CORRELATION) + (1 - CORRELATION) * np.eye(n_dims)
+    scales = np.arange(1.0, n_dims + 1)
+    covariance *= scales[:, None] * scales
+    x = rng.multivariate_normal(np.zeros(n_dims), covariance, size=shape)
+    return x, lambda x: -np.linalg.solve(covariance, x[..., None])[..., 0]
+
+
+def cauchy(rng, shape, _):
+    return rng.standard_cauchy((*shape, 1)), lambda x: -2 * x / (1 + x**2)
+
+
+def log_gamma(rng, shape, _):
+    return np.log(rng.standard_gamma(0.2, (*shape, 1))), lambda x: 0.2 - np.exp(x)
+
+
+def funnel(rng, shape, _):
+    log_scale = rng.normal(0, 1.5, (*shape, 1))
+    x = np.concatenate([log_scale, rng.normal(size=(*shape, 1)) * np.exp(log_scale)], axis=2)
+
+    def score(x):
+        squares = np.square(x[..., 1:] * np.exp(-x[..., :1]))
+        return np.concatenate(
+            [-x[..., :1] / 2.25 - 1 + squares, -x[..., 1:] * np.exp(-2 * x[..., :1])], axis=-1
+        )
+
+    return x, score
+
+
+def names(n):
+    return [f"b[{i}]" for i in range(n)]
+
+
+def compared(x, score):
+    away = in_halves(x - np.median(x, axis=(0, 1)))
+    return deviation(away, in_halves(score(x)), names(x.shape[2]))
+
+
+@pytest.mark.parametrize("shape", [(4, 1_000), (1, 400), (2, 150)])
+@pytest.mark.parametrize("density", [normal, cauchy, log_gamma, funnel])
+def test_draws_of_the_density_itself_pass(density, shape):
+    """Twenty times; the limit is exceeded once in 10,000 times."""
+    for seed in range(20):
+        x, score = density(np.random.default_rng(seed), shape, 5)
+        assert not compared(x, score).is_noticeable, seed
+
+
+def altered(kind, x, sd, rng):
+    """Alter the last coordinate, or all of them."""
+    x, last = x.copy(), x[..., -1]
+    mean = last.mean()
+    if kind == "shift":
+        x[..., -1] += 0.2 * sd[-1]
+    elif kind == "shrink":
+        x[..., -1] = mean + 0.85 * (last - mean)
+    elif kind == "stretch":
+        x[..., -1] = mean + 1.15 * (last - mean)
+    elif kind == "cut":
+        x[..., -1] = last.clip(mean - 1.6 * sd[-1], mean + 1.6 * sd[-1])
+    elif kind == "outliers":
+        x[..., -1] = np.where(rng.random(last.shape) < 0.05, mean + 3 * sd[-1], last)
+    elif kind == "permuted":
+        x[..., -1] = rng.permutation(last.ravel()).reshape(last.shape)
+    elif kind == "all shrink":
+        x *= 0.9
+    elif kind == "all shift":
+        x += 0.2 * sd
+    return x
+
+
+@pytest.mark.parametrize("n_dims", [4, 20, 60])
+@pytest.mark.parametrize(
+    "kind",
+    ["shift", "shrink", "stretch", "cut", "outliers", "permuted", "all shrink", "all shift"],
+)
+def test_altered_draws_are_told(kind, n_dims):
+    """Each of which moves a number that people quote by a fifth of a standard deviation."""
+    rng = np.random.default_rng(1)
+    x, score = normal(rng, (4, 1_000), n_dims)
+    found = compared(altered(kind, x, x.std(axis=(0, 1)), rng), score)
+    assert found.is_noticeable
+    if kind in {"shift", "cut"}:
+        assert found.where == f"b[{n_dims - 1}]"
+
+
+def test_a_mean_field_approximation_is_told_by_its_widths():
+    """Its standard deviations are those given all other coordinates."""
+    rng = np.random.default_rng(1)
+    _, score = normal(rng, (4, 1_000), 4)
+    precision = -score(np.eye(4))
+    mean_field = rng.normal(size=(4, 1_000, 4)) / np.sqrt(np.diag(precision))
+    found = compared(mean_field, score)
+    assert found.size > 2 * found.limit
+
+
+def test_correlated_draws_are_worth_fewer():
+    """An autoregression with a tenth of independent draws: the t statistic stays in bounds."""
+    largest = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        x, noise = np.empty((4, 2_000, 1)), rng.normal(size=(4, 2_000, 1))
+        x[:, 0] = noise[:, 0]
+        for i in range(1, 2_000):
+            x[:, i] = 0.8 * x[:, i - 1] + 0.6 * noise[:, i]
+        sizes, df = standard_errors_from_zero(x)
+        assert df == 99
+        largest.append(abs(sizes[0]))
+    assert np.quantile(largest, 0.9) < 3
+    assert np.mean(largest) > 0.5  # of a standard normal number: 0.8
+
+
+def test_a_density_with_a_jump_is_judged_by_its_values():
+    """Exponential draws: the mean score is not zero, but values confirm no deviation."""
+    x = np.random.default_rng(1).exponential(size=(4, 1_000, 2))
+    assert compared(x, lambda x: -np.ones_like(x)).is_noticeable
+
+    def log_density(x):
+        return np.where((x < 0).any(axis=1), -np.inf, -x.sum(axis=1))
+
+    own = deviation_by_values(x, 0 * x + 1, log_density, names(2))
+    assert not own.is_noticeable
+    moved = deviation_by_values(x + np.array([0.0, 0.2]), 0 * x + 1, log_density, names(2))
+    assert moved.is_noticeable
+    assert moved.where == "b[1]"
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        Move(np.array([1.0, 2.0]), 1.0, np.zeros(2)),
+        Move(np.array([0.5, 0.0]), 0.0, np.array([2.0, 0.0])),
+        Move(np.array([0.0, 1.0]), 0.0, np.array([1.0, 0.0])),
+        Move(None, 0.0, np.zeros(2)),
+    ],
+)
+def test_moves_have_inverses_and_jacobians(move):
+    x = np.random.default_rng(1).normal(size=(3, 2))
+    for a in move.amounts():
+        there, log_jacobian = move.of(x, a)
+        back, other = move.of(there, move.inverse(a))
+        np.testing.assert_allclose(back, x, atol=1e-12)
+        assert log_jacobian == pytest.approx(-other)
+        columns = [(move.of(x + h, a)[0] - move.of(x - h, a)[0])[0] / 2 for h in np.eye(2)]
+        assert log_jacobian == pytest.approx(np.linalg.slogdet(np.stack(columns))[1])
+
+
+@pytest.mark.parametrize(("by", "is_told"), [(0.0, False), (0.3, True)])
+def test_values_confirm_what_gradients_tell(by, is_told):
+    x = np.random.default_rng(2).normal(size=(4, 1_000, 3)) + by * np.array([0, 1.0, 0])
+    axis = np.array([0.0, 1.0, 0.0])
+    size = size_by_values(
+        x, 0 * x, lambda x: stats.norm.logpdf(x).sum(axis=1), Move(axis, 1.0, 0 * axis)
+    )
+    assert (size > 4) is is_told

@@ -191,17 +191,24 @@ class Unconstrained:
 
     @cached_property
     def _forward(self) -> Callable[..., Sequence[np.ndarray]]:
-        free = {rv: rv.type(name=rv.name) for rv in self.model.free_RVs}
+        free, inputs = dict[Variable, Variable](), list[TensorVariable]()
+        for rv in self.model.free_RVs:
+            plain = pt.tensor(dtype=rv.type.dtype, shape=rv.type.shape)
+            labelled = isinstance(rv, XTensorVariable)
+            free[rv] = as_xtensor(plain, dims=rv.type.dims) if labelled else plain
+            inputs.append(plain)
         transformed = []
         for value in self.model.value_vars:
             rv = self.model.values_to_rvs[value]
             transform = self.model.rvs_to_transforms[rv]
             graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
-            transformed.append(pt.as_tensor(graph, allow_xtensor_conversion=True))
+            transformed.append(graph)
         graphs = clone_replace(transformed, free)
-        wide = {v: v.type.clone(dtype="float64")() for v in free.values() if _is_single(v)}
-        inputs = [wide.get(v, v) for v in free.values()]
-        return of_points(inputs, cast(list[TensorVariable], widened(graphs, wide)), WRITTEN_MODE)
+        wide: dict[Variable, Variable] = {
+            v: v.type.clone(dtype="float64")() for v in inputs if _is_single(v)
+        }
+        inputs = [cast(TensorVariable, wide.get(v, v)) for v in inputs]
+        return of_points(inputs, list(map(as_plain_tensor, widened(graphs, wide))), WRITTEN_MODE)
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:

@@ -23,6 +23,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
+from pymc_coresets.results.summary import size_in_words
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
@@ -217,7 +218,7 @@ def _of_coreset(
 
 
 def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _Drawn:
-    source = f"Coreset of {coreset.size:,} of {coreset.n_observations:,} rows"
+    source = f"Coreset of {size_in_words(coreset)}"
     try:
         check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws

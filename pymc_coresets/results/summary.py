@@ -655,15 +655,32 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
 # -- what is printed -------------------------------------------------------------------------------
 
 
+def size_in_words(coreset: WeightedRows) -> str:
+    """Return how many rows a coreset has, of how many; or units, and the rows of these."""
+    n_all, n_distinct = coreset.n_observations, coreset.n_distinct
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    kind = "rows" if units is None else "units"
+    found = f"{len(coreset.indices):,} of {n_all:,} {kind}"
+    if n_distinct < n_all:
+        found += f", {n_distinct:,} of them distinct"
+    if units is not None:
+        n_members = chosen_rows(coreset).n_members
+        found += f" ({n_members:,} of {len(units.positions):,} rows)"
+    return found
+
+
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
     loglik, certificate = coreset.loglikelihood, coreset.certificate
     quadratic, modes = coreset.quadratic, None if certificate is None else certificate.modes
     unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    n_all, n_distinct = coreset.n_observations, coreset.n_distinct
+    units = None if loglik is None else loglik.observations.units
     found = {
-        "rows": f"{len(coreset.indices):,} of {n_all:,}",
-        "integrated": "",
+        "size": size_in_words(coreset),
+        "integrated": ""
+        if units is None
+        else f"{', '.join(units.integrated)}, by {units.n_nodes} nodes for each unit "
+        f"(error {units.node_error:.1g} nats)",
         "quadratic": ""
         if quadratic is None
         else f"of {len(quadratic.names):,} coefficients, for all rows",
@@ -678,15 +695,6 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         "modes": modes.words if modes is not None and modes.n_modes > 1 else "",
         "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
-    if n_distinct < n_all:
-        found["rows"] += f" ({n_distinct:,} distinct)"
-    units = None if loglik is None else loglik.observations.units
-    if units is not None:
-        n_members = chosen_rows(coreset).n_members
-        all_those = f"all those of {found['rows']} units"
-        found["rows"] = f"{n_members:,} of {len(units.positions):,}, {all_those}"
-        how = f"by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
-        found["integrated"] = f"{', '.join(units.integrated)}, {how}"
     return {name: words for name, words in found.items() if words}
 
 

@@ -200,7 +200,7 @@ def test_without_its_model_a_coreset_says_what_to_do(merged, tmp_path):
 def test_it_is_printed_in_80_columns_and_says_the_essentials(coreset):
     text = repr(coreset)
     assert max(map(len, text.splitlines())) <= 80
-    assert f"rows       {coreset.size} of {coreset.n_observations:,}" in text
+    assert f"size       {coreset.size} of {coreset.n_observations:,} rows" in text
     assert max(map(len, str(coreset.summary()).splitlines())) <= 80
 
 

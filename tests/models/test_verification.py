@@ -12,6 +12,7 @@ import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import _compare, verify
 from pymc_coresets.predictive.pymc_densities import log_densities_at
 from pymc_coresets.reading.draws import Draws
@@ -258,3 +259,26 @@ def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
     [[density]] = log_densities_at([model], [{"a": 1.0, "b": 2.0, "c": 3.0}], ["y"])
     expected = -20_000 * np.log(2 * np.pi) / 2 - np.square(codes + 1.0).sum() / 2
     assert density == pytest.approx(expected, rel=1e-12)
+
+
+def extreme_value(value, location, scale, shape):
+    """The log-density of a generalised extreme value distribution: NaN where its shape is zero."""
+    z = 1 + shape * (value - location) / scale
+    inside = -pt.log(scale) - (1 + 1 / shape) * pt.log(z) - z ** (-1 / shape)
+    return pt.switch(z > 0, inside, -np.inf)
+
+
+@pytest.mark.parametrize("off", [0.0, np.nan])
+def test_a_density_may_be_undefined_at_the_initial_point(off):
+    """As where the shape starts at exactly zero: PyMC jitters, too.  Nowhere is another matter."""
+    with pm.Model() as model:
+        shape = pm.Normal("shape", 0.0, 0.2)
+        parameters = [pm.Normal("location") + off, pm.HalfNormal("scale", 2.0), shape]
+        pm.CustomDist("y", *parameters, logp=extreme_value, observed=POSITIVE / 10)
+    loglik = LogLikelihood(find_observations(model))
+    if np.isnan(off):
+        with pytest.raises(UnsupportedModelError, match="initval"):
+            verify(loglik, rng=np.random.default_rng(1))
+    else:
+        verify(loglik, rng=np.random.default_rng(1))
+        verify_form(loglik)

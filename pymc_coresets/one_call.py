@@ -11,6 +11,7 @@ import xarray as xr
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.posterior_draws import draws_tree
 from pymc_coresets.exceptions import (
     CoresetError,
@@ -52,6 +53,8 @@ class _Drawn:
         Symmetrised KL divergence of the sampled distribution from the full posterior, in nats.
     serves : bool, default True
         Whether they can replace draws of the full posterior.
+    certificate : Certificate, optional
+        What the draws say of the coreset.
     """
 
     idata: xr.DataTree
@@ -59,6 +62,7 @@ class _Drawn:
     verdict: str
     divergence: float = math.inf
     serves: bool = True
+    certificate: Certificate | None = None
 
 
 def sample(
@@ -212,6 +216,8 @@ def _of_coreset(
         idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
     with report.part("check"):
         drawn = _judged(coreset, idata, rng.spawn(1)[0])
+    if drawn.certificate is not None:
+        coreset = replace(coreset, certificate=drawn.certificate)
     groups = dict(stored_tree(coreset).children)
     drawn.idata[GROUP] = xr.DataTree(groups.pop(GROUP).to_dataset(), children=groups)
     return drawn
@@ -231,7 +237,7 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
         idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
         source, verdict = f"{source}, then re-weighted", weighed["verdict"]
         serves = verdict.startswith("Reliable")
-    return _Drawn(idata, source, verdict, check.divergence, serves)
+    return _Drawn(idata, source, verdict, check.divergence, serves, check.certificate)
 
 
 def coreset_of(

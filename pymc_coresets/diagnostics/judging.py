@@ -1,7 +1,7 @@
 """The verdict on a coreset posterior: thresholds, and what they mean in words."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -505,6 +505,12 @@ tolerance, probes
     @property
     def _title(self) -> str:
         return self._words.title
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the draws say of the posterior that they were drawn from."""
+        own = {each.name: getattr(self, each.name) for each in fields(Certificate)}
+        return Certificate(**own)
 
     @property
     def converged(self) -> bool:

@@ -95,6 +95,15 @@ def test_draws_are_corrected_where_the_check_says_so(model, corrected):
 # -- what is said ----------------------------------------------------------------------------------
 
 
+def test_a_result_has_one_verdict(model):
+    """The coreset says what the check of the draws said, not what its build had seen."""
+    found = pmc.sample(model, **SHORT, **QUIET)
+    certificate = pmc.coreset_of(found, model).certificate
+    assert certificate.verdict == found.attrs["verdict"]
+    assert certificate.divergence == found.attrs["divergence"]
+    assert found.attrs["verdict"] in str(pmc.coreset_of(found, model)).replace("\n", " ")
+
+
 def test_one_line_is_in_the_log(model, caplog, capsys):
     with caplog.at_level(logging.INFO, logger="pymc_coresets"):
         pmc.sample(model, **SHORT, **QUIET)

@@ -21,8 +21,9 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive import leave_one_out
-from pymc_coresets.predictive.leave_one_out import difference_estimate, elpd_of_rows
+from pymc_coresets.predictive import surrogates
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
+from pymc_coresets.predictive.surrogates import difference_estimate
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -223,7 +224,7 @@ def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
     for name in ("elpd_i", "elpd_loo_approx"):
         assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
     given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
-    of_block, of_blocks = leave_one_out._of_block, leave_one_out._of_blocks
+    of_block, of_blocks = surrogates.of_block, surrogates.of_blocks
     begin = partial(loglik.evaluator.of_blocks, given, of_block)
     work = BlockPass(100, begin, of_blocks)
     sent = cloudpickle.loads(cloudpickle.dumps(work))
@@ -233,12 +234,12 @@ def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
 
 def test_values_that_are_not_finite_count_for_nothing_in_the_surrogate():
     values = np.array([[0.0, 0.0, 700.0, -np.inf], [1.0, np.nan, 0.0, -np.inf]])
-    inverse, mean = leave_one_out._log_means(-values), leave_one_out._log_means(values)
+    inverse, mean = surrogates._log_means(-values), surrogates._log_means(values)
     assert_allclose(inverse, [np.log((1 + np.exp(-1)) / 2), 0.0, -np.log(2), 0.0])
     assert_allclose(mean, [np.log((1 + np.e) / 2), 0.0, 700 - np.log(2), 0.0])
     ordinary = np.random.default_rng(1).normal(scale=50, size=(64, 20))
     expected = logsumexp(ordinary, axis=0) - np.log(64)
-    assert_allclose(leave_one_out._log_means(ordinary), expected, rtol=1e-12)
+    assert_allclose(surrogates._log_means(ordinary), expected, rtol=1e-12)
 
 
 def test_merged_rows_are_the_same_as_separate_ones():
@@ -280,7 +281,7 @@ def test_influential_rows_are_named():
 
 def test_draws_that_miss_the_posterior_are_told(loglik, exact):
     with (
-        pytest.warns(CoresetWarning, match=r"of the 20 rows .* Draw more\."),
+        pytest.warns(CoresetWarning, match=r"of the 21 rows .* Draw more\."),
         pytest.warns(CoresetWarning, match="are worth 1 independent ones"),
     ):
         found = estimate(loglik, exact.draws(1, shift=8.0), 20)

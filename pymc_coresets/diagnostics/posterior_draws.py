@@ -244,6 +244,22 @@ class Chains:
         tails = partial(array_stats.ess, method="tail", prob=(0.11, 0.89))
         return min(self._of_entries(tails), default=0.0)
 
+    @property
+    def too_coarse(self) -> str:
+        """Why numbers of few digits cannot show a variable's spread; empty if they can."""
+        for name, variable in self._judged.items():
+            if variable.dtype.kind == "f" and variable.dtype.itemsize < 8:
+                draws = _by_entry(variable)
+                sd = draws.std(axis=(0, 1))
+                middle = np.abs(draws.mean(axis=(0, 1))).astype(variable.dtype)
+                if ((sd > 0) & (np.spacing(middle) > 0.1 * sd)).any():
+                    return (
+                        f"draws of {name!r} are numbers of type {variable.dtype}, which are too "
+                        "coarse for its posterior. Centre it, or set pytensor.config.floatX = "
+                        "'float64' before you write the model."
+                    )
+        return ""
+
     @cached_property
     def copied(self) -> float:
         """Share of the draws that equal an earlier one, but not the one before in their chain.

@@ -486,3 +486,27 @@ def test_a_certificate_and_a_check_judge_alike():
     certificate = Certificate.of(ratios)
     for field in fields(Certificate):
         assert getattr(certificate, field.name) == getattr(check, field.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "copied"),
+    [
+        (lambda x: x, 0.0),
+        (lambda x: x[[0, 1, 2, 0]], 0.25),
+        (lambda x: x[[0, 0, 0, 0]], 0.75),
+        (lambda x: np.repeat(x[:, ::5], 5, axis=1), 0.0),  # chains that stay where they are
+        (lambda x: np.tile(x[:, :100], 10), 0.9),
+        (lambda x: x.round(1).astype(int), 0.0),  # discrete variables return
+    ],
+)
+def test_copies_are_draws_that_return(rng, change, copied):
+    draws = change(rng.normal(size=(4, 1_000)))
+    assert Chains(xr.Dataset({"theta": (DIMS, draws)})).copied == pytest.approx(copied)
+
+
+@pytest.mark.parametrize(("location", "is_coarse"), [(0.0, False), (1e4, False), (1e6, True)])
+def test_single_precision_must_resolve_the_posterior(rng, location, is_coarse):
+    draws = (location + 0.03 * rng.normal(size=(4, 500))).astype(np.float32)
+    found = Chains(xr.Dataset({"theta": (DIMS, draws)}))
+    assert ("draws of 'theta' are numbers of type float32" in found.too_coarse) is is_coarse
+    assert Chains(xr.Dataset({"theta": (DIMS, draws.astype(float))})).too_coarse == ""

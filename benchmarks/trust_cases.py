@@ -1,6 +1,6 @@
-"""The forty posteriors of ``python -m benchmarks.trust``, half of them harmless."""
+"""The sixty posteriors of ``python -m benchmarks.trust``, of which 24 are harmless."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,8 +13,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 from scipy.stats import beta, cauchy, gamma, norm
 
-from benchmarks import reliability_models, trust_models, verdicts
+from benchmarks import reliability_models, trust_models, trust_modes, trust_units, verdicts
 from benchmarks.parameter_models import mean_and_scale
+from benchmarks.trust_grids import Known
 from benchmarks.trust_models import ALONE, Array, N, Rng
 
 __all__ = ["POSTERIORS", "Posterior"]
@@ -29,14 +30,16 @@ type Quantiles = Callable[[Array], Array]
 class Posterior:
     """A model of simulated data, and how the truth about its posterior is found.
 
-    ``make(easier)`` returns the model, or another form of it that is easier for NUTS.  ``exact``
-    has the quantiles of variables that are independent of all others; NUTS on all rows returns
-    those of the rest, with so many draws of each chain and such small steps.
+    ``make(easier)`` returns the model, or another form of it that is easier for NUTS.  ``exact()``
+    has the quantiles of variables, or of components of them, of which the distribution is known;
+    NUTS on all rows returns those of the rest, with so many draws of each chain and such small
+    steps.  Of a variable in ``levels``, only these components are judged.
     """
 
     make: Make
     harmless: bool = False
-    exact: Mapping[str, Quantiles] = field(default_factory=dict)
+    exact: Callable[[], Mapping[str, Quantiles]] = dict
+    levels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     draws: int = 5_000
     target_accept: float = 0.9
 
@@ -124,6 +127,15 @@ def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN
     return Posterior(make=make, **options)
 
 
+def _known(write: Callable[[Rng], Known], *, harmless: bool = False) -> Posterior:
+    def make(_easier: bool) -> pm.Model:  # noqa: FBT001
+        with pm.Model() as model:
+            write(rng()).build()
+        return model
+
+    return Posterior(make=make, exact=lambda: write(rng()).truth(), harmless=harmless)
+
+
 _SIMPLE: dict[str, Posterior] = {
     "logistic, D = 4": _harmless(reliability_models.logistic(3)),
     "logistic, D = 13": _harmless(reliability_models.logistic(12)),
@@ -155,15 +167,15 @@ _HARD: dict[str, Posterior] = {
     ),
     "student on normal data, D = 29": _hard(partial(trust_models.normal_by_student, columns=26)),
     "funnel without data": _hard(
-        ALONE["funnel"], exact={"ls": norm(0, 1.5).ppf, "u": quantiles_of(funnel_cdf)}
+        ALONE["funnel"], exact=lambda: {"ls": norm(0, 1.5).ppf, "u": quantiles_of(funnel_cdf)}
     ),
     "funnel with data": _hard(
         trust_models.groups_that_hardly_differ, draws=10_000, target_accept=0.98
     ),
-    "cauchy": _hard(ALONE["cauchy"], exact={"u": cauchy.ppf}),
-    "beta(.3, .3)": _hard(ALONE["beta"], exact={"u": beta(0.3, 0.3).ppf}),
-    "gamma(.2)": _hard(ALONE["gamma"], exact={"u": gamma(0.2).ppf}),
-    "bimodal prior": _hard(ALONE["bimodal"], exact={"u": quantiles_of(bimodal_cdf)}),
+    "cauchy": _hard(ALONE["cauchy"], exact=lambda: {"u": cauchy.ppf}),
+    "beta(.3, .3)": _hard(ALONE["beta"], exact=lambda: {"u": beta(0.3, 0.3).ppf}),
+    "gamma(.2)": _hard(ALONE["gamma"], exact=lambda: {"u": gamma(0.2).ppf}),
+    "bimodal prior": _hard(ALONE["bimodal"], exact=lambda: {"u": quantiles_of(bimodal_cdf)}),
     "two clusters in a group": _hard(trust_models.two_clusters),
     "two signs": _hard(trust_models.two_signs),
     "two scales": _hard(trust_models.two_scales, draws=10_000),
@@ -178,5 +190,39 @@ _HARD: dict[str, Posterior] = {
     "horseshoe": _hard(trust_models.horseshoe, target_accept=0.99),
 }
 
+_MODES: dict[str, Posterior] = {
+    "four exchangeable means": _hard(
+        partial(trust_modes.exchangeable_means, n_means=4, n=N), draws=10_000
+    ),
+    "five exchangeable means": _hard(
+        partial(trust_modes.exchangeable_means, n_means=5, n=400), draws=10_000
+    ),
+    "phase, many periods": _known(trust_modes.phase),
+    "signs of four squares": _hard(trust_modes.squares),
+    "two clusters, flat prior": _known(partial(trust_modes.distant_clusters, proper=False)),
+    "two clusters, wide prior": _known(partial(trust_modes.distant_clusters, proper=True)),
+}
+
+_LEVELS: dict[str, Posterior] = {
+    "levels and neighbours": _known(trust_units.neighbours),
+    "levels by their parents": _known(trust_units.children),
+    "levels in another order": _known(trust_units.other_order),
+    "levels, shifted readings": _known(trust_units.shifted_readings),
+    "levels, a phase each": _known(trust_units.phases),
+    "levels without rows": _known(trust_units.without_rows, harmless=True),
+    "levels that hardly differ": _known(trust_units.no_variation, harmless=True),
+    "levels far apart": _known(trust_units.wide_levels, harmless=True),
+    "levels, excess zeros": _known(trust_units.zero_inflated, harmless=True),
+    "levels, student(2)": _known(trust_units.student_effects),
+    "levels, rates of gamma(.3)": _known(trust_units.rates),
+    "levels, correlation of .99": _known(trust_units.correlated),
+    "levels, a class of few members": _hard(trust_units.few_members, levels={"own": ()}),
+    "levels and a horseshoe": _hard(
+        trust_units.horseshoe_and_levels,
+        target_accept=0.99,
+        levels={"effect": trust_units.JUDGED},
+    ),
+}
+
 #: Every posterior, by name.
-POSTERIORS: dict[str, Posterior] = _SIMPLE | _HARD
+POSTERIORS: dict[str, Posterior] = _SIMPLE | _HARD | _MODES | _LEVELS

@@ -17,7 +17,7 @@ from benchmarks.trust_models import Array
 from benchmarks.trust_truth import LEVELS, Marginal, components, effective_size
 from pymc_coresets.compat.arviz_api import array_stats
 
-__all__ = ["TOLERANCE", "Convergence", "Judgement", "convergence", "judge"]
+__all__ = ["TOLERANCE", "Convergence", "Judgement", "convergence", "judge", "variables"]
 
 TOLERANCE = 0.01  # nats
 _ONE_SIDED = float(norm.sf(3))
@@ -60,6 +60,11 @@ class Convergence:
         return self.rhat <= 1.01 and self.ess >= 400
 
 
+def variables(truth: dict[str, Marginal]) -> list[str]:
+    """Return the names of the variables of which components are judged."""
+    return list(dict.fromkeys(label.partition("[")[0] for label in truth))
+
+
 def convergence(posterior: xr.Dataset, truth: dict[str, Marginal]) -> Convergence:
     """Judge the chains as PyMC does, by ArviZ's figures."""
     every = [values for _, values in _components(posterior, truth)]
@@ -84,8 +89,10 @@ def judge(posterior: xr.Dataset, truth: dict[str, Marginal], most: float = np.in
 
 
 def _components(posterior: xr.Dataset, truth: dict[str, Marginal]) -> Iterator[tuple[str, Array]]:
-    for name in dict.fromkeys(label.partition("[")[0] for label in truth):
-        yield from components(posterior, name)
+    for name in variables(truth):
+        for label, values in components(posterior, name):
+            if label in truth:
+                yield label, values
 
 
 def _each_level(label: str, values: Array, truth: Marginal, most: float) -> Iterator[Judgement]:

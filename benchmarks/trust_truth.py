@@ -1,9 +1,10 @@
 """The true quantiles of the posteriors of ``python -m benchmarks.trust``, in a file.
 
-Those of variables that are independent of all others are exact.  The rest come from NUTS on all
-rows, by nutpie, in the coordinates in which it moves best; where R-hat is not 1.00 there is no
-truth.  Of each component of each free variable the file holds the quantiles, their Monte Carlo
-standard errors, and the number of independent draws that they are worth.
+Those of variables that are independent of all others are exact, and so are those of posteriors that
+can be summed over a grid.  The rest come from NUTS on all rows, by nutpie, in the coordinates in
+which it moves best; where R-hat is not 1.00 there is no truth.  Of each component of each free
+variable, or of some components of a variable with hundreds, the file holds the quantiles, their
+Monte Carlo standard errors, and the number of independent draws that they are worth.
 """
 
 import json
@@ -62,14 +63,19 @@ def compute(name: str) -> dict[str, Marginal]:
     """Find the marginal distributions of the components of all free variables."""
     case = POSTERIORS[name]
     found = {
-        variable: _rounded(np.asarray(quantiles(LEVELS)), np.zeros(len(LEVELS)))
-        for variable, quantiles in case.exact.items()
+        label: _rounded(np.asarray(quantiles(LEVELS)), np.zeros(len(LEVELS)))
+        for label, quantiles in case.exact().items()
     }
-    free = [variable.name for variable in case.model().free_RVs]
-    draws = _by_nuts(case)
-    for variable in (variable for variable in free if variable not in found):
+    known = {label.partition("[")[0] for label in found}
+    rest = [v.name for v in case.model().free_RVs if v.name not in known]
+    draws = _by_nuts(case) if rest else xr.Dataset()
+    for variable in rest:
+        judged = case.levels.get(variable)
+        if judged is not None and not judged:
+            continue
         for label, values in components(draws, variable):
-            found[label] = _marginal(label, values)
+            if judged is None or label in {f"{variable}[{level}]" for level in judged}:
+                found[label] = _marginal(label, values)
     return found
 
 

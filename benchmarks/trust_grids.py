@@ -159,7 +159,7 @@ def _ends(
     ).x
     reach = np.array([[_reach(at, mode, k, end) for end in limits[k]] for k in range(len(names))])
     while True:
-        axes = {name: np.linspace(*of, _COARSE) for name, of in zip(names, reach, strict=True)}
+        axes = {name: np.linspace(*reach[k], _COARSE) for k, name in enumerate(names)}
         values = _evaluated(log_density, axes)
         grown = _grown(reach, values)
         grown = np.clip(grown, limits[:, :1], limits[:, 1:])

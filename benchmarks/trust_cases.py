@@ -127,13 +127,13 @@ def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN
     return Posterior(make=make, **options)
 
 
-def _known(write: Callable[[Rng], Known], *, harmless: bool = False) -> Posterior:
+def _known(write: Callable[[Rng], Known], **options: Any) -> Posterior:  # noqa: ANN401
     def make(_easier: bool) -> pm.Model:  # noqa: FBT001
         with pm.Model() as model:
             write(rng()).build()
         return model
 
-    return Posterior(make=make, exact=lambda: write(rng()).truth(), harmless=harmless)
+    return Posterior(make=make, exact=lambda: write(rng()).truth(), **options)
 
 
 _SIMPLE: dict[str, Posterior] = {
@@ -216,7 +216,7 @@ _LEVELS: dict[str, Posterior] = {
     "levels, student(2)": _known(trust_units.student_effects),
     "levels, rates of gamma(.3)": _known(trust_units.rates),
     "levels, correlation of .99": _known(trust_units.correlated),
-    "levels, a class of few members": _hard(trust_units.few_members, levels={"own": ()}),
+    "levels, a class of few members": _known(trust_units.few_members, levels={"own": ()}),
     "levels and a horseshoe": _hard(
         trust_units.horseshoe_and_levels,
         target_accept=0.99,

@@ -67,12 +67,11 @@ def compute(name: str) -> dict[str, Marginal]:
         for label, quantiles in case.exact().items()
     }
     known = {label.partition("[")[0] for label in found}
+    known |= {variable for variable, judged in case.levels.items() if not judged}
     rest = [v.name for v in case.model().free_RVs if v.name not in known]
     draws = _by_nuts(case) if rest else xr.Dataset()
     for variable in rest:
         judged = case.levels.get(variable)
-        if judged is not None and not judged:
-            continue
         for label, values in components(draws, variable):
             if judged is None or label in {f"{variable}[{level}]" for level in judged}:
                 found[label] = _marginal(label, values)

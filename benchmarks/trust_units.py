@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.transforms import ordered
 from pytensor.tensor import TensorVariable
 from scipy.special import expit, gammainc, gammaln, ndtr, xlogy
 from scipy.stats import norm
@@ -385,23 +384,51 @@ def correlated(rng: Rng) -> Known:
 # -- collapsed by hand -----------------------------------------------------------------------------
 
 
-def few_members(rng: Rng, *, easier: bool) -> None:
-    """Ten binary answers of persons of four classes, of which one has eight members."""
-    n_persons = 400
-    of = np.repeat(np.arange(4), [192, 120, 80, 8])
-    offset = np.linspace(-0.5, 0.5, 10)
-    y = rng.binomial(1, expit(np.array([-2.0, -0.3, 1.0, 3.0])[of, None] + offset))
-    shares = pm.Dirichlet("shares", np.ones(4))
-    place = pm.Normal(
-        "place", 0, 2, shape=4, transform=ordered, initval=np.array([-2.0, -0.5, 1.0, 2.5])
-    )
-    logits = place[:, None] + offset
-    if easier:
-        rows = y @ logits.T - pt.softplus(logits).sum(axis=1)
-        pm.Potential("collapsed", pt.logsumexp(pt.log(shares) + rows, axis=1).sum())
-    else:
-        own = pm.Categorical("own", p=shares, shape=n_persons)
-        pm.Bernoulli("y", logit_p=logits[own], observed=y)
+def few_members(rng: Rng) -> Known:
+    """Ten binary answers of persons of four classes; one has eight members and an unknown place."""
+    members, offset = [192, 120, 80, 8], np.linspace(-0.5, 0.5, 10)
+    places = np.array([-2.0, -0.3, 1.0, 3.0])
+    y = rng.binomial(1, expit(places[np.repeat(np.arange(4), members), None] + offset))
+    sums = y.sum(axis=1)
+    counts, totals = np.unique(sums, return_counts=True)  # a class is told by the sum of answers
+
+    def build() -> None:
+        shares, last = pm.Dirichlet("shares", np.ones(4)), pm.Normal("last", 2, 1)
+        own = pm.Categorical("own", p=shares, shape=len(y))
+        place = pt.concatenate([places[:3], last[None]])
+        pm.Bernoulli("y", logit_p=(place[:, None] + offset)[own], observed=y)
+
+    def rows(place: Array) -> Array:
+        """Return the likelihoods of sums (n_places, n_sums), up to their own factors."""
+        none = np.logaddexp(0, place[:, None] + offset).sum(axis=1)
+        return np.exp(place[:, None] * counts - none[:, None])
+
+    fixed, prior = rows(places[:3]), normal(2, 1)
+
+    def log_density(order: tuple[int, ...]) -> Callable[[Points], Array]:
+        """Return that of shares which are broken off a stick in this order."""
+
+        def found(points: Points) -> Array:
+            v = [points[f"v{k}"] for k in range(3)]
+            broken = [v[0], (1 - v[0]) * v[1], (1 - v[0]) * (1 - v[1]) * v[2]]
+            shares = [*broken, 1 - sum(broken)]
+            own = [*fixed, rows(points["last"])]
+            each = sum(share[:, None] * own[k] for k, share in zip(order, shares, strict=True))
+            sticks = 2 * np.log1p(-v[0]) + np.log1p(-v[1])  # their prior: beta(1, 3), beta(1, 2)
+            return np.log(each) @ totals + sticks + prior(points["last"])
+
+        return found
+
+    def truth() -> dict[str, Quantiles]:
+        box = {f"v{k}": (1e-6, 1 - 1e-6) for k in range(3)} | {"last": (-2.0, 7.0)}
+        found = {}
+        for k in range(4):
+            order = (k, *(j for j in range(4) if j != k))
+            posterior = grid(log_density(order), box, 31)
+            found[f"shares[{k}]"] = posterior.quantiles("v0")
+        return found | {"last": posterior.quantiles("last")}
+
+    return Known(build=build, truth=truth)
 
 
 def horseshoe_and_levels(rng: Rng, *, easier: bool) -> None:

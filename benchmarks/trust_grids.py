@@ -159,14 +159,14 @@ def _ends(
     ).x
     reach = np.array([[_reach(at, mode, k, end) for end in limits[k]] for k in range(len(names))])
     while True:
-        axes = {name: np.linspace(*reach[k], _COARSE) for k, name in enumerate(names)}
+        axes = {
+            name: np.linspace(reach[k, 0], reach[k, 1], _COARSE) for k, name in enumerate(names)
+        }
         values = _evaluated(log_density, axes)
         grown = _grown(reach, values)
         grown = np.clip(grown, limits[:, :1], limits[:, 1:])
         if np.array_equal(grown, reach):
-            return {
-                name: (float(of[0]), float(of[1])) for name, of in zip(names, reach, strict=True)
-            }
+            return {name: (float(reach[k, 0]), float(reach[k, 1])) for k, name in enumerate(names)}
         reach = grown
 
 

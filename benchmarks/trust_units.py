@@ -159,9 +159,9 @@ def other_order(rng: Rng) -> Known:
 
 
 def shifted_readings(rng: Rng) -> Known:
-    """Each reading is shifted by 8 or not: where all three agree, both may be the level's."""
-    n_levels, n_rows, s, shift = 400, 3, 0.3, 8.0
-    effect = rng.normal(0, 3, n_levels)
+    """Each reading is shifted by 8 or not: where all four agree, both may be the level's."""
+    n_levels, n_rows, s, shift = 400, 4, 0.4, 8.0
+    effect = rng.normal(0, 2, n_levels)
     shifted = rng.random((n_levels, n_rows)) < 0.5
     y = rng.normal(effect[:, None] + shift * shifted, s)
     group = _index(n_levels, n_rows)

@@ -364,7 +364,11 @@ class Certificate:
     @property
     def _why_reliable(self) -> str:
         words = self._words
-        where = "" if self.modes is not None else " around this mode (others were not looked for)"
+        where = ""
+        if self.modes is None:
+            where = " around this mode (others were not looked for)"
+        elif not self.modes.is_complete:
+            where = " around the modes found (the search was still finding others)"
         if self.probes is None and self.divergence:
             where += " at the draws (tails were not looked at)"
         if not self.divergence:  # to the last digit

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from pymc_coresets.diagnostics.importance import (
     KHAT_RELIABLE,
@@ -21,6 +22,8 @@ from pymc_coresets.display import as_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
+
+_SHOWN = 20  #: Largest number of modes that are printed.
 
 BETWEEN_MODES = (
     "NUTS hardly moves from one to another. sample() begins chains in all, if there are as "
@@ -46,12 +49,16 @@ class SeenModes:
         Of which other mode each is an image; empty for all others.
     shares : sequence of float, optional
         Of the draws, by the mode that they are next to.
+    n_draws : int
+        How many draws these are.
+    is_complete : bool
+        See `Modes`.
 
     Examples
     --------
     >>> seen = SeenModes(
     ...     n_starts=24, mass=[0.7, 0.3], places=["mu = 1", "mu = -1"], images=["", ""],
-    ...     shares=[1.0, 0.0],
+    ...     shares=[1.0, 0.0], n_draws=400,
     ... )
     >>> seen.words, seen.unseen
     ('2 from 24 starts, 1 visited', [1])
@@ -62,6 +69,8 @@ class SeenModes:
     places: Sequence[str]
     images: Sequence[str]
     shares: Sequence[float] | None = None
+    n_draws: int = 0
+    is_complete: bool = True
 
     @property
     def n_modes(self) -> int:
@@ -70,16 +79,26 @@ class SeenModes:
 
     @property
     def unseen(self) -> list[int]:
-        """Numbers of the modes that are not known to the draws."""
+        """Numbers of the modes that are not known to the draws.
+
+        None if together they hold no more mass than modes of few expected draws are missed by
+        chance: of hundreds of modes, four hundred draws do not know all.
+        """
         if self.shares is None:
             return []
-        pairs = enumerate(zip(self.mass, self.shares, strict=True))
-        return [number for number, (mass, share) in pairs if share < 0.1 * mass]
+        mass, shares = np.asarray(self.mass), np.asarray(self.shares)
+        missed = shares < 0.1 * mass
+        chance = binom.cdf(np.ceil(0.1 * mass * self.n_draws) - 1, self.n_draws, mass)
+        expected = float(mass @ chance)
+        error = math.sqrt(float(np.square(mass) @ (chance * (1 - chance))))
+        by_chance = float(mass[missed].sum()) <= expected + 4 * error
+        return [] if by_chance else np.flatnonzero(missed).tolist()
 
     @property
     def words(self) -> str:
         """Numbers of modes, and of those that the draws visited."""
         found = f"{self.n_modes} from {self.n_starts} starts"
+        found += "" if self.is_complete else " (perhaps not all)"
         if self.n_modes == 1 or self.shares is None:
             return found
         return f"{found}, {self.n_modes - len(self.unseen)} visited"
@@ -100,6 +119,8 @@ class SeenModes:
             places=tuple(map(str, fields["places"])),
             images=tuple(map(str, fields["images"])),
             shares=None if shares is None else tuple(map(float, shares)),
+            n_draws=int(fields["n_draws"]),
+            is_complete=bool(fields["is_complete"]),
         )
         if {len(found.places), len(found.images), len(shares or found.mass)} != {found.n_modes}:
             raise ValueError("the modes of its certificate do not match")
@@ -120,9 +141,10 @@ class SeenModes:
 class Modes:
     """Modes of the posterior of all rows that hold a noticeable share of its mass.
 
-    Looked for from some tens of points: draws of the prior, the model's initial point with jitter,
-    and images of a known mode under changes of sign and exchanges of entries.  A mode to which none
-    of them leads stays unknown.
+    Looked for from some tens of points: draws of the prior, modes of the posteriors of a few rows,
+    the model's initial point with jitter, and images of a known mode under changes of sign and
+    exchanges of entries.  A mode to which none of them leads stays unknown.  Images under
+    symmetries of the likelihood are added without a search.
 
     Parameters
     ----------
@@ -132,15 +154,19 @@ class Modes:
     sds : xarray.Dataset
         Standard deviations around each mode, in the same form.
     mass : ndarray of shape (n_modes,)
-        Shares of the mass of all, by Laplace's approximation; at least 0.01.
+        Shares of the mass of all, by Laplace's approximation.  Modes that were left out hold less
+        than 0.01 together.
     n_ended : ndarray of int64, of shape (n_modes,)
-        How many starts ended there.
+        How many starts ended there, or at an image of it.
     n_starts : int
         How many starts there were.  Those that are missing in `n_ended` led to modes of negligible
         mass, or to no mode.
     images : tuple of str
-        For each mode, of which earlier one it is an image under a symmetry of the posterior, and
-        under which; empty if it is none.
+        For each mode, of which other it is an image under a symmetry of the likelihood, and under
+        which; empty if it is none.
+    is_complete : bool
+        Whether nothing speaks for further modes: the search was not cut short, kept all images, and
+        more than one start ended at each mode.
 
     Examples
     --------
@@ -164,6 +190,7 @@ class Modes:
     n_ended: NDArray[np.int64]
     n_starts: int
     images: tuple[str, ...]
+    is_complete: bool = True
 
     def __len__(self) -> int:
         return len(self.mass)
@@ -171,9 +198,12 @@ class Modes:
     def __repr__(self) -> str:
         seen = self.seen_by(None)
         facts = {
-            f"mode {i}": f"{seen.listed([i])}, where {n} starts ended"
-            for i, n in enumerate(self.n_ended)
+            f"mode {i}": seen.listed([i]) + (f", where {n} starts ended" if n else "")
+            for i, n in enumerate(self.n_ended[:_SHOWN])
         }
+        if len(self) > _SHOWN:
+            rest = f"{len(self) - _SHOWN} of {self.mass[_SHOWN:].sum():.2g} of the mass together"
+            facts["others"] = rest
         return as_text(f"Modes of a posterior, from {self.n_starts} starts", facts)
 
     def nearest(self, draws: Mapping[str, Floats]) -> NDArray[np.int64]:
@@ -205,9 +235,10 @@ class Modes:
 
     def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
         """Return the modes, with the share of draws near each; without draws, no shares."""
-        shares = None
+        shares, n_draws = None, 0
         if draws is not None:
             which = self.nearest(draws)
+            n_draws = len(which)
             shares = tuple((np.bincount(which, minlength=len(self)) / len(which)).tolist())
         return SeenModes(
             n_starts=self.n_starts,
@@ -215,6 +246,8 @@ class Modes:
             places=tuple(self._places()),
             images=self.images,
             shares=shares,
+            n_draws=n_draws,
+            is_complete=self.is_complete,
         )
 
     def seen_in(self, idata: xr.DataTree) -> SeenModes:
@@ -248,6 +281,7 @@ class Modes:
             "n_ended": self.n_ended,
             "n_starts": self.n_starts,
             "images": "\n".join(self.images),
+            "is_complete": int(self.is_complete),
         }
 
     @classmethod
@@ -267,6 +301,7 @@ class Modes:
             n_ended=np.atleast_1d(np.asarray(attrs["n_ended"], dtype=np.int64)),
             n_starts=int(attrs["n_starts"]),
             images=tuple(str(attrs["images"]).split("\n")),
+            is_complete=bool(attrs["is_complete"]),
         )
         sizes = {
             len(found.n_ended),

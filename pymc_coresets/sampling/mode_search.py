@@ -1,9 +1,9 @@
 """Other modes of a posterior: starting points, and searches from them."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, combinations, islice
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pymc as pm
@@ -15,38 +15,16 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.symmetry.changes import changes, points_of
+from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.symmetries import Orbits
 
-NOTICEABLE = 0.01  #: Smallest share of the posterior's mass of a mode that is reported.
+#: Share of the posterior's mass that modes which are left out may hold together.
+NOTICEABLE = 0.01
+#: Most modes that are searched for, without their images: each is refined on all rows.
+MOST_SEARCHED = 24
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class LocalMode:
-    """A mode of a posterior, and the number of starts that ended there.
-
-    Parameters
-    ----------
-    around : Normal
-        Its position and curvature.
-    height : float
-        The log-density there, in nats.
-    n_ended : int, default 0
-    """
-
-    around: Normal
-    height: float
-    n_ended: int = 0
-
-    @property
-    def x(self) -> np.ndarray:
-        """Its position, (n_dims,)."""
-        return self.around.location
-
-    @property
-    def log_mass(self) -> float:
-        """Log of its mass by Laplace's approximation, up to a constant."""
-        return self.around.log_mass(self.height)
 
 
 def mode_of(space: Unconstrained, around: Normal, n_ended: int = 0) -> LocalMode:
@@ -61,6 +39,7 @@ def find_modes(
     *,
     error: Callable[[np.ndarray, np.ndarray], float],
     is_over: Callable[[], bool] = lambda: False,
+    orbits: Orbits | None = None,
 ) -> tuple[list[LocalMode], int]:
     """Search for modes of a density from many starts.
 
@@ -79,11 +58,14 @@ def find_modes(
         from that of all rows.
     is_over : callable
         Returns whether no further search should begin.
+    orbits : Orbits, optional
+        The images of each new mode, which need no search.
 
     Returns
     -------
     list of LocalMode
-        First the known ones, then others whose mass may be noticeable.
+        First the known ones, then others whose mass may be noticeable: at most `MOST_SEARCHED`
+        besides their images.
     int
         Number of starts used.
 
@@ -100,26 +82,31 @@ def find_modes(
     >>> [mode.x.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
-    known, first = list(known), known[0].around
+    found, first = KnownModes(known), known[0].around
     ends: list[tuple[float, np.ndarray]] = []
     n_starts = 0
     for start in starts:
         if is_over():
             break
         n_starts += 1
-        height, x = _climbed(space, first, start, known)
-        where = _arrived(known, height, x)
+        height, x = _climbed(space, first, start, found)
+        where = _arrived(found, height, x)
         if where is not None:
-            _count(known, where)
+            _count(found, where)
         elif np.isfinite(height):
             ends.append((height, x))
     for height, x in sorted(ends, key=lambda end: -end[0]):
-        where = _arrived(known, height, x)
+        where = _arrived(found, height, x)
         if where is not None:
-            _count(known, where)
-        elif _may_be_noticeable(known, height, x, error):
-            _add_near(space, known, x)
-    return known, n_starts
+            _count(found, where)
+        elif _may_be_noticeable(found.modes, height, x, error):
+            _add_near(space, found, x, orbits)
+    return found.modes, n_starts
+
+
+def n_searched(modes: Sequence[LocalMode]) -> int:
+    """Return the number of modes that are no images of others."""
+    return sum(mode.parent is None for mode in modes)
 
 
 def _may_be_noticeable(
@@ -128,46 +115,54 @@ def _may_be_noticeable(
     x: np.ndarray,
     error: Callable[[np.ndarray, np.ndarray], float],
 ) -> bool:
-    """Whether a mode of this height may hold noticeable mass, given the sample; eight at most.
+    """Whether a mode of this height may hold noticeable mass, given the sample.
 
     The volumes of modes may differ by ten nats, and the sample errs by four standard errors.
     """
     highest = max(known, key=lambda mode: mode.height)
     behind = highest.height - height + np.log(NOTICEABLE) - 10.0
-    return len(known) < 8 and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
+    some = n_searched(known) < MOST_SEARCHED
+    return some and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
 
 
-def _add_near(space: Unconstrained, known: list[LocalMode], x: np.ndarray) -> None:
+def _add_near(
+    space: Unconstrained, known: KnownModes, x: np.ndarray, orbits: Orbits | None
+) -> None:
     """Add the mode near the end of a search, unless the density hardly dips before a known one."""
     try:
         around = laplace(space, x, n_gradients=500)
     except SamplingError:  # a point where the climb stopped
         return
     found = mode_of(space, around, 1)
-    for number, mode in enumerate(known):
+    for number, mode in enumerate(known.modes):
         if not apart(space, mode.around, around):
             _count(known, number, found)
             return
-    known.append(found)
+    new = [found] if orbits is None else orbits.of(found, len(known))
+    for mode in new:
+        if mode.parent is None or next(known.near(mode.x), None) is None:
+            known.add(mode)
 
 
-def _count(known: list[LocalMode], number: int, found: LocalMode | None = None) -> None:
+def _count(known: KnownModes, number: int, found: LocalMode | None = None) -> None:
     """Count one more start that ended at a mode, whose highest point may be `found`."""
-    mode = known[number]
+    mode = known.modes[number]
     higher = mode if found is None or found.height <= mode.height else found
-    known[number] = replace(higher, n_ended=mode.n_ended + 1)
+    known.set(
+        number, replace(mode, around=higher.around, height=higher.height, n_ended=mode.n_ended + 1)
+    )
 
 
-def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
+def _arrived(known: KnownModes, height: float, x: np.ndarray) -> int | None:
     """Return the number of the mode near a point: in distance, and within 4 nats."""
-    for number, mode in enumerate(known):
-        if mode.around.has_near(x) and height > mode.height - 4.0:
+    for number in known.near(x):
+        if height > known.modes[number].height - 4.0:
             return number
     return None
 
 
 def _climbed(
-    space: Unconstrained, first: Normal, start: np.ndarray, known: Sequence[LocalMode]
+    space: Unconstrained, first: Normal, start: np.ndarray, known: KnownModes
 ) -> tuple[float, np.ndarray]:
     """Search from a start until a known mode is near, or no step raises the density."""
     negative = negative_of(space, first)
@@ -239,11 +234,11 @@ def _relaxed(
 
 def starting_points(
     space: Unconstrained, mode: np.ndarray, *, rng: np.random.Generator
-) -> np.ndarray:
-    """Return points from which to search for other modes, (n_starts, n_dims).
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return points from which to search for other modes, (n_starts, n_dims) each.
 
-    The highest images of a known mode under changes of sign and exchanges of entries; draws of the
-    prior, half of them those of highest density; and the initial point with jitter.
+    Draws of the prior, half of them those of highest density; and the highest images of a known
+    mode under changes of sign and exchanges of entries, with the initial point with jitter.
 
     Parameters
     ----------
@@ -259,25 +254,22 @@ def starting_points(
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
     >>> rng = np.random.default_rng(1)
-    >>> starting_points(Unconstrained(model), np.array([2.0]), rng=rng).shape
-    (17, 1)
+    >>> found = starting_points(Unconstrained(model), np.array([2.0]), rng=rng)
+    >>> [points.shape for points in found]
+    [(12, 1), (5, 1)]
     """
     around = space.start + rng.uniform(-1.0, 1.0, (4, space.n_dims))
-    return np.concatenate(
-        [
-            starts_at_images(space, mode),
-            _highest(space, prior_draws(space, 48, rng=rng), 6, 6),
-            _highest(space, around, 0, 4),
-        ]
-    )
+    nearby = [starts_at_images(space, mode), highest(space, around, 0, 4)]
+    of_prior = prior_draws(space, 48, rng=rng)
+    return highest(space, of_prior, 6, 6), np.concatenate(nearby)
 
 
 def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
     """Return the eight highest images of a mode (or all), (n_starts, n_dims)."""
-    return _highest(space, image_points(space, mode)[1], 8, 0)
+    return highest(space, image_points(space, mode)[1], 8, 0)
 
 
-def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
+def highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
     """Return the points of highest density, and the first others of finite density."""
     heights = np.array([space.logp_and_gradient(x)[0] for x in points])
     points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
@@ -289,11 +281,10 @@ def _highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) 
 def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Return the names of a mode's images, and their positions, (n_images, n_dims)."""
     values = {name: value[0] for name, value in space.constrain(mode[None]).values.items()}
-    found = list(islice(images(values), 60))
-    with np.errstate(all="ignore"):  # some images are outside of the support
-        points = space.free(Draws({n: np.stack([image[n] for _, image in found]) for n in values}))
+    tried = list(islice(changes(values), 100))
+    points = points_of(space, [change(values) for _, change in tried])
     inside = np.isfinite(points).all(axis=1)
-    return [name for (name, _), keep in zip(found, inside, strict=True) if keep], points[inside]
+    return [name for (name, _), keep in zip(tried, inside, strict=True) if keep], points[inside]
 
 
 def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
@@ -308,53 +299,3 @@ def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator)
             return np.empty((0, space.n_dims))
         points = space.free(Draws(dict(zip(names, map(np.asarray, values), strict=True))))
     return points[np.isfinite(points).all(axis=1)]
-
-
-def images(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    """Return images of a point under changes of sign and exchanges of entries, with their names.
-
-    Those of neural networks, factor models and mixtures are symmetries of their posteriors.
-
-    Parameters
-    ----------
-    values : mapping of str to ndarray
-        Of each variable, on its own scale.
-
-    Examples
-    --------
-    >>> for name, image in images({"a": np.array(2.0), "mu": np.array([1.0, 3.0])}):
-    ...     print(name, *image.values())
-    sign of a -2.0 [1. 3.]
-    sign of mu 2.0 [-1. -3.]
-    sign of a, mu -2.0 [-1. -3.]
-    sign of entry 0 of mu 2.0 [-1.  3.]
-    sign of entry 1 of mu 2.0 [ 1. -3.]
-    entries 0 and 1 of mu exchanged 2.0 [3. 1.]
-    """
-    for names in chain(combinations(values, 1), combinations(values, 2)):
-        yield f"sign of {', '.join(names)}", {**values, **{name: -values[name] for name in names}}
-    for length in dict.fromkeys(n for value in values.values() for n in value.shape if n > 1):
-        yield from _of_entries(values, length)
-
-
-def _of_entries(
-    values: Mapping[str, np.ndarray], length: int
-) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    """Return the images of the entries along axes of a length, in all variables at once."""
-    axes = {n: value.shape.index(length) for n, value in values.items() if length in value.shape}
-    together = ", ".join(axes)
-    for i in range(length):
-        signs = np.where(np.arange(length) == i, -1.0, 1.0)
-        flipped = {
-            name: np.moveaxis(np.moveaxis(values[name], axis, -1) * signs, -1, axis)
-            for name, axis in axes.items()
-        }
-        yield f"sign of entry {i} of {together}", {**values, **flipped}
-    for i, j in combinations(range(length), 2):
-        order = np.arange(length)
-        order[[i, j]] = j, i
-        exchanged = {name: values[name].take(order, axis) for name, axis in axes.items()}
-        yield f"entries {i} and {j} of {together} exchanged", {**values, **exchanged}
-        if len(axes) > 1:
-            for name, value in exchanged.items():
-                yield f"entries {i} and {j} of {name} exchanged", {**values, name: value}

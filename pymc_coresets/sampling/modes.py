@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import xarray as xr
@@ -18,18 +18,23 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
+from pymc_coresets.sampling.data_starts import starts_from_data
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
+    MOST_SEARCHED,
     NOTICEABLE,
-    LocalMode,
     find_modes,
+    highest,
     image_points,
     mode_of,
+    n_searched,
     starting_points,
     starts_at_images,
 )
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.symmetries import Orbits, SymmetryTest
 
 #: Dimensions above which there is no search for other modes, and the curvature is that of a
 #: sample: searches and gradients of all rows would cost more than the later steps.
@@ -38,6 +43,11 @@ FEW_TO_SEARCH = 150
 #: How many times as large a sample is taken where the first has no mode: the log-densities of
 #: quantile regressions have kinks, which larger samples smooth.
 _SMOOTHER = 8
+
+#: Largest number of images of a mode, and of numbers in their curvatures: some 64 MB.
+MOST_IMAGES, _NUMBERS = 1_000, 2**23
+#: Rows on which a symmetry is tested first.
+_FEW_ROWS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -53,15 +63,18 @@ class FoundModes:
     n_starts : int
         Number of starts; 0 if only the first mode was searched for.
     images : sequence of str
-        For each mode, the earlier one that it is an image of, if any.
+        For each mode, which other it is an image of, if any.
     n_gradients : int
         Of all rows.
+    is_complete : bool
+        Whether nothing speaks for further modes of noticeable mass.
     """
 
     modes: Sequence[LocalMode]
     n_starts: int
     images: Sequence[str] = ("",)
     n_gradients: int = 0
+    is_complete: bool = True
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -83,6 +96,7 @@ class FoundModes:
             n_ended=np.array([mode.n_ended for mode in self.modes], dtype=np.int64),
             n_starts=self.n_starts,
             images=tuple(self.images),
+            is_complete=self.is_complete,
         )
 
 
@@ -155,11 +169,12 @@ def proposal(
 
 
 def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
-    space = search.space_of(search.size)
-    local, n_starts = [mode_of(space, laplace(space))], 0
-    if space.n_dims <= FEW_TO_SEARCH:
-        local, n_starts = search.others(space, local[0], rng=rng)
-    return search.on_all(local, n_starts)
+    density = search.density_of(search.size)
+    space = search.sampler.space.with_density(density)
+    first = mode_of(space, laplace(space))
+    if space.n_dims > FEW_TO_SEARCH:
+        return search.on_all(_Searched([first]))
+    return search.on_all(search.others(space, first, rng=rng))
 
 
 def beside_mode(
@@ -204,15 +219,17 @@ def beside_mode(
     density = search.density_of(size)
     space = sampler.space.with_density(density)
     first = mode_of(space, replace(near, location=improve(near, space)))
-    found, n_starts = search.others(
-        space, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
-    )
-    if n_starts < 10:  # too few for a search
+    found = search.others(space, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients)
+    if found.n_starts < 10:  # too few for a search
         return None
-    if len(found) > 1:
-        return search.on_all(found, n_starts)
-    alone = replace(found[0], around=found[0].around.with_tails())
-    return FoundModes([alone], n_starts)
+    if len(found.modes) > 1:
+        return search.on_all(found)
+    [alone] = found.modes
+    return FoundModes(
+        [replace(alone, around=alone.around.with_tails())],
+        found.n_starts,
+        is_complete=found.is_complete,
+    )
 
 
 def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> PosteriorDensity:
@@ -238,6 +255,51 @@ def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> Po
 
 
 @dataclass(frozen=True, eq=False)
+class _Searched:
+    """What a search on a sample has found.
+
+    Parameters
+    ----------
+    modes : sequence of LocalMode
+        With their images.
+    n_starts : int
+        Number of starts; 0 if only the first mode was searched for.
+    orbits : Orbits, optional
+        Which makes the images.
+    is_over : bool
+        Whether it ended before all starts were used.
+    """
+
+    modes: Sequence[LocalMode]
+    n_starts: int = 0
+    orbits: Orbits | None = None
+    is_over: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search was not cut short, and its starts met each mode more than once.
+
+        The share of starts that met a mode which no other start met estimates that of starts which
+        would meet yet another one (Good 1953).
+        """
+        met = _by_family(self.modes, [mode.n_ended for mode in self.modes])
+        met[0] += 1  # by the climb from the initial point
+        at_limit = n_searched(self.modes) >= MOST_SEARCHED
+        n_single = np.count_nonzero(met == 1)
+        return not (self.is_over or at_limit or n_single > NOTICEABLE * self.n_starts)
+
+
+def _by_family(modes: Sequence[LocalMode], values: Sequence[float]) -> np.ndarray:
+    """Add up values of modes and their images, (n_families,)."""
+    return np.bincount(_families(modes), weights=values)
+
+
+def _families(modes: Sequence[LocalMode]) -> np.ndarray:
+    """Return the number of each mode's family: images follow what they are images of."""
+    return np.cumsum([mode.parent is None for mode in modes]) - 1
+
+
+@dataclass(frozen=True, eq=False)
 class _Search:
     """A search on a sample of the rows, by its size and key, for modes of all of them."""
 
@@ -247,17 +309,19 @@ class _Search:
     at: np.ndarray | None = None
     held: np.ndarray | None = None
 
-    def density_of(self, size: int | None) -> PosteriorDensity:
-        """Return the density of a sample of rows of a given size, or of all."""
-        own = self.sampler
-        density = own.full_density if size is None else own.density_of_some(size, self.key)
+    def density_of(self, size: int) -> PosteriorDensity:
+        """Return the density of a sample of rows of a given size."""
+        return self._held(self.sampler.density_of_some(size, self.key))
+
+    @cached_property
+    def full(self) -> PosteriorDensity:
+        """The density of all rows."""
+        return self._held(self.sampler.full_density)
+
+    def _held(self, density: PosteriorDensity) -> PosteriorDensity:
         if self.at is None or self.held is None:
             return density
         return held_near(density, self.at, self.held)
-
-    def space_of(self, size: int) -> Unconstrained:
-        """Return the model's space with that density."""
-        return self.sampler.space.with_density(self.density_of(size))
 
     def others(
         self,
@@ -266,17 +330,55 @@ class _Search:
         *,
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
-    ) -> tuple[list[LocalMode], int]:
+    ) -> _Searched:
         """Search for modes of the sample, and for images of those found."""
-        error = self._error()
         with np.errstate(all="ignore"):  # some starts are far out
-            starts = starting_points(space, first.x, rng=rng)
-            found, n_starts = find_modes(space, [first], starts, error=error, is_over=is_over)
-            if len(found) == 1:
-                return found, n_starts
-            images = np.concatenate([starts_at_images(space, mode.x) for mode in found[1:]])
-            found, n_more = find_modes(space, found, images[:24], error=error, is_over=is_over)
-        return found, n_starts + n_more
+            anywhere, at_images = self._starts(space, first, rng, is_over)
+            if not len(anywhere):
+                return _Searched([first])
+            orbits = self._orbits(space, first)
+            search = partial(find_modes, space, error=self._error(), is_over=is_over, orbits=orbits)
+            starts = np.concatenate([at_images, anywhere])
+            found, n_starts = search(orbits.of(first), starts)
+            searched = [mode.x for mode in found if mode.parent is None][1:]
+            images = [starts_at_images(space, x) for x in searched]
+            more = np.concatenate(images)[:24] if images else starts[:0]
+            found, n_more = search(found, more)
+        n_starts += n_more
+        return _Searched(found, n_starts, orbits, n_starts < len(starts) + len(more))
+
+    def _starts(
+        self,
+        space: Unconstrained,
+        first: LocalMode,
+        rng: np.random.Generator,
+        is_over: Callable[[], bool],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return starts by the prior and the data, and at images of a mode and the initial point.
+
+        The latter alone are no search.
+        """
+        of_prior, of_mode = starting_points(space, first.x, rng=rng)
+        if is_over():
+            return of_prior, of_mode
+        size = min(self.size, self.sampler.n_rows)
+        scan = self.sampler.scan(size, key=self.key, distinct=True)
+        of_data = starts_from_data(
+            scan,
+            lambda rows, weights: self._held(self.sampler.weighted_density(rows, weights)),
+            first.around,
+            rng=rng,
+        )
+        return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), of_mode
+
+    def _orbits(self, space: Unconstrained, first: LocalMode) -> Orbits:
+        """Return what makes the images of modes, under symmetries that all rows have."""
+        prior = self._held(self.sampler.density(None))
+        most = int(min(MOST_IMAGES, max(_NUMBERS // space.n_dims**2, 1)))
+        sizes = (min(_FEW_ROWS, self.size), self.size)
+        test = SymmetryTest(space, first.around, prior, [self.density_of(n) for n in sizes])
+        found = test.symmetries(lambda: self.full, most)
+        return Orbits(space, found, prior, most)
 
     def _error(self) -> Callable[[np.ndarray, np.ndarray], float]:
         """Return a function for the error of height differences between modes of the sample.
@@ -298,17 +400,25 @@ class _Search:
 
         return error
 
-    def on_all(self, found: Sequence[LocalMode], n_starts: int) -> FoundModes:
-        """Polish modes of the sample on all rows, and compute their masses."""
-        full = self.density_of(None)
-        polished = self.polished(found, full)
+    def on_all(self, found: _Searched) -> FoundModes:
+        """Polish modes of the sample on all rows, compute their masses, and add their images."""
+        full = self.full
+        searched = _with_counts_of_images(found.modes)
+        polished = self.polished(searched, full)
         if len(polished) > 1:
             heights = full.values(np.stack([mode.x for mode in polished]))
-            polished = _noticeable(
-                [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
-            )
-        images = _images(polished, self.sampler.space)
-        return FoundModes(polished, n_starts, images, full.n_gradients)
+            polished = [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
+            polished = _distinct(polished)
+        orbits = found.orbits
+        every: list[LocalMode] = []
+        is_whole = True
+        for mode in polished:
+            images = [mode] if orbits is None else orbits.of(mode, len(every))
+            is_whole &= orbits is None or len(images) < orbits.most
+            every += images
+        modes, words = _largest_first(_noticeable(every), self.sampler.space)
+        is_complete = found.is_complete and is_whole
+        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete)
 
     def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""
@@ -358,32 +468,68 @@ class _Search:
         return replace(start, location=mode).with_tails()
 
 
-def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
-    """Return the distinct modes of noticeable mass, the largest first."""
-    different: list[LocalMode] = []
+def _with_counts_of_images(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Return the modes without images, each with the number of starts that ended at any of them."""
+    counts = _by_family(modes, [mode.n_ended for mode in modes])
+    firsts = [mode for mode in modes if mode.parent is None]
+    return [replace(m, n_ended=int(n)) for m, n in zip(firsts, counts, strict=True)]
+
+
+def _distinct(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Return the distinct ones of several modes, the largest first."""
+    different = KnownModes()
     modes = [mode for mode in modes if np.isfinite(mode.height)]
     if not modes:
         raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
     for mode in sorted(modes, key=lambda mode: -mode.log_mass):
-        for i, known in enumerate(different):
+        for i, known in enumerate(different.modes):
             if known.around.is_near(mode.around):
-                different[i] = replace(known, n_ended=known.n_ended + mode.n_ended)
+                different.set(i, replace(known, n_ended=known.n_ended + mode.n_ended))
                 break
         else:
-            different.append(mode)
-    masses = softmax([mode.log_mass for mode in different])
-    return [mode for mode, mass in zip(different, masses, strict=True) if mass >= NOTICEABLE]
+            different.add(mode)
+    return different.modes
 
 
-def _images(modes: Sequence[LocalMode], space: Unconstrained) -> list[str]:
-    """Describe, for each mode, the earlier one that it is an image of."""
-    found = [""] * len(modes)
-    for i, one in enumerate(modes[:-1]):
+def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Leave out the smallest families of modes that hold no noticeable mass together."""
+    families = _families(modes)
+    masses = np.bincount(families, softmax([mode.log_mass for mode in modes]))
+    order = np.argsort(masses)
+    left_out = order[np.cumsum(masses[order]) < NOTICEABLE]
+    kept = np.flatnonzero(~np.isin(families, left_out)).tolist()
+    numbers = {old: new for new, old in enumerate(kept)}
+    found = [modes[i] for i in kept]
+    return [m if m.parent is None else replace(m, parent=numbers[m.parent]) for m in found]
+
+
+def _largest_first(
+    modes: Sequence[LocalMode], space: Unconstrained
+) -> tuple[list[LocalMode], list[str]]:
+    """Sort modes by their mass; also describe, for each, which other one it is an image of."""
+    order = sorted(range(len(modes)), key=lambda i: -round(modes[i].log_mass, 6))
+    found, numbers = [modes[i] for i in order], {old: new for new, old in enumerate(order)}
+    words = [
+        "" if mode.parent is None else f"image of mode {numbers[mode.parent]}: {mode.image}"
+        for mode in found
+    ]
+    searched = [i for i, mode in enumerate(found) if mode.parent is None]
+    for i, words_of_one in zip(searched, _images(found, searched, space), strict=True):
+        words[i] = words_of_one
+    return found, words
+
+
+def _images(modes: Sequence[LocalMode], searched: Sequence[int], space: Unconstrained) -> list[str]:
+    """Describe, for modes that were searched for, the earlier one that it is an image of."""
+    found = dict.fromkeys(searched, "")
+    for i in searched[:-1]:
+        one = modes[i]
         names, points = image_points(space, one.x)
-        for j, other in enumerate(modes):
+        for j in searched:
+            other = modes[j]
             close = abs(one.height - other.height) < 0.1 * len(one.x)  # the accuracy of the search
             if j > i and not found[j] and close:
                 distance = np.linalg.norm(other.around.whiten(points), axis=1)
                 if len(distance) and distance.min() < 0.5:
                     found[j] = f"image of mode {i}: {names[int(distance.argmin())]}"
-    return found
+    return list(found.values())

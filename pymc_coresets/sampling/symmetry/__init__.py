@@ -1,0 +1,1 @@
+"""Symmetries of posteriors, and the images of their modes."""

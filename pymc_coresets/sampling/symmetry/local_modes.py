@@ -1,0 +1,101 @@
+"""Modes of a posterior, and lists of them in which those near a point are found at once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_coresets.sampling.normal import Normal
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMode:
+    """A mode of a posterior, and the number of starts that ended there.
+
+    Parameters
+    ----------
+    around : Normal
+        Its position and curvature.
+    height : float
+        The log-density there, in nats.
+    n_ended : int, default 0
+    parent : int, optional
+        The number of the mode that it is an image of; None if it is none.
+    image : str
+        Under which symmetry.
+    """
+
+    around: Normal
+    height: float
+    n_ended: int = 0
+    parent: int | None = None
+    image: str = ""
+
+    @property
+    def x(self) -> np.ndarray:
+        """Its position, (n_dims,)."""
+        return self.around.location
+
+    @property
+    def log_mass(self) -> float:
+        """Log of its mass by Laplace's approximation, up to a constant."""
+        return self.around.log_mass(self.height)
+
+
+class KnownModes:
+    """A growing list of modes, in which those near a point are found at once.
+
+    Parameters
+    ----------
+    modes : sequence of LocalMode
+
+    Examples
+    --------
+    >>> from pymc_coresets.sampling.normal import CholeskyFactor
+    >>> modes = [LocalMode(Normal(np.full(1, x), CholeskyFactor(np.eye(1))), 0.0) for x in (0, 9)]
+    >>> list(KnownModes(modes).near(np.array([8.0])))
+    [1]
+    """
+
+    def __init__(self, modes: Sequence[LocalMode] = ()) -> None:
+        self.modes: list[LocalMode] = []
+        self._places = self._reach = np.empty((0, 0))
+        for mode in modes:
+            self.add(mode)
+
+    def __len__(self) -> int:
+        return len(self.modes)
+
+    def add(self, mode: LocalMode) -> None:
+        """Add a mode."""
+        n, x = len(self), mode.x
+        if n == len(self._places):
+            larger = np.zeros((2, max(2 * n, 8), len(x)))
+            if n:
+                larger[:, :n] = self._places, self._reach
+            self._places, self._reach = larger
+        self.modes.append(mode)
+        self.set(n, mode)
+
+    def set(self, number: int, mode: LocalMode) -> None:
+        """Replace a mode."""
+        self.modes[number] = mode
+        self._places[number] = mode.x
+        self._reach[number] = 2.0 * np.sqrt(_variances(mode.around))
+
+    def near(self, x: np.ndarray) -> Iterator[int]:
+        """Return the numbers of the modes within two standard deviations of which a point is."""
+        n = len(self)
+        # No coordinate can be further away than two of its own standard deviations.
+        away = np.abs(x - self._places[:n]) <= self._reach[:n]
+        for number in np.flatnonzero(away.all(axis=1)):
+            if self.modes[number].around.has_near(x):
+                yield int(number)
+
+
+def _variances(around: Normal) -> np.ndarray:
+    factor = around.factor
+    if not factor.is_dense:
+        return np.full(factor.n_dims, np.inf)
+    found: np.ndarray = np.square(factor.offset(np.eye(factor.n_dims))).sum(axis=1)
+    return found

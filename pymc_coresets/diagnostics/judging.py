@@ -368,7 +368,7 @@ class Certificate:
         if self.modes is None:
             where = " around this mode (others were not looked for)"
         elif not self.modes.is_complete:
-            where = " around the modes found (the search was still finding others)"
+            where = " around the modes found (the search for others was not finished)"
         if self.probes is None and self.divergence:
             where += " at the draws (tails were not looked at)"
         if not self.divergence:  # to the last digit

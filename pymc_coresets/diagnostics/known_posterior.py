@@ -23,6 +23,8 @@ from pymc_coresets.display import as_text
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
 
+#: Share of the mass below which a mode is small: a hundred draws may miss it by chance.
+_SMALL = 0.1
 _SHOWN = 20  #: Largest number of modes that are printed.
 
 BETWEEN_MODES = (
@@ -50,7 +52,7 @@ class SeenModes:
     shares : sequence of float, optional
         Of the draws, by the mode that they are next to.
     n_draws : int
-        How many draws these are.
+        How many different draws these are.
     is_complete : bool
         See `Modes`.
 
@@ -81,18 +83,20 @@ class SeenModes:
     def unseen(self) -> list[int]:
         """Numbers of the modes that are not known to the draws.
 
-        None if together they hold no more mass than modes of few expected draws are missed by
-        chance: of hundreds of modes, four hundred draws do not know all.
+        Small ones only if together they hold more mass than independent draws miss by chance: of
+        hundreds of modes, four hundred draws do not know all.
         """
         if self.shares is None:
             return []
-        mass, shares = np.asarray(self.mass), np.asarray(self.shares)
-        missed = shares < 0.1 * mass
-        chance = binom.cdf(np.ceil(0.1 * mass * self.n_draws) - 1, self.n_draws, mass)
-        expected = float(mass @ chance)
-        error = math.sqrt(float(np.square(mass) @ (chance * (1 - chance))))
-        by_chance = float(mass[missed].sum()) <= expected + 4 * error
-        return [] if by_chance else np.flatnonzero(missed).tolist()
+        mass = np.asarray(self.mass)
+        missed = np.asarray(self.shares) < 0.1 * mass
+        small = mass < _SMALL
+        by_chance = binom.cdf(np.ceil(0.1 * mass * self.n_draws) - 1, self.n_draws, mass) * small
+        most = float(mass @ by_chance)
+        most += 4 * math.sqrt(float(np.square(mass) @ (by_chance * (1 - by_chance))))
+        if mass[missed & small].sum() <= most:
+            missed &= ~small
+        return [int(number) for number in np.flatnonzero(missed)]
 
     @property
     def words(self) -> str:
@@ -238,7 +242,8 @@ class Modes:
         shares, n_draws = None, 0
         if draws is not None:
             which = self.nearest(draws)
-            n_draws = len(which)
+            # A draw that a chain repeats is no other one.
+            n_draws = len(np.unique(next(iter(draws.values())).reshape(len(which), -1), axis=0))
             shares = tuple((np.bincount(which, minlength=len(self)) / len(which)).tolist())
         return SeenModes(
             n_starts=self.n_starts,

@@ -285,8 +285,10 @@ def laplace(
         return _settled(space, _highest_along_ridges(space, x, n_gradients))
 
 
-def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Mixture:
-    """Return a mixture of Laplace approximations at modes found from some points.
+def laplace_parts(
+    space: Unconstrained, starts: Sequence[np.ndarray] = ()
+) -> tuple[list[Normal], list[float]]:
+    """Return Laplace approximations at the modes found from some points, and the heights there.
 
     Parameters
     ----------
@@ -294,18 +296,16 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
     starts : sequence of ndarray of shape (n_dims,)
         By default, the initial point.
 
+    Returns
+    -------
+    list of Normal
+    list of float
+        In nats, up to a constant.
+
     Raises
     ------
     SamplingError
         If none of them leads to a mode.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> len(laplace_mixture(Unconstrained(model)).parts)
-    1
     """
     parts: list[Normal] = []
     for start in starts or [space.start]:
@@ -320,8 +320,21 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
     if not parts:
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")
     alone = len(parts) == 1
-    heights = [0.0 if alone else space.logp_and_gradient(p.location)[0] for p in parts]
-    return Mixture.of(parts, heights)
+    return parts, [0.0 if alone else space.logp_and_gradient(p.location)[0] for p in parts]
+
+
+def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Mixture:
+    """Return a mixture of Laplace approximations at modes, see `laplace_parts`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> len(laplace_mixture(Unconstrained(model)).parts)
+    1
+    """
+    return Mixture.of(*laplace_parts(space, starts))
 
 
 def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:

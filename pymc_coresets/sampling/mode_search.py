@@ -16,11 +16,9 @@ from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.changes import changes, points_of
-from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
 
-#: Share of the posterior's mass that modes which are left out may hold together.
-NOTICEABLE = 0.01
 #: Most modes that are searched for, without their images: each is refined on all rows.
 MOST_SEARCHED = 24
 
@@ -233,19 +231,16 @@ def _relaxed(
 
 
 def starting_points(
-    space: Unconstrained, mode: np.ndarray, *, rng: np.random.Generator
+    space: Unconstrained, *, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points from which to search for other modes, (n_starts, n_dims) each.
 
-    Draws of the prior, half of them those of highest density; and the highest images of a known
-    mode under changes of sign and exchanges of entries, with the initial point with jitter.
+    Draws of the prior, half of them those of highest density; and the initial point with jitter.
 
     Parameters
     ----------
     space : Unconstrained
         With the density of a sample of the rows.
-    mode : ndarray of shape (n_dims,)
-        The known mode.
     rng : numpy.random.Generator
 
     Examples
@@ -253,15 +248,13 @@ def starting_points(
     >>> from pymc_coresets.reading.unconstrained import Unconstrained
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> rng = np.random.default_rng(1)
-    >>> found = starting_points(Unconstrained(model), np.array([2.0]), rng=rng)
+    >>> found = starting_points(Unconstrained(model), rng=np.random.default_rng(1))
     >>> [points.shape for points in found]
-    [(12, 1), (5, 1)]
+    [(12, 1), (4, 1)]
     """
     around = space.start + rng.uniform(-1.0, 1.0, (4, space.n_dims))
-    nearby = [starts_at_images(space, mode), highest(space, around, 0, 4)]
     of_prior = prior_draws(space, 48, rng=rng)
-    return highest(space, of_prior, 6, 6), np.concatenate(nearby)
+    return highest(space, of_prior, 6, 6), highest(space, around, 0, 4)
 
 
 def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import xarray as xr
-from scipy.special import softmax
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
@@ -22,7 +21,6 @@ from pymc_coresets.sampling.data_starts import starts_from_data
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
     MOST_SEARCHED,
-    NOTICEABLE,
     find_modes,
     highest,
     image_points,
@@ -33,7 +31,13 @@ from pymc_coresets.sampling.mode_search import (
 )
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.local_modes import (
+    LocalMode,
+    by_family,
+    distinct,
+    noticeable,
+    without_images,
+)
 from pymc_coresets.sampling.symmetry.symmetries import Orbits, SymmetryTest
 
 #: Dimensions above which there is no search for other modes, and the curvature is that of a
@@ -68,6 +72,8 @@ class FoundModes:
         Of all rows.
     is_complete : bool
         Whether nothing speaks for further modes of noticeable mass.
+    orbits : Orbits, optional
+        Which makes the images.
     """
 
     modes: Sequence[LocalMode]
@@ -75,6 +81,7 @@ class FoundModes:
     images: Sequence[str] = ("",)
     n_gradients: int = 0
     is_complete: bool = True
+    orbits: Orbits | None = None
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -155,7 +162,7 @@ def proposal(
     else:
         refuse_impossible_rows(sampler.loglikelihood, sampler.space)
         return None
-    sampler.begin_at(found.mixture, n_gradients=found.n_gradients)
+    sampler.begin_at(found.modes, n_gradients=found.n_gradients, orbits=found.orbits)
     positions, logq = found.mixture.draw(n_draws, rng=rng)
     with np.errstate(all="ignore"):  # some draws are far out
         draws = sampler.space.constrain(positions)
@@ -225,11 +232,9 @@ def beside_mode(
     if len(found.modes) > 1:
         return search.on_all(found)
     [alone] = found.modes
-    return FoundModes(
-        [replace(alone, around=alone.around.with_tails())],
-        found.n_starts,
-        is_complete=found.is_complete,
-    )
+    is_complete = _each_met_twice([alone]) and not found.was_cut_short
+    alone = replace(alone, around=alone.around.with_tails())
+    return FoundModes([alone], found.n_starts, is_complete=is_complete)
 
 
 def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> PosteriorDensity:
@@ -276,27 +281,18 @@ class _Searched:
     is_over: bool = False
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the search was not cut short, and its starts met each mode more than once.
-
-        The share of starts that met a mode which no other start met estimates that of starts which
-        would meet yet another one (Good 1953).
-        """
-        met = _by_family(self.modes, [mode.n_ended for mode in self.modes])
-        met[0] += 1  # by the climb from the initial point
-        at_limit = n_searched(self.modes) >= MOST_SEARCHED
-        n_single = np.count_nonzero(met == 1)
-        return not (self.is_over or at_limit or n_single > NOTICEABLE * self.n_starts)
+    def was_cut_short(self) -> bool:
+        """Whether some starts were not used, or some modes not refined."""
+        return self.is_over or n_searched(self.modes) >= MOST_SEARCHED
 
 
-def _by_family(modes: Sequence[LocalMode], values: Sequence[float]) -> np.ndarray:
-    """Add up values of modes and their images, (n_families,)."""
-    return np.bincount(_families(modes), weights=values)
+def _each_met_twice(modes: Sequence[LocalMode]) -> bool:
+    """Whether several starts ended at each mode, or at its images.
 
-
-def _families(modes: Sequence[LocalMode]) -> np.ndarray:
-    """Return the number of each mode's family: images follow what they are images of."""
-    return np.cumsum([mode.parent is None for mode in modes]) - 1
+    The share of starts that met a mode which no other start met estimates the share of further
+    starts that would meet unknown modes (Good 1953).
+    """
+    return bool((by_family(modes, [mode.n_ended for mode in modes]) > 1).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,34 +329,27 @@ class _Search:
     ) -> _Searched:
         """Search for modes of the sample, and for images of those found."""
         with np.errstate(all="ignore"):  # some starts are far out
-            anywhere, at_images = self._starts(space, first, rng, is_over)
-            if not len(anywhere):
+            elsewhere, nearby = self._starts(space, first, rng)
+            if not len(elsewhere):
                 return _Searched([first])
-            orbits = self._orbits(space, first)
+            orbits, starts = self._orbits(space, first), np.concatenate([nearby, elsewhere])
             search = partial(find_modes, space, error=self._error(), is_over=is_over, orbits=orbits)
-            starts = np.concatenate([at_images, anywhere])
-            found, n_starts = search(orbits.of(first), starts)
-            searched = [mode.x for mode in found if mode.parent is None][1:]
-            images = [starts_at_images(space, x) for x in searched]
-            more = np.concatenate(images)[:24] if images else starts[:0]
-            found, n_more = search(found, more)
-        n_starts += n_more
-        return _Searched(found, n_starts, orbits, n_starts < len(starts) + len(more))
+            known = orbits.of(replace(first, n_ended=1))  # by the climb that led there
+            found, n_starts = search(known, starts)
+            images = [starts_at_images(space, m.x) for m in found if m.parent is None]
+            at_images = np.concatenate(images)[:24]
+            more, n_more = search(found, at_images)
+        # A start at an image of a known mode says nothing if it ends at that mode, or its images.
+        found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
+        found += more[len(found) :]
+        is_over_early = n_starts + n_more < len(starts) + len(at_images)
+        return _Searched(found, 1 + n_starts + n_more, orbits, is_over_early)
 
     def _starts(
-        self,
-        space: Unconstrained,
-        first: LocalMode,
-        rng: np.random.Generator,
-        is_over: Callable[[], bool],
+        self, space: Unconstrained, first: LocalMode, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return starts by the prior and the data, and at images of a mode and the initial point.
-
-        The latter alone are no search.
-        """
-        of_prior, of_mode = starting_points(space, first.x, rng=rng)
-        if is_over():
-            return of_prior, of_mode
+        """Return starts by the prior and the data; and near the initial point, no search alone."""
+        of_prior, nearby = starting_points(space, rng=rng)
         size = min(self.size, self.sampler.n_rows)
         scan = self.sampler.scan(size, key=self.key, distinct=True)
         of_data = starts_from_data(
@@ -369,7 +358,7 @@ class _Search:
             first.around,
             rng=rng,
         )
-        return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), of_mode
+        return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), nearby
 
     def _orbits(self, space: Unconstrained, first: LocalMode) -> Orbits:
         """Return what makes the images of modes, under symmetries that all rows have."""
@@ -403,12 +392,12 @@ class _Search:
     def on_all(self, found: _Searched) -> FoundModes:
         """Polish modes of the sample on all rows, compute their masses, and add their images."""
         full = self.full
-        searched = _with_counts_of_images(found.modes)
+        searched = without_images(found.modes)
         polished = self.polished(searched, full)
         if len(polished) > 1:
             heights = full.values(np.stack([mode.x for mode in polished]))
             polished = [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
-            polished = _distinct(polished)
+            polished = distinct(polished)
         orbits = found.orbits
         every: list[LocalMode] = []
         is_whole = True
@@ -416,9 +405,10 @@ class _Search:
             images = [mode] if orbits is None else orbits.of(mode, len(every))
             is_whole &= orbits is None or len(images) < orbits.most
             every += images
-        modes, words = _largest_first(_noticeable(every), self.sampler.space)
-        is_complete = found.is_complete and is_whole
-        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete)
+        kept = noticeable(every)
+        is_complete = is_whole and _each_met_twice(kept) and not found.was_cut_short
+        modes, words = _largest_first(kept, self.sampler.space)
+        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
 
     def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""
@@ -466,41 +456,6 @@ class _Search:
             if not np.abs(slope).max() < 1.0:
                 return None
         return replace(start, location=mode).with_tails()
-
-
-def _with_counts_of_images(modes: Sequence[LocalMode]) -> list[LocalMode]:
-    """Return the modes without images, each with the number of starts that ended at any of them."""
-    counts = _by_family(modes, [mode.n_ended for mode in modes])
-    firsts = [mode for mode in modes if mode.parent is None]
-    return [replace(m, n_ended=int(n)) for m, n in zip(firsts, counts, strict=True)]
-
-
-def _distinct(modes: Sequence[LocalMode]) -> list[LocalMode]:
-    """Return the distinct ones of several modes, the largest first."""
-    different = KnownModes()
-    modes = [mode for mode in modes if np.isfinite(mode.height)]
-    if not modes:
-        raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
-    for mode in sorted(modes, key=lambda mode: -mode.log_mass):
-        for i, known in enumerate(different.modes):
-            if known.around.is_near(mode.around):
-                different.set(i, replace(known, n_ended=known.n_ended + mode.n_ended))
-                break
-        else:
-            different.add(mode)
-    return different.modes
-
-
-def _noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
-    """Leave out the smallest families of modes that hold no noticeable mass together."""
-    families = _families(modes)
-    masses = np.bincount(families, softmax([mode.log_mass for mode in modes]))
-    order = np.argsort(masses)
-    left_out = order[np.cumsum(masses[order]) < NOTICEABLE]
-    kept = np.flatnonzero(~np.isin(families, left_out)).tolist()
-    numbers = {old: new for new, old in enumerate(kept)}
-    found = [modes[i] for i in kept]
-    return [m if m.parent is None else replace(m, parent=numbers[m.parent]) for m in found]
 
 
 def _largest_first(

@@ -22,7 +22,7 @@ from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.curvature import laplace, laplace_mixture
+from pymc_coresets.sampling.curvature import laplace, laplace_mixture, laplace_parts
 from pymc_coresets.sampling.density import (
     PosteriorDensity,
     WeightedPosterior,
@@ -32,6 +32,8 @@ from pymc_coresets.sampling.density import (
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables, SplitHmc
 from pymc_coresets.sampling.steps.nuts import WarmNuts
+from pymc_coresets.sampling.symmetry.local_modes import LocalMode
+from pymc_coresets.sampling.symmetry.symmetries import Orbits
 
 type OfPoint = Callable[[np.ndarray], Curvature]
 type Kind = Literal["auto", "nuts", "laplace"]
@@ -120,6 +122,8 @@ class CoresetSampler:
     ) -> None:
         self.loglikelihood, self.quadratic = loglik, quadratic
         self._kind, self._starts = kind, starts
+        self._searched: Sequence[np.ndarray] = ()
+        self._orbits: Orbits | None = None
         self._curvature: OfPoint | None = None
         self._tally = _Tally(kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE)
         self._nuts = WarmNuts(loglik, quadratic, tune=tune)
@@ -366,9 +370,21 @@ class CoresetSampler:
             points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
         return self.space.constrain(points)
 
-    def begin_at(self, around: Mixture, *, n_gradients: int) -> None:
-        """Start searches and NUTS at the modes of all rows, and count the gradients these took."""
-        self._starts = [part.location for part in around.parts]
+    def begin_at(
+        self, modes: Sequence[LocalMode], *, n_gradients: int, orbits: Orbits | None = None
+    ) -> None:
+        """Start searches and NUTS at the modes of all rows, and count the gradients these took.
+
+        Parameters
+        ----------
+        modes : sequence of LocalMode
+        n_gradients : int
+        orbits : Orbits, optional
+            Which makes those modes that are images of others.
+        """
+        self._starts = [mode.x for mode in modes]
+        self._searched = [mode.x for mode in modes if mode.parent is None]
+        self._orbits = orbits
         self._count(n_gradients=n_gradients)
 
     def laplace(self, rows: Rows, weights: np.ndarray) -> Mixture:
@@ -379,7 +395,12 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        return laplace_mixture(self.posterior_of(rows, weights), self._starts)
+        space = self.posterior_of(rows, weights)
+        if self._orbits is None:
+            return laplace_mixture(space, self._starts)
+        found = zip(*laplace_parts(space, self._searched), strict=True)
+        modes = [m for part, height in found for m in self._orbits.of(LocalMode(part, height))]
+        return Mixture.of([mode.around for mode in modes], [mode.height for mode in modes])
 
     def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
         """Return the posterior of weighted rows, and of the quadratic if there is one."""

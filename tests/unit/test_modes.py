@@ -16,19 +16,22 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.mode_search import (
-    LocalMode,
     apart,
     find_modes,
-    images,
     mode_of,
     prior_draws,
     starting_points,
+    starts_at_images,
 )
 from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.symmetry.changes import changes
+from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 
 
 def space_of(logp_and_gradient, n_dims):
@@ -145,8 +148,10 @@ def test_a_flat_prior_has_no_draws():
         pm.Normal("y", pm.Flat("a"), 1.0, observed=[0.5, 1.5])
     space, rng = Unconstrained(model), np.random.default_rng(1)
     assert prior_draws(space, 10, rng=rng).shape == (0, 1)
-    starts = starting_points(space, laplace(space).location, rng=rng)
-    assert starts.shape == (5, 1)  # with jitter, and one of other sign
+    of_prior, nearby = starting_points(space, rng=rng)
+    assert of_prior.shape == (0, 1)
+    assert nearby.shape == (4, 1)  # with jitter
+    assert starts_at_images(space, laplace(space).location).shape == (1, 1)  # of other sign
 
 
 def test_the_search_for_a_mode_goes_on_from_a_saddle():
@@ -178,7 +183,7 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():
     values = {"w": np.arange(6.0).reshape(2, 3), "b": np.array([7.0, 8.0, 9.0])}
-    found = dict(images(values))
+    found = {name: change(values) for name, change in changes(values)}
     both = found["entries 0 and 2 of w, b exchanged"]
     np.testing.assert_array_equal(both["w"], [[2, 1, 0], [5, 4, 3]])
     np.testing.assert_array_equal(both["b"], [9, 8, 7])
@@ -368,8 +373,18 @@ class FromPoints:
     """Posteriors that are given by a density, of which each sample is the whole."""
 
     def __init__(self, space, slopes):
-        self.space, self.slopes, self.read = space, slopes, 0
+        self.space, self.slopes, self.read, self.n_rows = space, slopes, 0, 100
         self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims, source=None)
+
+    def density(self, source):
+        """That without rows is constant."""
+        return of_points(lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+
+    def scan(self, size, *, key, distinct):
+        return Scan(rows=Rows(np.arange(size), np.ones(size)), weights=np.ones(size))
+
+    def weighted_density(self, rows, weights):
+        return of_points(self.slopes)
 
     @property
     def full_density(self):

@@ -1,11 +1,16 @@
 """Modes of a posterior, and lists of them in which those near a point are found at once."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import softmax
 
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.normal import Normal
+
+#: Share of the posterior's mass that modes which are left out may hold together.
+NOTICEABLE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,3 +104,51 @@ def _variances(around: Normal) -> np.ndarray:
         return np.full(factor.n_dims, np.inf)
     found: np.ndarray = np.square(factor.offset(np.eye(factor.n_dims))).sum(axis=1)
     return found
+
+
+# -- modes and their images: a family ------------------------------------------------------------
+
+
+def by_family(modes: Sequence[LocalMode], values: Sequence[float]) -> np.ndarray:
+    """Add up values of modes and their images, (n_families,)."""
+    return np.bincount(_families(modes), weights=values)
+
+
+def _families(modes: Sequence[LocalMode]) -> np.ndarray:
+    """Return the number of each mode's family: images follow what they are images of."""
+    return np.cumsum([mode.parent is None for mode in modes]) - 1
+
+
+def without_images(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Return the modes without images, each with the number of starts that ended at any of them."""
+    counts = by_family(modes, [mode.n_ended for mode in modes])
+    firsts = [mode for mode in modes if mode.parent is None]
+    return [replace(m, n_ended=int(n)) for m, n in zip(firsts, counts, strict=True)]
+
+
+def distinct(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Return the distinct ones of several modes, the largest first."""
+    different = KnownModes()
+    modes = [mode for mode in modes if np.isfinite(mode.height)]
+    if not modes:
+        raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
+    for mode in sorted(modes, key=lambda mode: -mode.log_mass):
+        for i, known in enumerate(different.modes):
+            if known.around.is_near(mode.around):
+                different.set(i, replace(known, n_ended=known.n_ended + mode.n_ended))
+                break
+        else:
+            different.add(mode)
+    return different.modes
+
+
+def noticeable(modes: Sequence[LocalMode]) -> list[LocalMode]:
+    """Leave out the smallest families of modes that hold no noticeable mass together."""
+    families = _families(modes)
+    masses = np.bincount(families, softmax([mode.log_mass for mode in modes]))
+    order = np.argsort(masses)
+    left_out = order[np.cumsum(masses[order]) < NOTICEABLE]
+    kept = np.flatnonzero(~np.isin(families, left_out)).tolist()
+    numbers = {old: new for new, old in enumerate(kept)}
+    found = [modes[i] for i in kept]
+    return [m if m.parent is None else replace(m, parent=numbers[m.parent]) for m in found]

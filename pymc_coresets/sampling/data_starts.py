@@ -79,7 +79,7 @@ def _sides(arrays: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     for column in columns[-2:]:  # the outcomes come last
         order = np.argsort(column, kind="stable")
         least = max(int(_SIDE * len(order)), 1)
-        gaps = np.diff(column[order])[least - 1 : len(order) - least]
-        if len(gaps) and np.nanmax(gaps) > 0:
-            border = least + int(np.nanargmax(gaps))
+        gaps = np.nan_to_num(np.diff(column[order])[least - 1 : len(order) - least], nan=0.0)
+        if len(gaps) and gaps.max() > 0:
+            border = least + int(gaps.argmax())
             yield from (np.sort(order[:border]), np.sort(order[border:]))

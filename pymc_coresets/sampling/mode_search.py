@@ -21,6 +21,8 @@ from pymc_coresets.sampling.symmetry.symmetries import Orbits
 
 #: Most modes that are searched for, without their images: each is refined on all rows.
 MOST_SEARCHED = 24
+#: Number of known modes of which a new one might be a part.
+_NEAREST = 8
 
 _log = logging.getLogger(__name__)
 
@@ -132,8 +134,8 @@ def _add_near(
     except SamplingError:  # a point where the climb stopped
         return
     found = mode_of(space, around, 1)
-    for number, mode in enumerate(known.modes):
-        if not apart(space, mode.around, around):
+    for number in known.nearest(around)[:_NEAREST]:
+        if not apart(space, known.modes[number].around, around):
             _count(known, number, found)
             return
     new = [found] if orbits is None else orbits.of(found, len(known))

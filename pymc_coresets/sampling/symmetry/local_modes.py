@@ -88,6 +88,15 @@ class KnownModes:
         self._places[number] = mode.x
         self._reach[number] = 2.0 * np.sqrt(_variances(mode.around))
 
+    def nearest(self, around: Normal) -> list[int]:
+        """Return the numbers of all modes, those first that are nearest to a normal distribution.
+
+        In its standard deviations.
+        """
+        away = np.linalg.norm(around.whiten(self._places[: len(self)]), axis=1)
+        order: list[int] = np.argsort(away, kind="stable").tolist()
+        return order
+
     def near(self, x: np.ndarray) -> Iterator[int]:
         """Return the numbers of the modes within two standard deviations of which a point is."""
         n = len(self)

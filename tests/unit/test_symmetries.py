@@ -1,0 +1,324 @@
+"""Symmetries of likelihoods, the images of modes under them, and starts that the data give."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_coresets.diagnostics.known_posterior import SeenModes
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.data_starts import starts_from_data
+from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.mode_search import MOST_SEARCHED
+from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode, noticeable
+from pymc_coresets.sampling.symmetry.symmetries import Orbits, Symmetry, SymmetryTest
+
+TIMES = np.random.default_rng(4).uniform(0, 10, 2_000)
+
+
+def sampler_of(model):
+    return CoresetSampler(LogLikelihood(find_observations(model)))
+
+
+def found_by(sampler, *, size=1_000, seed=1):
+    return proposal(sampler, 400, start_size=size, rng=np.random.default_rng(seed))
+
+
+def flat_density(gradient=0.0):
+    """The density of a prior that rises at the same rate in all coordinates."""
+    return PosteriorDensity(lambda x: Slopes(gradient * x.sum(axis=1), np.full_like(x, gradient)))
+
+
+@pytest.fixture(scope="module")
+def two():
+    with pm.Model() as model:
+        pm.Normal("a")
+        pm.Normal("b")
+    return Unconstrained(model)
+
+
+EXCHANGE = Symmetry("a and b exchanged", np.eye(2)[::-1], np.zeros(2), of_prior=True)
+SHIFT = Symmetry("a by 5", np.eye(2), np.array([5.0, 0.0]), of_prior=False)
+BACK = replace(SHIFT, name="a by -5", offset=np.array([-5.0, 0.0]))
+
+
+# -- images of one mode ----------------------------------------------------------------------------
+
+
+def test_the_image_of_a_normal_distribution_has_its_density_there():
+    skewed = Symmetry("", np.array([[0.0, -1.0], [1.0, 0.5]]), np.array([3.0, 1.0]), of_prior=True)
+    around = heavy_tailed(np.array([1.0, -2.0]), np.array([[2.0, 0.0], [0.7, 1.5]]))
+    x = np.random.default_rng(1).normal(size=(5, 2))
+    image = skewed.of_normal(around)
+    np.testing.assert_allclose(image.log_density(skewed.at(x)), around.log_density(x))
+    twice = skewed.after(skewed)
+    np.testing.assert_allclose(twice.at(x), skewed.at(skewed.at(x)))
+
+
+def test_images_under_a_symmetry_of_the_prior_too_have_equal_mass(two):
+    mode = LocalMode(heavy_tailed(np.array([9.0, -9.0]), np.diag([2.0, 3.0])), -7.0, 4)
+    first, image = Orbits(two, [EXCHANGE], flat_density(), 100).of(mode, 3)
+    assert (first.n_ended, first.parent, image.parent) == (4, None, 3)
+    assert image.image == "a and b exchanged"
+    np.testing.assert_allclose(image.x, [-9.0, 9.0])
+    np.testing.assert_allclose(image.around.factor.matrix, np.diag([9.0, 4.0]))
+    assert image.log_mass == pytest.approx(first.log_mass)
+
+
+def test_a_mode_that_a_symmetry_leaves_where_it_is_has_no_image(two):
+    mode = LocalMode(heavy_tailed(np.full(2, 9.0), np.eye(2)), -7.0)
+    assert len(Orbits(two, [EXCHANGE], flat_density(), 100).of(mode)) == 1
+
+
+def test_images_under_a_period_have_the_mass_that_the_prior_gives_them(two):
+    """Likelihood times exp(0.3 a): each mode is exp(1.5) times as high as that before."""
+    prior = flat_density(0.3)
+    mode = LocalMode(heavy_tailed(np.zeros(2), 4 * np.eye(2)), -7.0)
+    found = Orbits(two, [SHIFT, BACK], prior, 12).of(mode)
+    assert len(found) == 12
+    for image in found:
+        np.testing.assert_allclose(image.x[0] % 5.0 % 4.999, 0.0, atol=2e-3)
+        assert image.height == pytest.approx(-7.0 + 0.3 * image.x[0], abs=1e-3)
+
+
+def test_images_of_negligible_mass_are_left_out(two):
+    def normal(x):  # of standard deviation 4
+        return Slopes(-np.square(x).sum(axis=1) / 32, -x / 16)
+
+    mode = LocalMode(heavy_tailed(np.zeros(2), 4 * np.eye(2)), 0.0)
+    found = Orbits(two, [SHIFT, BACK], PosteriorDensity(normal), 100).of(mode)
+    assert sorted(round(image.x[0]) for image in found) == [-15, -10, -5, 0, 5, 10, 15]
+
+
+def test_orbits_end_at_their_limit(two):
+    mode = LocalMode(heavy_tailed(np.zeros(2), 4 * np.eye(2)), 0.0)
+    unbounded = replace(SHIFT, of_prior=True)
+    assert len(Orbits(two, [unbounded], flat_density(), 17).of(mode)) == 17
+
+
+def test_modes_near_a_point_are_found_in_a_growing_list():
+    known = KnownModes()
+    for centre in range(0, 200, 10):
+        known.add(LocalMode(Normal(np.array([centre, 0.0]), CholeskyFactor(np.eye(2))), 0.0))
+    assert list(known.near(np.array([71.0, 1.0]))) == [7]
+    assert list(known.near(np.array([71.6, 1.6]))) == []  # each coordinate is near, but not both
+    known.set(7, replace(known.modes[7], around=heavy_tailed(np.array([75.0, 0.0]), np.eye(2))))
+    assert list(known.near(np.array([71.0, 1.0]))) == []
+
+
+def test_families_of_little_mass_together_are_left_out():
+    heights = [0.0, 0.0, -4.2, -6.0]  # in the second family there are two
+
+    def at(i):
+        around = Normal(np.array([10.0 * i]), CholeskyFactor(np.eye(1)))
+        return LocalMode(around, heights[i], parent=0 if i == 1 else None)
+
+    kept = noticeable([at(0), at(1), at(3), at(2)])
+    assert [mode.x[0] for mode in kept] == [0.0, 10.0]  # the others hold 0.9 % together
+    more = noticeable([at(0), at(3), at(2)])
+    assert [mode.x[0] for mode in more] == [0.0, 20.0]  # of which the larger holds 1.5 %
+
+
+# -- which symmetries there are --------------------------------------------------------------------
+
+
+def symmetries(model, full=None):
+    """Those of the posterior of some rows, and of all."""
+    sampler = sampler_of(model)
+    some = sampler.density_of_some(100, 1)
+    around = laplace(sampler.space.with_density(some))
+    test = SymmetryTest(sampler.space, around, sampler.density(None), [some])
+    return test.symmetries(lambda: full or sampler.full_density, 500)
+
+
+def test_a_symmetry_that_few_rows_break_is_none():
+    """Of a sample without these rows, the sign of b cannot be told."""
+    x = np.zeros(2_000)
+    x[1_990:] = 1.0
+    y = 4.0 + np.random.default_rng(2).normal(size=2_000)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 5, initval=1.0)
+        pm.Normal("y", pm.math.switch(x, b, b**2), 1.0, observed=y)
+    sampler = sampler_of(model)
+    without = sampler.weighted_density(
+        sampler.loglikelihood.source.take(slice(0, 500)), np.ones(500)
+    )
+    around = laplace(sampler.space.with_density(without))
+    test = SymmetryTest(sampler.space, around, sampler.density(None), [without])
+    assert [own.name for own in test.symmetries(lambda: without, 500)] == ["sign of b"]
+    assert test.symmetries(lambda: sampler.full_density, 500) == []
+
+
+def test_only_entries_with_one_prior_are_exchangeable_in_it():
+    y = np.random.default_rng(2).normal(np.repeat([-5.0, 0.0, 5.0], 300), 1.0)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", [0.0, 0.0, 1.0], 5, initval=[-4.0, 0.1, 4.0])
+        pm.Mixture("y", np.ones(3) / 3, pm.Normal.dist(mu, 1.0, shape=(3,)), observed=y)
+    found = {own.name: own.of_prior for own in symmetries(model)}
+    assert found == {
+        "entries 0 and 1 of mu exchanged": True,
+        "entries 1 and 2 of mu exchanged": False,
+    }
+
+
+def test_a_regression_has_no_symmetry_and_no_row_is_read_to_see_it():
+    x = np.random.default_rng(2).normal(size=(300, 3))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=3)
+        pm.Normal("y", x @ b, pm.HalfNormal("s"), observed=x @ [1.0, -1.0, 0.5] + x[::-1, 0])
+    assert symmetries(model, full=object()) == []
+
+
+# -- searches --------------------------------------------------------------------------------------
+
+
+def exchangeable(k):
+    rng = np.random.default_rng(3)
+    y = rng.normal(rng.choice(4.0 * np.arange(k), size=1_500), 0.7)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 5, shape=k, initval=np.linspace(-1, 1, k))
+        pm.Mixture("y", np.ones(k) / k, pm.Normal.dist(mu, 0.7, shape=(k,)), observed=y)
+    return sampler_of(model)
+
+
+@pytest.mark.parametrize(("k", "n_images"), [(4, 24), (5, 120)])
+def test_all_orders_of_exchangeable_entries_are_modes_of_equal_mass(k, n_images):
+    sampler = exchangeable(k)
+    found = found_by(sampler)
+    mu = found.modes.positions["mu"].to_numpy()
+    assert len({tuple(np.argsort(own)) for own in mu}) == len(mu) == n_images
+    np.testing.assert_allclose(found.modes.mass, 1 / n_images, rtol=1e-6)
+    assert found.modes.is_complete
+    assert sum(image == "" for image in found.modes.images) == 1
+    # The curvature at an image is that which the density has there.
+    some = found.around.parts[-1]
+    own = laplace(sampler.space.with_density(sampler.full_density), some.location)
+    np.testing.assert_allclose(some.factor.matrix, own.factor.matrix, rtol=0.02, atol=5.0)
+    draws = found.around.draw(4_000, rng=np.random.default_rng(1), equally=0.0)[0]
+    error = 4 * draws.std(axis=0) / np.sqrt(4_000)
+    assert (np.abs(draws.mean(axis=0) - mu.mean()) < error).all()
+    weighted = sampler.laplace(sampler.loglikelihood.all_rows, np.ones(sampler.n_rows))
+    assert len(weighted.parts) == n_images  # of weighted rows, too
+
+
+def test_signs_of_squared_coefficients_have_sixteen_modes():
+    x = np.random.default_rng(5).normal(size=(1_500, 4))
+    y = x @ [1.0, 0.8, 1.2, 0.6] + np.random.default_rng(6).normal(size=1_500)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=4, initval=np.full(4, 0.5))
+        pm.Normal("y", pm.math.dot(x, b**2), 1.0, observed=y)
+    modes = found_by(sampler_of(model)).modes
+    signs = np.sign(modes.positions["b"].to_numpy())
+    assert len(np.unique(signs, axis=0)) == len(modes) == 16
+    np.testing.assert_allclose(modes.mass, 1 / 16, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def wave():
+    y = 1.3 * np.sin(2 * TIMES + 0.5) + np.random.default_rng(7).normal(size=len(TIMES))
+    with pm.Model() as model:
+        phase, size = pm.Normal("phase", 0, 20), pm.Normal("size", 0, 2)
+        pm.Normal("y", size * pm.math.sin(2 * TIMES + phase), 1.0, observed=y)
+    return found_by(sampler_of(model)).modes
+
+
+def test_periods_of_a_phase_have_the_masses_of_its_prior(wave):
+    phase = wave.positions["phase"].to_numpy()
+    mass = stats.norm.pdf(phase, 0, 20)
+    np.testing.assert_allclose(wave.mass, mass / mass.sum(), rtol=1e-3)
+    assert (wave.mass @ phase) == pytest.approx(0.0, abs=0.5)
+    assert np.sqrt(wave.mass @ phase**2) == pytest.approx(20.0, abs=0.2)
+    assert wave.is_complete
+
+
+def test_an_amplitude_changes_its_sign_half_a_period_later(wave):
+    order = np.argsort(wave.positions["phase"].to_numpy())
+    phase, size = (wave.positions[name].to_numpy()[order] for name in ("phase", "size"))
+    np.testing.assert_allclose(np.diff(phase), np.pi, rtol=1e-3)
+    np.testing.assert_allclose(size[1:], -size[:-1], rtol=1e-3)
+
+
+# -- starts ----------------------------------------------------------------------------------------
+
+RIGHT = 20.0 + 0.5 * np.random.default_rng(17).normal(size=1_000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_far_apart_are_found_without_a_prior(seed):
+    with pm.Model() as model:
+        mu = pm.Flat("mu", initval=-19.0)
+        pm.StudentT("y", nu=1, mu=mu, sigma=1.0, observed=np.concatenate([-RIGHT, RIGHT]))
+    modes = found_by(sampler_of(model), size=400, seed=seed).modes
+    # Both are found as modes of a sample, in which each has another mass.
+    np.testing.assert_allclose(np.abs(modes.positions["mu"].to_numpy()), RIGHT.mean(), atol=0.1)
+    np.testing.assert_allclose(modes.mass, 0.5, atol=1e-3)
+    assert modes.is_complete
+
+
+def clusters(rows, weights):
+    [y] = rows.arrays
+
+    def slopes(x):
+        z = y - x
+        values = -(weights * np.log1p(z**2)).sum(axis=1)
+        return Slopes(values, (weights * 2 * z / (1 + z**2)).sum(axis=1, keepdims=True))
+
+    return PosteriorDensity(slopes)
+
+
+def test_rows_on_either_side_of_a_gap_give_starts_at_both_clusters():
+    y = np.sort(np.concatenate([RIGHT[:300] - 40, RIGHT[:40], [500.0]]))  # and an outlier
+    rows = Rows(np.arange(len(y)), np.ones(len(y)), (y,))
+    first = Normal(np.array([-20.0]), CholeskyFactor(np.array([[300.0]])))
+    found = starts_from_data(
+        Scan(rows=rows, weights=np.ones(len(y))), clusters, first, rng=np.random.default_rng(1)
+    )
+    np.testing.assert_allclose(found[:2, 0], [-20.0, 20.0], atol=0.2)
+    assert len(found) > 10
+
+
+def test_rows_of_which_none_has_a_density_give_no_starts():
+    rows = Rows(np.arange(200), np.ones(200), (np.full(200, np.nan),))
+    first = Normal(np.zeros(1), CholeskyFactor(np.eye(1)))
+    with np.errstate(invalid="ignore"):
+        found = starts_from_data(
+            Scan(rows=rows, weights=np.ones(200)), clusters, first, rng=np.random.default_rng(1)
+        )
+    assert found.shape == (0, 1)
+
+
+# -- what draws of many modes say ------------------------------------------------------------------
+
+
+def seen(counts, **changes):
+    """Modes of equal mass, and how many draws are near each."""
+    k, n = len(counts), int(np.sum(counts))
+    return SeenModes(
+        n_starts=40, mass=[1 / k] * k, places=["mu = 0"] * k, images=[""] * k,
+        shares=list(np.asarray(counts) / n), n_draws=n, **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [24, 120, 720])
+def test_draws_of_many_modes_may_miss_some_by_chance_but_not_half(k):
+    rng = np.random.default_rng(1)
+    assert seen(rng.multinomial(400, np.ones(k) / k)).unseen == []
+    half = np.where(np.arange(k) % 2, 0, 2 / k)
+    missed = seen(rng.multinomial(400, half)).unseen
+    assert set(range(1, k, 2)) <= set(missed)
+
+
+def test_what_is_not_finished_is_said_in_a_few_words():
+    found = seen([200, 200], is_complete=False)
+    assert found.words == "2 from 40 starts (perhaps not all), 2 visited"
+    assert MOST_SEARCHED > 8

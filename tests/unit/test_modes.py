@@ -269,6 +269,16 @@ def test_draws_of_all_modes_are_reliable(modes):
     assert found.verdict.startswith("Reliable: ")
 
 
+@pytest.mark.parametrize("modes", [known(1.0, mass=[1.0]), known(1.0, -1.0, mass=[0.7, 0.3])])
+def test_a_search_that_was_not_finished_is_part_of_the_verdict(modes):
+    found = certified(replace(modes, is_complete=False), [0.9, 1.4, -0.5])
+    assert found.reliable
+    assert found.verdict.startswith(
+        "Reliable around the modes found (the search for others was not finished): "
+    )
+    assert "(perhaps not all)" in repr(found)
+
+
 def test_modes_that_were_not_looked_for_are_said_to_be_unknown():
     assert "not looked for" in repr(Certificate.of(np.zeros(400)))
 
@@ -354,10 +364,15 @@ def test_a_model_may_have_a_dimension_called_mode():
     assert "time = 1, cost[0] = 2, cost[1] = 3" in " ".join(repr(table).split())
 
 
-def test_files_keep_the_modes(built, tmp_path):
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_files_keep_the_modes(built, tmp_path, is_complete):
+    modes = replace(built.modes, is_complete=is_complete)
+    seen = replace(built.certificate.modes, is_complete=is_complete)
+    built = replace(built, modes=modes, certificate=replace(built.certificate, modes=seen))
     built.to_netcdf(tmp_path / "coreset.nc")
     read = Coreset.from_netcdf(tmp_path / "coreset.nc", built.full_model)
     assert repr(read.modes) == repr(built.modes)
+    assert read.modes.is_complete is is_complete
     xr.testing.assert_identical(read.modes.sds, built.modes.sds)
     assert read.certificate == built.certificate
 
@@ -443,6 +458,53 @@ def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_
     np.testing.assert_allclose(found.mixture.masses, 0.5, atol=0.01)
     assert found.n_starts >= 10
     assert funnel.read == 1
+
+
+def test_where_nothing_gives_a_start_there_was_no_search(monkeypatch):
+    """Under a flat prior, and where the density of few rows is not finite."""
+    with pm.Model() as model:
+        pm.Flat("a")
+    one = FromPoints(Unconstrained(model), lambda x: (-np.square(x).sum(axis=1) / 2, -x))
+    nowhere = of_points(lambda x: (np.full(len(x), np.nan), x))
+    monkeypatch.setattr(one, "weighted_density", lambda rows, weights: nowhere)
+    near = Normal(np.full(1, 0.3), CholeskyFactor(np.eye(1)))
+    rng = np.random.default_rng(1)
+    assert beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9) is None
+
+
+def peaks(n_peaks):
+    """Narrow peaks at whole numbers, each a little lower than that before."""
+    centres = np.arange(n_peaks)
+
+    def slopes(x):
+        z = (x - centres) / 0.02
+        logs = -(z**2) / 2 - 0.001 * centres
+        shares = softmax(logs, axis=1)
+        values = np.logaddexp.reduce(logs, axis=1)
+        return values, -(shares * z).sum(axis=1, keepdims=True) / 0.02
+
+    return slopes
+
+
+@pytest.mark.parametrize(("n_peaks", "is_complete"), [(2, True), (200, False)])
+def test_a_search_whose_starts_all_meet_another_mode_was_not_finished(n_peaks, is_complete):
+    with pm.Model() as model:
+        pm.Normal("a", (n_peaks - 1) / 2, n_peaks / 4)
+    found = FromPoints(Unconstrained(model), peaks(n_peaks))
+    near = Normal(np.zeros(1), CholeskyFactor(np.full((1, 1), 2_500.0)))
+    rng = np.random.default_rng(1)
+    modes = beside_mode(found, near, 100, key=1, rng=rng, n_gradients=1e9)
+    assert len(modes.modes) > 1
+    assert modes.is_complete is is_complete
+    assert sum(mode.n_ended for mode in modes.modes) <= modes.n_starts
+
+
+def test_a_search_that_ran_out_of_time_was_not_finished(funnel):
+    near = Normal(np.array([0.5, 1.9]), CholeskyFactor(np.diag([1.0, 16.0])))
+    held, rng = np.array([True, False]), np.random.default_rng(1)
+    limited = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=90, held=held)
+    assert limited.n_starts >= 10
+    assert not limited.is_complete
 
 
 def test_where_there_is_one_mode_all_rows_are_not_read(funnel):

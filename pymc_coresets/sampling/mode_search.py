@@ -15,9 +15,9 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.symmetry.changes import changes, points_of
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
+from pymc_coresets.sampling.symmetry.value_changes import changes, points_of
 
 #: Most modes that are searched for, without their images: each is refined on all rows.
 MOST_SEARCHED = 24

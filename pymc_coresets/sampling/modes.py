@@ -48,6 +48,8 @@ FEW_TO_SEARCH = 150
 #: quantile regressions have kinks, which larger samples smooth.
 _SMOOTHER = 8
 
+#: Number of starts, of all kinds, after which a search may end for want of time.
+ENOUGH_STARTS = 20
 #: Largest number of images of a mode, and of numbers in their curvatures: some 64 MB.
 MOST_IMAGES, _NUMBERS = 1_000, 2**23
 #: Rows on which a symmetry is tested first.
@@ -272,7 +274,7 @@ class _Searched:
     orbits : Orbits, optional
         Which makes the images.
     is_over : bool
-        Whether it ended before all starts were used.
+        Whether it ended before enough starts were used.
     """
 
     modes: Sequence[LocalMode]
@@ -282,7 +284,7 @@ class _Searched:
 
     @property
     def was_cut_short(self) -> bool:
-        """Whether some starts were not used, or some modes not refined."""
+        """Whether too few starts were used, or some modes were not refined."""
         return self.is_over or n_searched(self.modes) >= MOST_SEARCHED
 
 
@@ -332,7 +334,8 @@ class _Search:
             elsewhere, nearby = self._starts(space, first, rng)
             if not len(elsewhere):
                 return _Searched([first])
-            orbits, starts = self._orbits(space, first), np.concatenate([nearby, elsewhere])
+            orbits = self._orbits(space, first)
+            starts = rng.permutation(np.concatenate([nearby, elsewhere]))  # time may not be enough
             search = partial(find_modes, space, error=self._error(), is_over=is_over, orbits=orbits)
             known = orbits.of(replace(first, n_ended=1))  # by the climb that led there
             found, n_starts = search(known, starts)
@@ -342,8 +345,8 @@ class _Search:
         # A start at an image of a known mode says nothing if it ends at that mode, or its images.
         found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
         found += more[len(found) :]
-        is_over_early = n_starts + n_more < len(starts) + len(at_images)
-        return _Searched(found, 1 + n_starts + n_more, orbits, is_over_early)
+        few = n_starts < min(len(starts), ENOUGH_STARTS)
+        return _Searched(found, 1 + n_starts + n_more, orbits, few)
 
     def _starts(
         self, space: Unconstrained, first: LocalMode, rng: np.random.Generator

@@ -30,8 +30,8 @@ from pymc_coresets.sampling.mode_search import (
 )
 from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
-from pymc_coresets.sampling.symmetry.changes import changes
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
+from pymc_coresets.sampling.symmetry.value_changes import changes
 
 
 def space_of(logp_and_gradient, n_dims):

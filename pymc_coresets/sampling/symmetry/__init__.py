@@ -1,1 +1,5 @@
-"""Symmetries of posteriors, and the images of their modes."""
+"""Symmetries of likelihoods, and the images of a mode under them.
+
+What belongs here: modes and lists of them, changes of variables that may preserve a likelihood,
+and their tests.  May import: what `sampling` may, climbs, curvatures and densities of `sampling`.
+"""

@@ -16,7 +16,8 @@ from pymc_coresets.sampling.climbing import improve
 from pymc_coresets.sampling.curvature import normal_near
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
-from pymc_coresets.sampling.symmetry.changes import (
+from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
+from pymc_coresets.sampling.symmetry.value_changes import (
     PERIODS,
     Change,
     Values,
@@ -26,7 +27,6 @@ from pymc_coresets.sampling.symmetry.changes import (
     shifted,
     signs_of,
 )
-from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
 
 #: Relative difference up to which two log-densities are equal: sums of millions of terms in another
 #: order differ by less.

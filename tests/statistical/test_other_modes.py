@@ -103,6 +103,59 @@ def test_two_clusters_far_from_each_other():
     assert found == pytest.approx(right, abs=0.01)
 
 
+def exchangeable_means(k):
+    y = np.random.default_rng(3).normal(np.repeat(3.0 * np.arange(k), 6_000 // k), 0.7)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 5, shape=k, initval=np.linspace(-1.0, 1.0, k))
+        pm.Mixture("y", np.ones(k) / k, pm.Normal.dist(mu, 0.7, shape=(k,)), observed=y)
+    return model
+
+
+@pytest.mark.parametrize(("k", "n_modes"), [(4, 24), (5, 120)])
+def test_draws_visit_all_orders_of_exchangeable_means(k, n_modes):
+    """Each mean has the same posterior, of which each component holds an equal share."""
+    coreset = built(exchangeable_means(k))
+    assert len(coreset.modes) == n_modes
+    check = coreset.check(idata := coreset.sample(random_seed=1, progressbar=False, quiet=True))
+    assert check.verdict.startswith("Reliable: ")
+    draws = idata["posterior"]["mu"].to_numpy().reshape(-1, k)
+    error = 4 * draws.std(axis=0) / np.sqrt(check.ess_bulk)
+    assert (np.abs(draws.mean(axis=0) - 1.5 * (k - 1)) < error + 0.02).all()
+    shares = [(np.abs(draws - 3.0 * i) < 1.5).mean(axis=0) for i in range(k)]
+    np.testing.assert_allclose(shares, 1 / k, atol=4 * np.sqrt(1 / k / check.ess_bulk))
+
+
+def test_draws_of_a_phase_have_the_spread_of_its_prior():
+    with pm.Model() as model:
+        phase, size = pm.Normal("phase", 0, 20), pm.HalfNormal("size", 2)
+        y = 1.3 * np.sin(2 * TIMES + 0.5) + RNG.normal(size=len(TIMES))
+        pm.Normal("y", size * pm.math.sin(2 * TIMES + phase), 1.0, observed=y)
+    coreset = built(model)
+    check = coreset.check(idata := coreset.sample(random_seed=1, progressbar=False, quiet=True))
+    assert check.verdict.startswith("Reliable: ")
+    phases = idata["posterior"]["phase"].to_numpy()
+    error = 20 / np.sqrt(check.ess_bulk)
+    assert phases.mean() == pytest.approx(0.0, abs=4 * error)
+    assert phases.std() == pytest.approx(20.0, abs=4 * error)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-4])
+@pytest.mark.parametrize("seed", range(2))
+def test_clusters_far_apart_under_a_flat_prior(seed, shift):
+    """Their masses by integration; those of the rows differ by little."""
+    y = np.concatenate([-2 * RIGHT, 2 * RIGHT + shift])
+    with pm.Model() as model:
+        pm.StudentT("y", nu=1, mu=pm.Flat("mu", initval=-19.0), sigma=1.0, observed=y)
+    near = np.linspace(19, 21, 2_001)
+    logp = np.array(
+        [[stats.cauchy.logpdf(y, at, 1.0).sum() for at in way * near] for way in (-1, 1)]
+    )
+    mass = np.exp(logp - logp.max()).sum(axis=1)
+    modes = built(model, random_seed=seed).modes
+    found = modes.mass[modes.positions["mu"].to_numpy() > 0].sum()
+    assert found == pytest.approx(mass[1] / mass.sum(), abs=0.01)
+
+
 OF_UNITS = {name for name in MODELS if "units" in name} | {"an effect of each row"}
 
 

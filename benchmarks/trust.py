@@ -57,6 +57,7 @@ class Record:
     n_dims: int = 0
     certified: str = ""
     said: str = ""
+    foreign: bool = False  # whether `check` takes the coreset's own draws for those of another one
     judgement: Judgement | None = None
     chains: Convergence | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -140,7 +141,9 @@ def measure(name: str, seed: int, draws: int) -> Record:
                 record, judgement=judge(drawn, truth), chains=convergence(drawn, truth)
             )
             with _timed(seconds, "check"):
-                said = _said(coreset.check(idata))
+                check = coreset.check(idata)
+            said, own = _said(check), "not draws of the" not in check.verdict
+            record = replace(record, foreign=not own and check.converged)
             if said == REWEIGHTED:
                 idata = coreset.reweight(idata, random_seed=seed)
                 most = float(idata["posterior"].attrs["psis_ess"])
@@ -217,6 +220,8 @@ def report(records: Sequence[Record]) -> str:
             f"False among {accepted} called reliable, of {len(records)} runs: {false}.",
             f"Called reliable by the build, with draws that agree and are wrong: {certified}.",
             f"Called reliable with an R-hat above 1.01 or an ESS below 400: {hasty}.",
+            f"Own draws that agree, taken for those of another density: "
+            f"{sum(record.foreign for record in records)}.",
             f"False alarms among the {len(harmless)} runs of harmless posteriors: {alarms}.",
             "",
         ]

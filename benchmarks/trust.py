@@ -213,6 +213,7 @@ def report(records: Sequence[Record]) -> str:
     alarms = sum(record.false_alarm for record in harmless)
     certified = sum(record.false_certificate for record in records)
     hasty = sum(record.hasty for record in records)
+    foreign = sum(record.foreign for record in records)
     return "\n".join(
         [
             markdown(HEADER, map(line_of, records)),
@@ -220,8 +221,7 @@ def report(records: Sequence[Record]) -> str:
             f"False among {accepted} called reliable, of {len(records)} runs: {false}.",
             f"Called reliable by the build, with draws that agree and are wrong: {certified}.",
             f"Called reliable with an R-hat above 1.01 or an ESS below 400: {hasty}.",
-            f"Own draws that agree, taken for those of another density: "
-            f"{sum(record.foreign for record in records)}.",
+            f"Own draws that agree, taken for those of another density: {foreign}.",
             f"False alarms among the {len(harmless)} runs of harmless posteriors: {alarms}.",
             "",
         ]

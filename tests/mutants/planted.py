@@ -445,6 +445,16 @@ PLANTED = [
         ("4.0 * error(highest.x, x)", "0.0"),
     ),
     *plant(
+        "sampling/symmetry/symmetries.py",
+        ("of_prior=bool(_same(there, prior).all())", "of_prior=True"),
+        ("return self._preserving(full(), maps) if maps else []", "return maps"),
+        ("here.values - there.values", "here.values"),
+    ),
+    *plant(
+        "sampling/data_starts.py",
+        ("(np.sort(order[:border]), np.sort(order[border:]))", "(np.sort(order[:border]),)"),
+    ),
+    *plant(
         "sampling/normal.py",
         (
             "shares = (1 - equally) * self.masses + equally / len(self.masses)",
@@ -454,7 +464,8 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/known_posterior.py",
-        ("share < 0.1 * mass", "share > 0.1 * mass"),
+        ("self.shares) < 0.1 * mass", "self.shares) > 0.1 * mass"),
+        ("mass[missed & small].sum() <= most", "True"),
         ("(flat[:, moving] - c) / s", "(flat[:, moving] - c)"),
     ),
     *plant(

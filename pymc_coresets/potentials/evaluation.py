@@ -15,7 +15,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
-from pymc_coresets.potentials.units import UnitModes
+from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -436,15 +436,21 @@ class LogLikelihood:
         """The variables of units and their log-densities, at all draws, at standardised places.
 
         The first argument is these places, (n_draws, n_places, n_units, q); for discrete variables,
-        their values.
+        their values.  With several modes, there are as many places around each, mode by mode; the
+        log-densities are those of the mode's share, less its ``log |R|``.
         """
         obs = self.observations
         assert obs.units is not None
         factor, density = obs.units.source.factor, obs.units.source.density
         x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}
-        z = x if factor.values else placed(density, inputs[CENTRE], inputs[FACTOR], x)[0]
+        shares, z = None, x
+        if not factor.values:
+            z, root, shares = placed(density, inputs[CENTRE], inputs[FACTOR], x)
         at_z = cast(TensorVariable, vectorize_graph(density.density, {density.variables: z}))
+        if shares is not None:
+            at_z = _one_axis(at_z + shares - root.log_determinant)
+            z = _one_axis(z)
         batched = self._batched() | {x: _with_draws(x)}
         given = [batched[v] for v in self._parameters.values()]
         return self._kernel(given, batched[x], vectorize_graph([z, at_z], batched))
@@ -468,6 +474,13 @@ class LogLikelihood:
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
+
+
+def _one_axis(values: TensorVariable) -> TensorVariable:
+    """Join the axes of places and modes, (n_places, n_modes, ...), mode by mode."""
+    swapped = values.swapaxes(0, 1)
+    joined = swapped.reshape((-1, *swapped.shape[2:]), ndim=values.type.ndim - 1)
+    return cast(TensorVariable, joined)
 
 
 def _with_draws(variable: Variable) -> TensorVariable:

@@ -4,7 +4,7 @@ The model holds all rows, or a template of rows that are read chunk by chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -14,11 +14,13 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.units import UnitModes, UnitSettings, unit_model
+from pymc_coresets.potentials.unit_modes import UnitModes
+from pymc_coresets.potentials.units import UnitSettings, unit_model
 from pymc_coresets.potentials.verification import points_around, points_near, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
+from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.executors import engine_of, no_rows_for
@@ -169,11 +171,12 @@ class RowsToRead:
 
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     """Return the potentials of units with the settings of an earlier build."""
+    units = replace(units, n_modes=settings["n_modes"])
     first, x = units.observations_at_zero, np.array(settings["at"])
     modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
     places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
-    nodes, error = units.nodes(settings["degree"]), settings["node_error"]
-    return units.observations(nodes, *places, at=x, node_error=error)
+    rule, error = Rule(*settings["rule"]), settings["node_error"]
+    return units.observations(rule, *places, at=x, node_error=error)
 
 
 def full_model(model: object) -> pm.Model:

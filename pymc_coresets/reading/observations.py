@@ -45,6 +45,7 @@ from pymc_coresets.reading.likelihood.terms import (
 )
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.user_model import HeldModel, given_model
 from pymc_coresets.rows.values import Rows
 
@@ -72,8 +73,8 @@ class Units:
         By which all units are integrated: arrays without an axis of units.
     source : UnitModel
         The rows and the levels that they are made of.
-    degree : int
-        Of the polynomials that the nodes integrate exactly, see `Nodes`.
+    rule : Rule
+        Which nodes these are; around how many modes, `source` knows.
     at : ndarray of shape (D,)
         Where the shared variables are, unconstrained, for which nodes begin at modes.
     node_error : float
@@ -87,7 +88,7 @@ class Units:
     members: tuple[RowArray, ...]
     nodes: tuple[RowArray, ...]
     source: Any
-    degree: int
+    rule: Rule
     at: np.ndarray
     node_error: float = math.nan
 

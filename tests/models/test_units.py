@@ -25,7 +25,7 @@ from pymc_coresets.predictive.pymc_densities import log_densities_of_units, seco
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.reading.units.nodes import Nodes, first_degree, higher_degree
+from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -275,7 +275,7 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=40)
         pm.StudentT("y", nu=2, mu=z[level], sigma=pm.HalfNormal("s"), observed=y)
     units = centred(read(model, "z"), enough=1.0, key=1).observations
-    assert units.units.degree == 13
+    assert units.units.rule == (13, False, 0, None)
     found, scales = potentials(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
     x = np.array(units.units.at) + scales * rng.normal(size=(40, 3))
     errors = [(found(at) - by_grid(units, at)).sum() for at in x]
@@ -321,11 +321,9 @@ def test_symmetric_nodes_are_fewer_than_products():
 
 
 def test_degrees_rise_up_to_a_limit():
-    degree, degrees = first_degree(2), []
-    while degree is not None:
-        degrees.append(degree)
-        degree = higher_degree(degree, 2)
-    assert degrees == [9, 11, 13, 17, 21, 33, 49]
+    first = first_degree(2)
+    degrees = [rule.degree for rule in higher_rules(Rule(first), 2)]
+    assert [first, *degrees] == [9, 11, 13, 17, 21, 33, 49]
     assert first_degree(7) is None
 
 

@@ -15,6 +15,7 @@ from pymc_coresets.potentials.of_model import units_at
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 __all__ = ["Shared", "by_grid", "nodes_at", "potentials", "read"]
@@ -28,12 +29,18 @@ def read(model: pm.Model, *names: str) -> UnitModel:
     return unit_model(model, names, {})
 
 
-def nodes_at(units: UnitModel, degree: int, at: Sequence[float] | None = None) -> Observations:
-    """Place nodes for shared variables at a vector of unconstrained values, by default zeros."""
+def nodes_at(
+    units: UnitModel, rule: int | Rule, at: Sequence[float] | None = None, n_modes: int = 1
+) -> Observations:
+    """Place nodes for shared variables at a vector of unconstrained values, by default zeros.
+
+    By a rule, or Gauss's of a degree.
+    """
     n_shared = units.observations_at_zero.space.n_dims
     start = [0.0] * n_shared if at is None else list(at)
-    settings = {"names": list(units.factor.names), "degree": degree, "at": start, "node_error": 0.0}
-    return units_at(units, settings)
+    rule = Rule(rule) if isinstance(rule, int) else rule
+    settings = {"names": list(units.factor.names), "rule": list(rule), "n_modes": n_modes}
+    return units_at(units, settings | {"at": start, "node_error": 0.0})
 
 
 def potentials(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:

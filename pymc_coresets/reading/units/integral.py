@@ -49,8 +49,8 @@ class UnitDensity:
     ----------
     variables : TensorVariable of shape (n_units, q)
         Input: the variables of each unit, on their unconstrained scale, side by side.
-    density : TensorVariable of shape (n_units,)
-        h_g, in nats.
+    density, log_prior : TensorVariable of shape (n_units,)
+        h_g, and its part without rows, in nats.
     sizes : TensorVariable of int64, of shape (n_units,)
         Input: how many rows each unit has.
     arrays, members : tuple of RowArray
@@ -59,6 +59,7 @@ class UnitDensity:
 
     variables: TensorVariable
     density: TensorVariable
+    log_prior: TensorVariable
     sizes: TensorVariable
     arrays: tuple[RowArray, ...]
     members: tuple[RowArray, ...]
@@ -80,19 +81,25 @@ class UnitDensity:
             rebuild_strict=False,
         )
         whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
-        [density] = cast(list[TensorVariable], simplified([without_traces(whole)]))
+        prior = pt.broadcast_to(cast(TensorVariable, log_prior), (flat.shape[0],))
+        graphs = [without_traces(whole), without_traces(prior)]
+        density, alone = cast(list[TensorVariable], simplified(graphs))
         used = set(graph_inputs([density]))
         arrays, members = (
             tuple(row for row in rows if row.placeholder in used)
             for rows in (factor.arrays, observations.rows)
         )
-        return cls(flat, density, sizes, arrays, members)
+        return cls(flat, density, alone, sizes, arrays, members)
 
     @cached_property
     def derivatives(self) -> list[TensorVariable]:
         """The gradients of the densities, (n_units, q), and the q rows of their Hessians."""
+        return self.derivatives_of(self.density)
+
+    def derivatives_of(self, density: TensorVariable) -> list[TensorVariable]:
+        """Return gradients and Hessians of log-densities of units, see `derivatives`."""
         with compiling():
-            slope = cast(TensorVariable, pt.grad(self.density.sum(), self.variables))
+            slope = cast(TensorVariable, pt.grad(density.sum(), self.variables))
             n_dims = self.variables.type.shape[1]
             rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
         return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
@@ -110,24 +117,33 @@ def integrated(
     Parameters
     ----------
     units : UnitDensity
-    centre : TensorVariable of shape (n_units, q)
-        Where Newton's steps begin: modes for a theta in the middle of the posterior.
-    factor : TensorVariable of shape (n_units, q, q)
+    centre : TensorVariable of shape (n_units, q), or (n_units, n_modes, q)
+        Where Newton's steps begin: modes for a theta in the middle of the posterior.  With several
+        of them, there are nodes around each, and `log_shares` divides the density among them.
+    factor : TensorVariable of shape (n_units, q, q), or (n_units, n_modes, q, q)
         A root of the inverse curvature there, whose diagonal is a width where h_g is not concave.
     points : TensorVariable of shape (n_nodes, q)
     log_weights : TensorVariable of shape (n_nodes,)
         See `Nodes`.
     """
     with compiling():
-        moved, root = placed(units, centre, factor, points[:, None, :])
+        moved, root, shares = placed(units, centre, factor, points[:, None, :])
         given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
-        logs = at_nodes + log_weights[:, None]
-        whole = pt.logsumexp(logs, axis=0) - zero_grad(root.log_determinant)
+        # Nodes in tails may be where infinite terms are subtracted, as for rates.
+        at_nodes = pt.switch(pt.isnan(at_nodes), -np.inf, at_nodes)
+        log_volume = -zero_grad(root.log_determinant)
         # Widths that rounding does not resolve would give any value, and modes that are not there:
         # float64 has four digits more.
         digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
-        return cast(TensorVariable, pt.switch((digits < 1e12).all(axis=(0, 2)), whole, -np.inf))
+        if shares is None:
+            logs, axes = at_nodes + log_weights[:, None], (0,)
+            whole = pt.logsumexp(logs, axis=0) + log_volume
+        else:
+            logs, axes = at_nodes + zero_grad(shares) + log_weights[:, None, None], (0, 1)
+            whole = pt.logsumexp(logs + log_volume, axis=axes)
+        resolved = (digits < 1e12).all(axis=(*axes, -1))
+        return cast(TensorVariable, pt.switch(resolved, whole, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
@@ -142,7 +158,7 @@ def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -
 
 def placed(
     units: UnitDensity, centre: TensorVariable, factor: TensorVariable, x: TensorVariable
-) -> tuple[TensorVariable, "Root"]:
+) -> tuple[TensorVariable, "Root", TensorVariable | None]:
     """Return the graphs of units' variables at standardised places, and of R_g.
 
     Parameters
@@ -154,18 +170,55 @@ def placed(
 
     Returns
     -------
-    TensorVariable of shape (n_places, n_units, q)
+    TensorVariable of shape (n_places, n_units, q), or (n_places, n_modes, n_units, q)
     Root
+        Its entries are (n_units,), or (n_modes, n_units).
+    TensorVariable of shape (n_places, n_modes, n_units), or None
+        See `log_shares`; None for one mode.
     """
+    several = centre.type.ndim == 3
+    if several:
+        centre, factor = centre.dimshuffle(1, 0, 2), factor.dimshuffle(1, 0, 2, 3)
+        x = x[:, None]
     n_dims = units.variables.type.shape[1]
-    root, step = _newton(units, centre, [factor[:, j, j] for j in range(n_dims)])
-    whitened = [step[j][None] + x[:, :, j] for j in range(n_dims)]
+    root, step = _newton(units, centre, [factor[..., j, j] for j in range(n_dims)])
+    whitened = [step[j][None] + x[..., j] for j in range(n_dims)]
     moved = centre[None] + pt.stack(root.solved_above(whitened), axis=-1)
-    return cast(TensorVariable, moved), root
+    if not several:
+        return cast(TensorVariable, moved), root, None
+    modes = centre + pt.stack(root.solved_above(step), axis=-1)
+    return cast(TensorVariable, moved), root, log_shares(x, moved, modes, root)
+
+
+def log_shares(
+    x: TensorVariable, z: TensorVariable, modes: TensorVariable, root: "Root"
+) -> TensorVariable:
+    """Return which part of the density at a place belongs to the mode whose node it is, as a log.
+
+    The shares of all modes add up to one at each place: ``phi_m / sum_m phi_m`` with
+    ``phi_m = |R_m| (1 + |R_m' (z - mode_m)|^2)^-3``.  They vary slowly between modes, so that
+    nodes around each integrate its share, and vanish where another mode's nodes are closer.
+
+    Parameters
+    ----------
+    x, z : TensorVariable of shape (n_places, n_modes, n_units, q)
+        Places around each mode, standardised and not; axes of x may have length 1.
+    modes : TensorVariable of shape (n_modes, n_units, q)
+    root : Root
+    """
+    away = z[:, :, None] - modes[None, None]  # (n_places, n_modes of z, n_modes, n_units, q)
+    n_dims = len(root.entries)
+    square = sum(
+        pt.square(sum(root.entries[i][j] * away[..., i] for i in range(j, n_dims)))
+        for j in range(n_dims)
+    )
+    every = pt.logsumexp(root.log_determinant - 3.0 * pt.log1p(square), axis=2)
+    own = root.log_determinant - 3.0 * pt.log1p(pt.square(x).sum(axis=-1))
+    return cast(TensorVariable, own - every)
 
 
 class Root(NamedTuple):
-    """Lower triangular matrices R of all units, by their entries, each (n_units,)."""
+    """Lower triangular matrices R of all units, by their entries: see `placed`."""
 
     entries: list[list[TensorVariable]]
 
@@ -192,22 +245,27 @@ class Root(NamedTuple):
         return found[::-1]
 
 
+def _replaced(graphs: list[TensorVariable], given: dict[Variable, Variable]) -> list[Variable]:
+    found: list[Variable] = clone_replace(graphs, given, rebuild_strict=False)
+    return found
+
+
 def _newton(
     units: UnitDensity, centre: TensorVariable, widths: Sequence[TensorVariable]
 ) -> tuple[Root, list[TensorVariable]]:
     """Return the root of the curvature at the centre, and Newton's step in its coordinates."""
     n_dims = len(widths)
     given: dict[Variable, Variable] = {units.variables: centre}
-    at_centre = clone_replace(units.derivatives, given, rebuild_strict=False)
-    slope, *rows = cast(list[TensorVariable], at_centre)
-    slopes, curvature = [slope[:, j] for j in range(n_dims)], [-row for row in rows]
+    replaced = vectorize_graph if centre.type.ndim == 3 else _replaced
+    slope, *rows = cast(list[TensorVariable], replaced(units.derivatives, given))
+    slopes, curvature = [slope[..., j] for j in range(n_dims)], [-row for row in rows]
     entries: list[list[TensorVariable]] = []
     for i in range(n_dims):  # Cholesky's algorithm
         row: list[TensorVariable] = []
         for j in range(i):
             known = sum(a * b for a, b in zip(row, entries[j][:j], strict=True))
-            row.append((curvature[i][:, j] - known) / entries[j][j])
-        left = curvature[i][:, i] - sum(a * a for a in row)
+            row.append((curvature[i][..., j] - known) / entries[j][j])
+        left = curvature[i][..., i] - sum(a * a for a in row)
         usual = 1 / pt.square(widths[i])
         usable = (left > 1e-6 * usual) & (left < np.inf)
         row.append(pt.sqrt(pt.switch(usable, left, usual)))

@@ -5,14 +5,38 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations_with_replacement, permutations, product
 from math import factorial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy.optimize import linprog, nnls
 
-_DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49, 81, 121)
+_DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 # By the number of axes: of rules without an error, beside those of fewer nodes.
-_TO_JUDGE_BY = {1: 201, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
+_TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
+# Of rules for tails along one axis, which are never better than Gauss's with fewer nodes.
+_DEGREES_FOR_TAILS = (61, 81, 121, 161, 241)
+
+
+class Rule(NamedTuple):
+    """Which nodes units are integrated by.
+
+    Parameters
+    ----------
+    degree : int
+        Of the polynomials that are integrated exactly, times a normal density; 0 for all values of
+        discrete variables.
+    tails : bool, default False
+        As many nodes along one axis as Gauss's rule of that degree has, but for tails: see
+        `Nodes.for_tails`.
+    first, last : int, default 0, None
+        Which of these nodes are kept, as `slice` has it: the others add nothing.
+    """
+
+    degree: int
+    tails: bool = False
+    first: int = 0
+    last: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +79,40 @@ class Nodes:
         found = _product_rule if is_product else _symmetric_rule
         points, weights = found(degree, n_dims)
         return cls(points, np.log(weights) - _log_normal(points), degree)
+
+    @classmethod
+    def for_tails(cls, n_nodes: int) -> "Nodes":
+        """Take nodes along one axis that reach into tails: equidistant ones in asinh(x).
+
+        The trapezoidal rule in t with x = sinh(t).  Its error falls exponentially with the number
+        of nodes, also where tails are those of a Student t distribution, to which Gauss's nodes
+        hardly reach.  For normal tails, Gauss's need about half as many.
+
+        Examples
+        --------
+        >>> nodes = Nodes.for_tails(61)
+        >>> of_cauchy = -np.log(np.pi * (1 + nodes.points[:, 0] ** 2))
+        >>> of_normal = -np.square(nodes.points[:, 0]) / 2
+        >>> [round(float(np.exp(nodes.log_weights + h).sum()), 3) for h in (of_cauchy, of_normal)]
+        [0.999, 2.507]
+        """
+        end = n_nodes / 12 + 1.9  # where errors of the step and of what is beyond are about equal
+        t = np.linspace(-end, end, n_nodes)
+        return cls(np.sinh(t)[:, None], np.log((t[1] - t[0]) * np.cosh(t)), 2 * n_nodes - 1)
+
+    @classmethod
+    def of_rule(cls, rule: Rule, n_dims: int) -> "Nodes":
+        """Take the nodes of a rule.
+
+        Examples
+        --------
+        >>> [len(Nodes.of_rule(r, 1)) for r in (Rule(9), Rule(61, True), Rule(61, True, 3, 20))]
+        [5, 31, 17]
+        """
+        if not rule.tails:
+            return cls.of_degree(rule.degree, n_dims)
+        whole, kept = cls.for_tails((rule.degree + 1) // 2), slice(rule.first, rule.last)
+        return cls(whole.points[kept], whole.log_weights[kept], whole.degree)
 
     @property
     def weights(self) -> np.ndarray:
@@ -161,30 +219,29 @@ def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
     return max(first - 4, least) if n_members >= 50.0 else first
 
 
-def higher_degree(degree: int, n_dims: int, steps: int = 1) -> int | None:
-    """Return a higher degree of nodes; None if there is none to judge it by.
-
-    Parameters
-    ----------
-    degree, n_dims : int
-    steps : int
-        Each has about a tenth of the error, where units have a single mode.
+def higher_rules(rule: Rule, n_dims: int) -> list[Rule]:
+    """Return rules that may have a smaller error, those of few nodes first.
 
     Examples
     --------
-    >>> higher_degree(13, 1), higher_degree(13, 1, 3), higher_degree(13, 4)
-    (17, 33, None)
+    >>> [r.degree for r in higher_rules(Rule(13), 1)], [r.degree for r in higher_rules(Rule(13), 4)]
+    ([17, 21, 33, 49, 61, 81, 121, 161, 241], [])
     """
-    more = [d for d in _DEGREES if degree < d < degree_to_judge_by(n_dims)]
-    return more[min(steps, len(more)) - 1] if more else None
+    judge = rule_to_judge_by(n_dims)
+    if n_dims > 1:
+        return [Rule(d) for d in _DEGREES if rule.degree < d < judge.degree]
+    # With as many nodes as these, those for tails are better where Gauss's have an error.
+    gauss = [Rule(d) for d in _DEGREES if d < _DEGREES_FOR_TAILS[0]]
+    found = [*gauss, *(Rule(d, tails=True) for d in _DEGREES_FOR_TAILS)]
+    return [r for r in found if r.degree > rule.degree]
 
 
-def degree_to_judge_by(n_dims: int) -> int:
-    """Return the degree of nodes that have no error, beside that of fewer.
+def rule_to_judge_by(n_dims: int) -> Rule:
+    """Return the rule whose nodes have no error, beside those of fewer.
 
     Examples
     --------
-    >>> degree_to_judge_by(1), degree_to_judge_by(2), degree_to_judge_by(6)
-    (201, 61, 9)
+    >>> rule_to_judge_by(1), rule_to_judge_by(6).degree
+    (Rule(degree=401, tails=True, first=0, last=None), 9)
     """
-    return _TO_JUDGE_BY[n_dims]
+    return Rule(_TO_JUDGE_BY[n_dims], tails=n_dims == 1)

@@ -23,7 +23,7 @@ from pymc_coresets.reading.units.integral import (
     integrated,
     summed,
 )
-from pymc_coresets.reading.units.nodes import Nodes
+from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.rows.values import Members, Rows
 
 
@@ -37,11 +37,14 @@ class UnitModel:
         The rows that the units are made of.
     factor : GroupingFactor
     density : UnitDensity
+    n_modes : int, default 1
+        Around how many modes of each unit there are nodes.
     """
 
     rows: Observations
     factor: GroupingFactor
     density: UnitDensity
+    n_modes: int = 1
 
     @classmethod
     def of(cls, rows: Observations, factor: GroupingFactor) -> "UnitModel":
@@ -55,7 +58,7 @@ class UnitModel:
 
     def observations(
         self,
-        nodes: Nodes,
+        rule: Rule,
         centre: np.ndarray,
         factor: np.ndarray,
         *,
@@ -66,17 +69,17 @@ class UnitModel:
 
         Parameters
         ----------
-        nodes : Nodes
-        centre : ndarray of shape (n_units, q)
-            The mode of each unit's variables, on their unconstrained scale.
-        factor : ndarray of shape (n_units, q, q)
+        rule : Rule
+        centre : ndarray of shape (n_units, q), or (n_units, n_modes, q)
+            The mode, or modes, of each unit's variables, on their unconstrained scale.
+        factor : ndarray of shape (n_units, q, q), or (n_units, n_modes, q, q)
             A lower triangular root of their covariance there.
         at : ndarray of shape (D,), optional
             Where the shared variables are at which these are the modes.
         node_error : float
             See `Units`.
         """
-        form, at = self.observations_at_zero, np.zeros(0) if at is None else at
+        form, nodes = self.observations_at_zero, self.nodes(rule)
         values = {CENTRE: centre, FACTOR: factor}
         values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
         assert form.units is not None
@@ -86,10 +89,10 @@ class UnitModel:
 
         units = replace(
             form.units,
-            n_nodes=len(nodes),
+            n_nodes=len(nodes) * self.n_modes,
             nodes=filled(form.units.nodes),
-            degree=nodes.degree,
-            at=at,
+            rule=rule,
+            at=np.zeros(0) if at is None else at,
             node_error=node_error,
         )
         found = replace(form, rows=filled(form.rows), units=units)
@@ -99,9 +102,10 @@ class UnitModel:
     @cached_property
     def observations_at_zero(self) -> Observations:
         """The potentials by one node, with the nodes where the variables' initial values are."""
-        n_dims, nodes = self.factor.n_dims, self.nodes(1)
-        middle = pt.tensor("centre", dtype="float64", shape=(None, n_dims))
-        width = pt.tensor("factor", dtype="float64", shape=(None, n_dims, n_dims))
+        n_dims, nodes = self.factor.n_dims, self.nodes(Rule(1))
+        of_modes = (None,) if self.n_modes > 1 else ()
+        middle = pt.tensor("centre", dtype="float64", shape=(None, *of_modes, n_dims))
+        width = pt.tensor("factor", dtype="float64", shape=(None, *of_modes, n_dims, n_dims))
         points = pt.tensor("points", dtype="float64", shape=(None, n_dims))
         log_weights = pt.vector("log_weights", dtype="float64")
         if self.factor.values:
@@ -143,16 +147,21 @@ class UnitModel:
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where a search for modes begins, (n_units, q), and widths of one, (n_units, q, q)."""
-        n_units, n_dims = len(self.levels), self.factor.n_dims
-        width = np.broadcast_to(np.eye(n_dims), (n_units, n_dims, n_dims))
-        return self.initial_values[self.levels], width
+        """Where a search for modes begins, and widths of one: see `observations`."""
+        return self._initial(self.levels)
 
-    def nodes(self, degree: int) -> Nodes:
-        """Return nodes of a degree; for discrete variables, all their values."""
+    def _initial(self, levels: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return the initial values of levels as their modes, and widths of one."""
+        middle, width = self.initial_values[levels], np.eye(self.factor.n_dims)
+        if self.n_modes > 1:
+            middle = np.repeat(middle[:, None], self.n_modes, axis=1)
+        return middle.copy(), np.broadcast_to(width, (*middle.shape, len(width))).copy()
+
+    def nodes(self, rule: Rule) -> Nodes:
+        """Return the nodes of a rule; for discrete variables, all their values."""
         if self.factor.values:
             return Nodes.of_values(self.factor.values)
-        return Nodes.of_degree(degree, self.factor.n_dims)
+        return Nodes.of_rule(rule, self.factor.n_dims)
 
     def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
         """Return levels with their rows, also those that have none.
@@ -164,12 +173,12 @@ class UnitModel:
         levels : ndarray of int64
             Increasing.
         """
-        n_levels, n_dims = self.factor.n_levels, self.factor.n_dims
+        n_levels = self.factor.n_levels
         known = {row.name: row.values for row in observations.rows}
         units = observations.units
         assert units is not None
         sizes = np.zeros(n_levels, dtype=np.int64)
-        centre, width = self.initial_values.copy(), np.tile(np.eye(n_dims), (n_levels, 1, 1))
+        centre, width = self._initial(slice(None))
         sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
         width[self.levels] = known[FACTOR]
         own = {SIZE: sizes, CENTRE: centre, FACTOR: width}
@@ -205,13 +214,13 @@ class UnitModel:
         sizes = np.bincount(self.factor.level_of_row)
         return Units(
             integrated=self.factor.names,
-            n_nodes=len(nodes),
+            n_nodes=len(nodes) * self.n_modes,
             sizes=sizes[sizes > 0].astype(np.int64),
             positions=order,
             members=members,
             nodes=tuple(of_nodes),
             source=self,
-            degree=nodes.degree,
+            rule=Rule(nodes.degree),
             at=np.zeros(0),
         )
 

@@ -1,8 +1,8 @@
 """Nodes of units: placed at modes, with shared variables in the middle of the posterior."""
 
 import logging
-import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,15 +11,21 @@ import pymc as pm
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
+from pymc_coresets.potentials.unit_modes import MOST_MODES, UnitModes
 from pymc_coresets.potentials.units import (
-    UnitModes,
     UnitSettings,
     chosen_units,
     may_have_units,
     unit_model,
 )
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.units.nodes import degree_to_judge_by, first_degree, higher_degree
+from pymc_coresets.reading.units.nodes import (
+    Nodes,
+    Rule,
+    first_degree,
+    higher_rules,
+    rule_to_judge_by,
+)
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbing import descend, negative_of
@@ -28,6 +34,13 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 _log = logging.getLogger(__name__)
+
+#: Units in which several modes are looked for along several axes, which takes longer.
+_FOR_MODES = 200
+#: Units of several modes, of all units, by which the error of nodes is judged.
+_MOST_OF_SEVERAL = 1_000
+#: Part of an integral that is less than any error.
+_NEGLIGIBLE = 1e-9
 
 
 def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
@@ -51,6 +64,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     ------
     SamplingError
         If the posterior of the sample has no mode.
+    UnsupportedModelError
+        If no nodes have an error as small as that.
 
     Notes
     -----
@@ -62,7 +77,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     degree = first_degree(n_dims, n_members)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
-        found = units.observations(units.nodes(0), *units.start, at=x, node_error=0.0)
+        found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
     if degree is None:
         raise UnsupportedModelError(
@@ -70,40 +85,114 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             "integrated out (six at most). Keep them as parameters (integrate=False)."
         )
     sample = _Sample.of(units, key)
-    judge, x = sample.by_nodes(degree_to_judge_by(n_dims)), sample.start
+    chosen, x = _Nodes(Rule(degree)), sample.start
     while True:
-        loglik = sample.by_nodes(degree)
+        form = sample.form(chosen.n_modes)
         try:
-            around, rows = sample.middle(loglik, x)
+            around = form.middle(chosen.rule, x)
         except SamplingError:  # values and gradients by few nodes may have other modes
-            more = higher_degree(degree, n_dims)
-            if more is None:
+            more = higher_rules(chosen.rule, n_dims)
+            if not more:
                 raise
-        else:
-            x, error = around.location, sample.error(around, rows, loglik, judge)
-            if error <= enough:
-                return sample.all_around(x, loglik, error)
-            # With the next degree the error falls to a tenth, at best.
-            more = higher_degree(degree, n_dims, math.ceil(math.log10(error / enough)))
-            if more is None:
-                raise UnsupportedModelError(
-                    f"The error of nodes of degree {degree} for {list(units.factor.names)!r} is "
-                    f"{error:.2g} nats, more than {enough:.2g}: keep them as parameters "
-                    "(integrate=False)."
-                )
-        degree = more
+            # Gauss's nodes do not reach into tails, however many there are.
+            better = [rule for rule in more if rule.tails] or more
+            chosen = replace(chosen, rule=better[0])
+            continue
+        x = around.location
+        known, chosen = chosen, sample.sufficient(chosen, around, enough)
+        if (chosen.rule, chosen.n_modes) == (known.rule, known.n_modes):
+            return form.all_around(x, chosen)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Nodes around some modes of each unit, and their error in nats."""
+
+    rule: Rule
+    n_modes: int = 1
+    error: float = np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Some units, and how many each of them stands for."""
+
+    rows: Rows
+    weights: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """Potentials of units by nodes around a number of modes, which are compiled once."""
+
+    units: UnitModel
+    sample: _Group
+
+    @cached_property
+    def loglik(self) -> LogLikelihood:
+        """The potentials by one node."""
+        found = LogLikelihood(self.units.observations_at_zero)
+        found.prepare()
+        return found
+
+    @cached_property
+    def modes(self) -> UnitModes:
+        """Finds where nodes lie."""
+        return UnitModes(self.units)
+
+    def by_nodes(self, rule: Rule) -> LogLikelihood:
+        """Return the potentials by the nodes of a rule."""
+        return self.loglik.of_same_form(self.units.observations(rule, *self.units.start))
+
+    def placed(self, x: np.ndarray, rows: Rows) -> Rows:
+        """Return units with nodes around their modes, given unconstrained shared variables."""
+        return self.modes.at(self.point(x), rows)
+
+    def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return shared variables on their own scale."""
+        return self.units.observations_at_zero.space.constrain(x[None]).at(0)
+
+    def middle(self, rule: Rule, x: np.ndarray) -> Normal:
+        """Maximise from unconstrained values of the shared variables, with nodes that follow.
+
+        Returns the posterior of the sample.
+        """
+        loglik, weights = self.by_nodes(rule), self.sample.weights
+        sampler = CoresetSampler(loglik)
+        # Half a nat of the sample: a smaller gain is not another position.
+        enough, some = weights.mean() / 2, _by_nodes_of(loglik, self.sample.rows)
+        for _ in range(8):
+            guarded = negative_of(sampler.posterior_of(self.placed(x, some), weights))
+            start = guarded(x)[0]
+            descend(guarded, x, most_steps=100)
+            if guarded.x is None:
+                break
+            x, gained = guarded.x, start - guarded(guarded.x)[0]
+            if gained < enough:
+                break
+        return laplace(sampler.posterior_of(self.placed(x, some), weights), x)
+
+    def sums(self, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
+        """Return the sum of the potentials of all units at draws of a wider posterior."""
+        z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
+        loglik = self.by_nodes(rule)
+        rows = _by_nodes_of(loglik, self.placed(around.location, group.rows))
+        draws = loglik.observations.space.constrain(around.at(z.T))
+        return loglik.weighted_sum(draws, rows, group.weights)
+
+    def all_around(self, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
+        """Return the potentials of all units, sharing compiled functions."""
+        places = self.modes.places(self.placed(x, self.loglik.in_memory.all))
+        found = self.units.observations(chosen.rule, *places, at=x, node_error=chosen.error)
+        return self.loglik.of_same_form(found)
 
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """A sample of units, whose posterior locates the middle of that of all units."""
 
-    units: UnitModel
-    modes: UnitModes
-    form: LogLikelihood  # compiled once for potentials by any nodes
-    rows: Rows
-    weights: np.ndarray
-    total: float  # weight of all units
+    single: _Form
+    forms: dict[int, _Form]
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
@@ -112,61 +201,119 @@ class _Sample:
         # Enough to locate the middle of the posterior: units of about 20,000 rows.
         size = int(np.clip(20_000 / n_members, 50, 1_000))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
-        every.prepare()
-        return cls(units, UnitModes(units), every, scan.rows, scan.weights, every.total_weight)
+        return cls(_Form(units, _Group(scan.rows, scan.weights)), {})
 
     @property
     def start(self) -> np.ndarray:
         """Initial values of the shared variables."""
-        x: np.ndarray = self.units.observations_at_zero.space.start
+        x: np.ndarray = self.single.units.observations_at_zero.space.start
         return x
 
-    def by_nodes(self, degree: int) -> LogLikelihood:
-        """Return the potentials by nodes of a degree."""
-        nodes = self.units.nodes(degree)
-        return self.form.of_same_form(self.units.observations(nodes, *self.units.start))
+    def form(self, n_modes: int) -> _Form:
+        """Return the potentials by nodes around as many modes."""
+        if n_modes == 1:
+            return self.single
+        if n_modes not in self.forms:
+            units = replace(self.single.units, n_modes=n_modes)
+            self.forms[n_modes] = _Form(units, self.single.sample)
+        return self.forms[n_modes]
 
-    def middle(self, loglik: LogLikelihood, x: np.ndarray) -> tuple[Normal, Rows]:
-        """Maximise from unconstrained values of the shared variables, with nodes that follow.
+    def sufficient(self, known: _Nodes, around: Normal, enough: float) -> _Nodes:
+        """Return the nodes that are fewest, of those whose error is small enough.
 
-        Returns the posterior of the sample, and its units, with nodes around their modes there.
+        Raises
+        ------
+        UnsupportedModelError
+            If there are none.
         """
-        sampler, space = CoresetSampler(loglik), loglik.observations.space
-        # Half a nat of the sample: a smaller gain is not another position.
-        enough, some = self.total / len(self.rows) / 2, _by_nodes_of(loglik, self.rows)
-        for _ in range(8):
-            rows = self.modes.at(space.constrain(x[None]).at(0), some)
-            guarded = negative_of(sampler.posterior_of(rows, self.weights))
-            start = guarded(x)[0]
-            descend(guarded, x, most_steps=100)
-            if guarded.x is None:
-                break
-            x, gained = guarded.x, start - guarded(guarded.x)[0]
-            if gained < enough:
-                break
-        rows = self.modes.at(space.constrain(x[None]).at(0), some)
-        return laplace(sampler.posterior_of(rows, self.weights), x), rows
+        groups = [self.single.sample, *self._of_several_modes(around)]
+        judged = [self._judge(around, group) for group in groups]
+        most = max(n_modes for n_modes, _ in judged)
 
-    def error(
-        self, around: Normal, rows: Rows, loglik: LogLikelihood, judge: LogLikelihood
-    ) -> float:
-        """Return the variance of the difference from other nodes, over a wider posterior."""
-        z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
-        draws = loglik.observations.space.constrain(around.at(z.T))
-        few, many = (
-            p.weighted_sum(draws, _by_nodes_of(p, rows), self.weights) for p in (loglik, judge)
+        def error(nodes: _Nodes) -> float:
+            form = self.form(nodes.n_modes)
+            parts = [
+                np.std(many - form.sums(nodes.rule, around, group))
+                for group, (_, many) in zip(groups, judged, strict=True)
+            ]
+            return float(np.sum(parts)) ** 2
+
+        least, tried = np.inf, known
+        for nodes in self._options(known, most, around):
+            found = error(nodes)
+            if found <= enough:
+                return replace(nodes, error=found)
+            if not found >= least:
+                least, tried = found, nodes
+        names, units = list(self.single.units.factor.names), self.form(tried.n_modes).units
+        several = f" Levels have up to {most} modes each." if most > 1 else ""
+        raise UnsupportedModelError(
+            f"{names!r} cannot be integrated out: the error of {len(units.nodes(tried.rule))} "
+            f"nodes for each level is {least:.2g} nats, more than {enough:.2g}.{several} Keep them "
+            "as parameters (integrate=False)."
         )
-        return float(np.var(many - few))
 
-    def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:
-        """Return the potentials of all units by as many nodes, sharing compiled functions."""
-        units = loglik.observations.units
-        assert units is not None
-        point = loglik.observations.space.constrain(x[None]).at(0)
-        places = self.modes.places(self.modes.at(point, loglik.in_memory.all))
-        nodes = self.units.nodes(units.degree)
-        found = self.units.observations(nodes, *places, at=x, node_error=error)
-        return loglik.of_same_form(found)
+    def _options(self, known: _Nodes, most: int, around: Normal) -> list[_Nodes]:
+        """Return known nodes, and others of smaller errors, those of few nodes first."""
+        units = self.single.units
+        rules = [known.rule, *higher_rules(known.rule, units.factor.n_dims)]
+        numbers = sorted({known.n_modes, max(known.n_modes, most)})
+        every = [_Nodes(rule, n) for n in numbers for rule in rules]
+        if units.factor.n_dims == 1:
+            reach = self._reach(around)
+            every = [
+                nodes if nodes.rule == known.rule else _trimmed(nodes, *reach) for nodes in every
+            ]
+        return sorted(every, key=lambda nodes: len(units.nodes(nodes.rule)) * nodes.n_modes)
+
+    def _judge(self, around: Normal, group: _Group) -> tuple[int, np.ndarray]:
+        """Return how many modes units of a group have, and sums by nodes without an error."""
+        single = self.single
+        n_dims, some = single.units.factor.n_dims, group.rows
+        if n_dims > 1:  # takes longer
+            some = some.take(slice(0, _FOR_MODES))
+        number = int(single.modes.every(single.point(around.location), some).number.max())
+        if number > MOST_MODES:
+            raise UnsupportedModelError(
+                f"{list(single.units.factor.names)!r} cannot be integrated out: levels have "
+                f"{number} modes and more, and {MOST_MODES} at most can have nodes. Keep them as "
+                "parameters (integrate=False), or give them priors that allow fewer."
+            )
+        rule = rule_to_judge_by(n_dims)
+        return number, self.form(number).sums(rule, around, group)
+
+    def _of_several_modes(self, around: Normal) -> list[_Group]:
+        """Return the units of several modes, of all units, if the sample may lack them."""
+        single = self.single
+        every = single.loglik.in_memory.all
+        if single.units.factor.n_dims > 1 or len(every) == len(single.sample.rows):
+            return []
+        found = np.flatnonzero(single.modes.every(single.point(around.location), every).number > 1)
+        some = found[:: -(-len(found) // _MOST_OF_SEVERAL)] if len(found) else found
+        return (
+            [_Group(every.take(some), np.full(len(some), len(found) / len(some)))]
+            if len(some)
+            else []
+        )
+
+    def _reach(self, around: Normal) -> tuple[float, float]:
+        """Return the range of the nodes along one axis that add anything to any integral."""
+        single = self.single
+        nodes = single.units.nodes(rule_to_judge_by(1))
+        point = single.point(around.location)
+        parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
+        counts = nodes.points[parts > _NEGLIGIBLE, 0]
+        return float(counts.min()), float(counts.max())
+
+
+def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:
+    """Leave out nodes for tails that add nothing to any integral, with two to spare."""
+    if not nodes.rule.tails:
+        return nodes
+    x = Nodes.of_rule(Rule(nodes.rule.degree, tails=True), 1).points[:, 0]
+    first, last = np.searchsorted(x, [lowest, highest]) + np.array([-2, 2])
+    kept = nodes.rule._replace(first=max(int(first), 0), last=min(int(last), len(x)))
+    return replace(nodes, rule=kept)
 
 
 def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
@@ -222,6 +369,10 @@ def integrated_out(
     made = found.observations.units
     assert made is not None
     known = UnitSettings(
-        names=list(names), degree=made.degree, at=made.at.tolist(), node_error=made.node_error
+        names=list(names),
+        rule=list(made.rule),
+        n_modes=made.source.n_modes,
+        at=made.at.tolist(),
+        node_error=made.node_error,
     )
     return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)

@@ -303,7 +303,8 @@ class _LocalVariables:
             else:
                 x = _proposed((draws.n_draws, _PROPOSALS, len(some), n_dims), own)
             z, logs = evaluate(np.ascontiguousarray(x), *kernel.arrays(some))
-            if not self.factor.values:
+            if not self.factor.values:  # around each mode, where there are nodes around several
+                x = np.tile(x, (1, self.source.n_modes, 1, 1))
                 logs = logs + (_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
             logs = np.where(np.isfinite(logs), logs, -np.inf)
             weights = np.exp(logs - logs.max(axis=1, keepdims=True))

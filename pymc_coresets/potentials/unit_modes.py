@@ -1,0 +1,381 @@
+"""Modes of the variables of units, around which their nodes lie: all that have mass."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph import graph_inputs, vectorize_graph
+from pytensor.tensor import TensorVariable
+from scipy.special import logsumexp
+
+from pymc_coresets.potentials.fused_loops import Kernel
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR
+from pymc_coresets.reading.units.nodes import Nodes
+from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.rows.memory import in_threads
+from pymc_coresets.rows.values import Rows
+
+#: Modes of less mass, relative to that of a unit's largest, are left out.
+NOTICEABLE = 1e-6
+#: Around how many modes of a unit there can be nodes.
+MOST_MODES = 8
+
+_BLOCK = 2**14  # rows whose arrays fit into a core's own cache
+_EVALUATIONS = 200_000_000  # of rows on grids, at most: seconds
+# Of a grid along one axis, in widths of the prior: where it is equidistant, and how far it reaches.
+_MIDDLE, _REACH = 6.0, 300.0
+_SAME = 0.3  # Places within as many widths are one mode.
+
+
+class _Shape(NamedTuple):
+    """Log-densities (n,), gradients (n, q) and Hessians (n, q, q) of units at some values."""
+
+    density: np.ndarray
+    slope: np.ndarray
+    hessian: np.ndarray
+
+
+class Modes(NamedTuple):
+    """Modes of units, those of the largest mass first.
+
+    Units of fewer modes than others have the first one again, with a log-mass of minus infinity.
+
+    Attributes
+    ----------
+    places : ndarray of shape (n_units, n_modes, q)
+    widths : ndarray of shape (n_units, n_modes, q, q)
+        Lower triangular roots of the inverse curvatures.
+    log_masses : ndarray of shape (n_units, n_modes)
+        By Laplace's method, relative to a unit's largest.
+    """
+
+    places: np.ndarray
+    widths: np.ndarray
+    log_masses: np.ndarray
+
+    @property
+    def number(self) -> np.ndarray:
+        """How many modes of noticeable mass each unit has."""
+        found: np.ndarray = (self.log_masses > np.log(NOTICEABLE)).sum(axis=1)
+        return found
+
+    def first(self, n_modes: int) -> "Modes":
+        """Return as many modes of each unit, the first one again where there are fewer."""
+        n_units, known = self.log_masses.shape
+        which = np.tile(np.arange(n_modes), (n_units, 1))
+        which[which >= np.minimum(self.number, known)[:, None]] = 0
+        units = np.arange(n_units)[:, None]
+        masses = np.where((which == 0) & (np.arange(n_modes) > 0), -np.inf, 0.0)
+        return Modes(
+            self.places[units, which],
+            self.widths[units, which],
+            self.log_masses[units, which] + masses,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class UnitModes:
+    """Finds where each unit's nodes lie.
+
+    Parameters
+    ----------
+    units : UnitModel
+    """
+
+    units: UnitModel
+
+    def at(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
+        """Return the units with modes and widths of their variables, given the shared ones.
+
+        Along one axis, the mode of the largest mass is found on a grid over the whole prior.  Along
+        several, the search begins at the units' centres.  With nodes around several modes, all
+        are looked for.
+
+        Parameters
+        ----------
+        point : mapping of str to ndarray
+            The shared variables, on their own scale.
+        rows : Rows
+            Units.
+        """
+        if self.units.factor.values:
+            return rows
+        n_modes, middle, width = self.units.n_modes, *self._columns
+        if n_modes > 1 or self.units.factor.n_dims == 1:
+            found = self.every(point, rows).first(n_modes)
+            places, widths = found.places, found.widths
+            if n_modes == 1:
+                places, widths = places[:, 0], widths[:, 0]
+        else:
+            climb = self._climb(point)
+            parts = in_threads(lambda some: climb(some, some.arrays[middle]), _blocks(rows))
+            of_units = [(z, root) for z, root, _ in parts]
+            places, widths = map(np.concatenate, zip(*of_units, strict=True))
+        return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
+
+    def every(self, point: Mapping[str, np.ndarray], rows: Rows) -> Modes:
+        """Find all modes of units of noticeable mass, given the shared variables.
+
+        All units take Newton steps at the same time, each with its own damping; if a unit's density
+        is not concave, the negative eigenvalues of its curvature change sign.  Along one axis they
+        start from all maxima on a grid over the whole prior and around the unit's first mode: time,
+        that of some hundred evaluations of all rows.  Along several, from places all over the
+        prior, and from modes of other units.
+
+        Parameters
+        ----------
+        point, rows
+            See `at`.
+        """
+        climb, climb_prior = self._climb(point), self._climb(point, self._prior)
+        n_dims, n_members = self.units.factor.n_dims, max(rows.n_members, len(rows))
+        middle, _ = self._columns
+        initial = rows.arrays[middle].reshape(len(rows), -1, n_dims)[:, 0]
+        n_grid = int(np.clip(_EVALUATIONS / n_members, 60, 400))
+
+        def of_block(block: tuple[Rows, np.ndarray]) -> Modes:
+            some, start = block
+            m, root, _ = climb_prior(some, start)
+            found = climb(some, np.where(np.isfinite(start), start, m))
+            if n_dims == 1:
+                z = _along_axis(m, root, found, n_grid)
+                unit, starts = _maxima(z, self._heights(point, some, z))
+            else:
+                z = _around(m, root, found[0])
+                unit, starts = np.repeat(np.arange(len(some)), z.shape[1]), z.reshape(-1, n_dims)
+            return _distinct(len(some), unit, *climb(some.take(unit), starts))
+
+        ends = np.cumsum([len(some) for some in _blocks(rows)])
+        starts = np.split(initial, ends[:-1])
+        parts = list(in_threads(of_block, zip(_blocks(rows), starts, strict=True)))
+        most = max(part.log_masses.shape[1] for part in parts)
+        return Modes(*map(np.concatenate, zip(*(part.first(most) for part in parts), strict=True)))
+
+    def parts_of_nodes(
+        self, point: Mapping[str, np.ndarray], rows: Rows, nodes: Nodes
+    ) -> np.ndarray:
+        """Return which part of each unit's integral nodes around its modes are, at most.
+
+        Of shape (n_units, n_nodes), for variables of one dimension.
+        """
+        found = self.every(point, rows)
+        width = found.widths[..., 0, :]
+        z = found.places + width * nodes.points[:, 0]  # (n_units, n_modes, n_nodes)
+        logs = self._heights(point, rows, z.reshape(len(z), -1, 1)).reshape(z.shape)
+        logs = logs + nodes.log_weights + np.log(width)
+        parts: np.ndarray = np.exp(logs - logsumexp(logs, axis=2, keepdims=True)).max(axis=1)
+        return np.where(np.isnan(parts), 0.0, parts)
+
+    def places(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the modes and widths that units have: see `UnitModel.observations`."""
+        middle, width = self._columns
+        return rows.arrays[middle], rows.arrays[width]
+
+    def _climb(
+        self, point: Mapping[str, np.ndarray], kernel: Kernel | None = None
+    ) -> Callable[[Rows, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return a function of units and places, which finds modes, widths and log-densities."""
+        kernel = kernel or self._kernel
+        evaluate = kernel.program.given(*self._given(point))
+
+        def climb(some: Rows, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            def shape(z: np.ndarray) -> _Shape:
+                found = evaluate(*kernel.arrays(self._with_variables(some, z)))
+                return _Shape(*(np.asarray(part, dtype=float) for part in found))
+
+            return _climbed(shape, z)
+
+        return climb
+
+    def _heights(self, point: Mapping[str, np.ndarray], some: Rows, z: np.ndarray) -> np.ndarray:
+        """Return log-densities at places (n_units, n_places, q), of shape (n_units, n_places)."""
+        kernel = self._density
+        evaluate = kernel.program.given(*self._given(point))
+        found = []
+        for places in np.array_split(z, -(-z.shape[1] // 16), axis=1):
+            at_z = np.ascontiguousarray(np.moveaxis(places, 1, 0))
+            arrays = kernel.arrays(self._with_variables(some, z[:, 0]))
+            arrays[list(kernel.axes).index(self._columns[0])] = at_z
+            [values] = evaluate(*arrays)
+            found.append(np.broadcast_to(values, at_z.shape[:2]).T)
+        heights: np.ndarray = np.concatenate(found, axis=1)
+        return np.where(np.isnan(heights), -np.inf, heights)
+
+    def _given(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(point[name]) for name in self._parameters]
+
+    def _with_variables(self, some: Rows, z: np.ndarray) -> Rows:
+        return replace(some, arrays=_with(some.arrays, {self._columns[0]: z}))
+
+    @cached_property
+    def _columns(self) -> tuple[int, int]:
+        """Positions of the centres and widths among the arrays of units."""
+        names = [row.name for row in self.units.observations_at_zero.rows]
+        return names.index(CENTRE), names.index(FACTOR)
+
+    @cached_property
+    def _parameters(self) -> list[str]:
+        return [n for n in self.units.rows.parameters if n not in self.units.factor.names]
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return self._with_derivatives(self.units.density.density)
+
+    @cached_property
+    def _prior(self) -> Kernel:
+        return self._with_derivatives(self.units.density.log_prior)
+
+    def _with_derivatives(self, values: TensorVariable) -> Kernel:
+        slope, *rows = self.units.density.derivatives_of(values)
+        return self._compiled(
+            self.units.density.variables, [values, slope, pt.stack(rows, axis=1)]
+        )
+
+    @cached_property
+    def _density(self) -> Kernel:
+        density = self.units.density
+        z = pt.tensor3("z", dtype="float64", shape=(None, *density.variables.type.shape))
+        with_places = vectorize_graph(density.density, {density.variables: z})
+        return self._compiled(z, [cast(TensorVariable, with_places)])
+
+    def _compiled(self, variables: TensorVariable, outputs: list[TensorVariable]) -> Kernel:
+        at_zero = self.units.observations_at_zero
+        parameters = [self.units.rows.parameters[name] for name in self._parameters]
+        used = {*graph_inputs(outputs), variables}
+        arrays = [
+            (i, variables if row.name == CENTRE else row.placeholder, row.axis)
+            for i, row in enumerate(at_zero.inputs)
+        ]
+        inputs = [v for _, v, _ in arrays if v in used]
+        axes = {i: axis for i, v, axis in arrays if v in used}
+        return Kernel(parameters, inputs, outputs, axes)
+
+
+def _blocks(rows: Rows) -> list[Rows]:
+    n_members = max(rows.n_members / max(len(rows), 1), 1.0)
+    return list(rows.blocks(max(int(_BLOCK / n_members), 1)))
+
+
+def _with(arrays: tuple[np.ndarray, ...], new: Mapping[int, np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(new.get(i, array) for i, array in enumerate(arrays))
+
+
+def _along_axis(
+    middle: np.ndarray, width: np.ndarray, own: tuple[np.ndarray, ...], n_grid: int
+) -> np.ndarray:
+    """Return places along the only axis, in ascending order, (n_units, n_places, 1)."""
+    inner = np.linspace(-_MIDDLE, _MIDDLE, n_grid)
+    outer = np.geomspace(_MIDDLE, _REACH, n_grid // 8)[1:]
+    of_prior = middle + width[:, 0] * np.concatenate([-outer[::-1], inner, outer])
+    around = np.sinh(np.linspace(-5.0, 5.0, n_grid // 4 | 1))
+    return np.sort(np.concatenate([of_prior, own[0] + own[1][:, 0] * around], axis=1))[..., None]
+
+
+def _maxima(z: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the units and places of the highest local maxima, one at least for each unit."""
+    n_units = len(z)
+    padded = np.pad(heights, ((0, 0), (1, 1)), constant_values=-np.inf)
+    is_top = (heights > padded[:, :-2]) & (heights >= padded[:, 2:]) & np.isfinite(heights)
+    tops = np.where(is_top, heights, -np.inf)
+    order = np.argsort(-tops, axis=1)[:, : 2 * MOST_MODES]
+    highest = np.take_along_axis(tops, order, axis=1)
+    with np.errstate(invalid="ignore"):
+        # Widths may differ by some orders of magnitude.
+        kept = highest > highest[:, :1] + np.log(NOTICEABLE) - 7.0
+    kept[:, 0] = True
+    unit = np.broadcast_to(np.arange(n_units)[:, None], kept.shape)[kept]
+    return unit, z[unit, order[kept]]
+
+
+def _around(middle: np.ndarray, width: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Return places all over the prior, and modes of other units, (n_units, n_places, q)."""
+    n_dims = middle.shape[1]
+    axes = np.concatenate([s * np.eye(n_dims) for s in (-3.0, -1.5, 1.5, 3.0)])
+    corners = np.array(list(product((-1.5, 1.5), repeat=n_dims)))[:: max(2**n_dims // 16, 1)]
+    x = np.concatenate([np.zeros((1, n_dims)), axes, corners])
+    of_prior = middle[:, None] + np.einsum("nij,pj->npi", width, x)
+    others = own[np.argsort(own[:, 0])[np.linspace(0, len(own) - 1, 6).astype(int)]]
+    every = np.broadcast_to(others, (len(own), *others.shape))
+    return np.concatenate([own[:, None], of_prior, every], axis=1)
+
+
+def _distinct(
+    n_units: int, unit: np.ndarray, z: np.ndarray, root: np.ndarray, density: np.ndarray
+) -> Modes:
+    """Return the modes among the ends of climbs, of units in ascending order."""
+    counts = np.bincount(unit, minlength=n_units)
+    number = np.arange(len(unit)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shape = n_units, int(counts.max())
+    places = np.zeros((*shape, *z.shape[1:]))
+    widths = np.broadcast_to(np.eye(z.shape[1]), (*shape, *root.shape[1:])).copy()
+    masses = np.full(shape, -np.inf)
+    places[unit, number], widths[unit, number] = z, root
+    size = np.linalg.slogdet(root)[1]
+    masses[unit, number] = np.where(np.isfinite(density), density + size, -np.inf)
+    order, every = np.argsort(-masses, axis=1, kind="stable"), np.arange(n_units)[:, None]
+    places, widths, masses = places[every, order], widths[every, order], masses[every, order]
+    for i in range(1, shape[1]):
+        for j in range(i):
+            away = np.linalg.solve(widths[:, j], (places[:, i] - places[:, j])[..., None])
+            same = (np.abs(away[..., 0]).max(axis=1) < _SAME) & np.isfinite(masses[:, j])
+            masses[same, i] = -np.inf
+    masses[:, 0] = np.where(np.isfinite(masses[:, 0]), masses[:, 0], 0.0)
+    masses -= masses[:, :1]
+    order = np.argsort(-masses, axis=1, kind="stable")
+    found = Modes(places[every, order], widths[every, order], masses[every, order])
+    return found.first(int(found.number.max()))
+
+
+def _climbed(
+    shape: Callable[[np.ndarray], _Shape], z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return modes (n, q), roots of the inverse curvatures (n, q, q) and log-densities (n,)."""
+    z = z.copy()
+    found = shape(z)
+    going = np.isfinite(found.density)
+    part = np.ones(len(z))
+    values, vectors = _curvature(found.hessian)
+    for _ in range(60):  # a few are enough where the density is concave
+        step = _solved(values, vectors, found.slope)
+        widths = np.sqrt(np.square(np.einsum("nij,ni->nj", vectors, step)) * values).max(axis=1)
+        going &= (widths > 1e-6) & (part > 2.0**-20)
+        if not going.any():
+            break
+        # Along any axis at most 5, or as many widths if these are larger.
+        scales = np.maximum(np.sqrt((np.square(vectors) / values[:, None, :]).sum(axis=2)), 1.0)
+        longest = np.maximum(np.abs(step / scales).max(axis=1), 5.0)
+        step *= (5.0 / longest)[:, None]
+        tried = np.where(going[:, None], z + part[:, None] * step, z)
+        new = shape(tried)
+        better = going & (new.density >= found.density - 1e-9 * np.abs(found.density))
+        better &= np.isfinite(new.slope).all(axis=1) & np.isfinite(new.hessian).all(axis=(1, 2))
+        z[better] = tried[better]
+        found = _Shape(
+            *(
+                np.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+                for a, b in zip(new, found, strict=True)
+            )
+        )
+        values, vectors = _curvature(found.hessian)
+        part = np.where(better, np.minimum(2 * part, 1.0), part / 4)
+    covariance = np.einsum("nij,nj,nkj->nik", vectors, 1 / values, vectors)
+    return z, np.linalg.cholesky(covariance), found.density
+
+
+def _curvature(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues and vectors of the negative Hessians, the values made positive."""
+    symmetric = -(hessian + np.swapaxes(hessian, 1, 2)) / 2
+    symmetric = np.where(np.isfinite(symmetric), symmetric, 0.0)
+    values, vectors = np.linalg.eigh(symmetric)
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    return np.maximum(np.abs(values), np.where(largest > 0, 1e-8 * largest, 1.0)), vectors
+
+
+def _solved(values: np.ndarray, vectors: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    turned = np.einsum("nij,ni->nj", vectors, np.where(np.isfinite(slope), slope, 0.0))
+    step: np.ndarray = np.einsum("nij,nj->ni", vectors, turned / values)
+    return step

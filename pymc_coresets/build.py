@@ -3,8 +3,8 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -228,9 +228,12 @@ def build_coreset(  # noqa: PLR0913
     full = full_model(model)
     with Reporter(show=show) as report:
         aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
-        loglik, wanted, sample_key = _read(full, wanted, rng.spawn(1)[0], aim, report)
+        reasons: list[str] = []  # why variables of levels remain parameters
+        own_rng = rng.spawn(1)[0]
+        loglik, wanted, sample_key = _read(full, wanted, own_rng, aim, report, reasons.append)
         if method == "auto" and size is None:
-            _refuse_few_rows(loglik)
+            with _explained(reasons):
+                _refuse_few_rows(loglik)
         samplers = Samplers(loglik)
         chosen, limit = _sized(asked, loglik, size)
         if isinstance(chosen, RiemannianPursuit):
@@ -250,10 +253,11 @@ def build_coreset(  # noqa: PLR0913
             sample_key=sample_key,
             report=report,
         )
-        if method == "auto" and size is None:
-            chosen, limit, built = _built_by_itself(chosen, job, wanted, given)
-        else:
-            built = _built(chosen, job, wanted)
+        with _explained(reasons):
+            if method == "auto" and size is None:
+                chosen, limit, built = _built_by_itself(chosen, job, wanted, given)
+            else:
+                built = _built(chosen, job, wanted)
     solution, coreset = built.solution, built.coreset
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
@@ -307,6 +311,9 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
         data=None if wanted.rows is None else kept_dataset(loglik, solution.rows, solution.weights),
     )
     certificate, draws = coreset.certificate, solution.draws
+    if certificate is not None:
+        certificate = replace(certificate, node_error=coreset.stand_in.node_error)
+        coreset = replace(coreset, certificate=certificate)
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
         return _Built(solution, coreset)
     probes = None
@@ -364,12 +371,16 @@ def _read(
     rng: np.random.Generator,
     tolerance: float,
     report: Reporter,
+    tell: Callable[[str], None],
 ) -> tuple[LogLikelihood, RowsToRead, int]:
-    """Return the potentials of a model's rows or units, and the key of the sample that was kept."""
+    """Return the potentials of a model's rows or units, and the key of the sample that was kept.
+
+    Tells why variables of levels were not integrated out.
+    """
     sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
     with report.part("units"):
         key = random_key(rng.spawn(1)[0])
-        units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key)
+        units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key, tell=tell)
     with report.part("reading the model"):
         if units is not None:
             verify_form(units[0])
@@ -379,6 +390,18 @@ def _read(
         )
         verify_form(loglik)
     return loglik, wanted, sampled.key
+
+
+@contextmanager
+def _explained(reasons: Sequence[str]) -> Iterator[None]:
+    """Add to an error why variables of levels remain parameters, if they do."""
+    try:
+        yield
+    except (SamplingError, UnsupportedModelError) as error:
+        if not reasons:
+            raise
+        message = " ".join([*reasons, f"So there are many parameters: {error.message}"])
+        raise type(error)(message, topic=error.topic) from error
 
 
 def _refuse_few_rows(loglik: LogLikelihood) -> None:

@@ -83,6 +83,8 @@ _WORDS = {
 }
 
 
+#: Errors of integrals, in nats, up to which they are exact.
+ROUNDING = 1e-12
 #: Nats by which log-ratios may differ: a divergence at the limit of 0.01 by a tenth at most.
 HARMLESS = 0.005
 
@@ -163,6 +165,9 @@ class Certificate:
         None if they were not looked for.
     caveat : str
         Reason why the numbers are insufficient, with a remedy; the verdict is then not "Reliable".
+    node_error : float
+        Divergence, in nats, that integrals over the variables of units may have added; 0 if they
+        are exact.
 
     Notes
     -----
@@ -186,6 +191,7 @@ class Certificate:
     probes: Probes | None = None
     modes: SeenModes | None = None
     caveat: str = ""
+    node_error: float = 0.0
 
     _of_independent_draws: ClassVar[bool] = True
 
@@ -371,10 +377,16 @@ class Certificate:
             where = " around the modes found (the search for others was not finished)"
         if self.probes is None and self.divergence:
             where += " at the draws (tails were not looked at)"
-        if not self.divergence:  # to the last digit
+        if not self.divergence and self.node_error <= ROUNDING:  # to the last digit
             return (
                 f"Reliable{where}: exact. The {words.posterior} is that of all rows, and the draws "
                 "can be used as they are."
+            )
+        if not self.divergence:
+            return (
+                f"Reliable{where}: all units are kept. The draws can be used as they are; the "
+                "integrals over the variables of units make a symmetrised KL divergence of about "
+                f"{self.node_error:.1g} nats."
             )
         if self.negligible:
             return (

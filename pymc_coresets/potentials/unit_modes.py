@@ -231,9 +231,7 @@ class UnitModes:
 
     def _with_derivatives(self, values: TensorVariable) -> Kernel:
         slope, *rows = self.units.density.derivatives_of(values)
-        return self._compiled(
-            self.units.density.variables, [values, slope, pt.stack(rows, axis=1)]
-        )
+        return self._compiled(self.units.density.variables, [values, slope, pt.stack(rows, axis=1)])
 
     @cached_property
     def _density(self) -> Kernel:

@@ -1,6 +1,6 @@
 """Another estimate of the divergence, by PyMC's own log-densities of both models."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -15,17 +15,20 @@ from pymc_coresets.diagnostics.posterior_draws import require_own, thinned
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.options import whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.unit_modes import Modes
 from pymc_coresets.predictive.model_data import filled_with_own
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rows.values import Rows
 
-# Radius and step of a grid in widths of a unit, by the number of axes.  For what is as smooth as a
-# normal density, the sum over a grid is off by exp(-2 (pi / step)^2); where that is not enough, a
+# Radius and step of a grid around modes, by the number of axes.  Along one it is equidistant in t,
+# for x = sinh(t) widths, and reaches into tails; along several, in x.  For what is as smooth as a
+# normal density, a sum over a grid in x is off by exp(-2 (pi / step)^2); where that is not enough, a
 # finer and wider one is tried.
 _GRIDS = {
-    1: ((7.5, 0.75), (11.0, 0.4), (15.0, 0.2)),
+    1: ((5.0, 0.25), (9.0, 0.2), (18.0, 0.15)),
     2: ((7.0, 0.75), (9.0, 0.4)),
     3: ((5.5, 1.0),),
 }
@@ -229,9 +232,9 @@ def log_densities_of_units(
 ) -> Floats:
     """Evaluate the log-density of a model by PyMC's, with variables of units integrated out.
 
-    The integrals are sums over a wide grid of each unit's own variables, around the unit's mode at
-    each draw: PyMC's elementwise log-densities of all rows and levels are evaluated once for each
-    point of it.
+    The integrals are sums over a wide grid of each unit's own variables, around all modes that the
+    unit has at each draw: PyMC's elementwise log-densities of all rows and levels are evaluated
+    once for each point of it.  Modes are looked for over the whole prior.
 
     Parameters
     ----------
@@ -242,7 +245,7 @@ def log_densities_of_units(
     points : sequence of dict
         The same draws, on the unconstrained scale.
     grid : (float, float)
-        Its radius and step, in widths of a unit.
+        Its radius and step, see `_GRIDS`.
 
     Returns
     -------
@@ -253,42 +256,76 @@ def log_densities_of_units(
     assert units is not None
     rows, factor = units.source.rows, units.source.factor
     every = loglik.collapsed(collapse=False).in_memory.all
-    radius, step = grid
-    axis = step * np.arange(-(radius // step), radius // step + 1)
-    places = np.array(list(product(axis, repeat=factor.n_dims)))
-    places = places[np.square(places).sum(axis=1) <= radius**2]
-    if factor.values:  # all that there are, from zero, in steps of one
-        places, step = np.array(list(product(*factor.values)), dtype=float), 1.0
+    x, log_volumes = _places(factor.n_dims, *grid)
     inputs = list(rows.parameters.values())
     function = numpy_function(inputs, [rows.reference, *factor.reference])
     levels = units.source.levels
     start = units.source.initial_values
+
+    def of_levels(known: Point, flat: Floats) -> Floats:
+        known = known | {part.name: part.of(flat) for part in factor.parts}
+        of_rows, *priors = function(*(known[name] for name in rows.parameters))
+        found = np.bincount(
+            factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels
+        )
+        for own, part in zip(priors, factor.parts, strict=True):
+            by_level = np.moveaxis(own, part.axis, 0).reshape(factor.n_levels, -1)
+            found = found + by_level.sum(axis=1)
+        inside: Floats = np.where(np.isnan(found), -np.inf, found)[levels]
+        return inside
+
     total = []
     for s in range(draws.n_draws):
-        known = draws.at(s)
-        centre, width = loglik.unit_modes.places(loglik.unit_modes.at(known, every))
-        if factor.values:
-            centre, width = (
-                np.zeros_like(centre),
-                np.broadcast_to(np.eye(factor.n_dims), width.shape),
-            )
-        volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
+        known, flat = draws.at(s), start.copy()
         integral = np.full(len(levels), -np.inf)
-        for at in places:
-            flat = start.copy()
-            flat[levels] = centre + width @ at
-            known |= {part.name: part.of(flat) for part in factor.parts}
-            of_rows, *priors = function(*(known[name] for name in rows.parameters))
-            of_levels = np.bincount(
-                factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels
-            )
-            for own, part in zip(priors, factor.parts, strict=True):
-                by_level = np.moveaxis(own, part.axis, 0).reshape(factor.n_levels, -1)
-                of_levels = of_levels + by_level.sum(axis=1)
-            integral = np.logaddexp(integral, of_levels[levels])
-        total.append(float((integral + volume).sum()))
+        for at in product(*factor.values) if factor.values else ():  # all values that there are
+            flat[levels] = np.array(at, dtype=float)
+            integral = np.logaddexp(integral, of_levels(known, flat))
+        for modes, m in _modes(loglik, known, every):
+            volume = np.linalg.slogdet(modes.widths[:, m])[1]
+            for at, log_volume in zip(x, log_volumes, strict=True):
+                z = modes.places[:, m] + modes.widths[:, m] @ at
+                flat[levels] = z
+                parts = of_levels(known, flat) + _log_shares(z, modes, m) + volume + log_volume
+                integral = np.logaddexp(integral, parts)
+        total.append(float(integral.sum()))
     names = [term.name for term in observations.terms]
     return np.array(total) + _of_others(observations.model, points, names)
+
+
+def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
+    """Return the places of a grid, (n_places, n_dims), and the logs of what each stands for."""
+    axis = step * np.arange(-(radius // step), radius // step + 1)
+    if n_dims == 1:
+        return np.sinh(axis)[:, None], np.log(step * np.cosh(axis))
+    places = np.array(list(product(axis, repeat=n_dims)))
+    places = places[np.square(places).sum(axis=1) <= radius**2]
+    return places, np.full(len(places), n_dims * np.log(step))
+
+
+def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[Modes, int]]:
+    """Yield the modes of all units, once for each number of a mode; none of discrete variables."""
+    units = loglik.observations.units
+    assert units is not None
+    source, finder = units.source, loglik.unit_modes
+    if source.factor.values:
+        return
+    if source.factor.n_dims == 1 or source.n_modes > 1:
+        found = finder.every(known, every)
+    else:  # looking for others takes longer
+        places, widths = finder.places(finder.at(known, every))
+        found = Modes(places[:, None], widths[:, None], np.zeros((len(places), 1)))
+    for m in range(found.log_masses.shape[1]):
+        yield found, m
+
+
+def _log_shares(z: Floats, modes: Modes, m: int) -> Floats:
+    """Return which part of the densities at z, (n_units, q), belongs to the m-th modes."""
+    root = np.linalg.inv(modes.widths)
+    away = np.einsum("nmij,nmj->nmi", root, z[:, None] - modes.places)
+    logs = np.linalg.slogdet(root)[1] - 3.0 * np.log1p(np.square(away).sum(axis=2))
+    shares: Floats = logs[:, m] - np.logaddexp.reduce(logs, axis=1)
+    return shares
 
 
 def _of_others(model: pm.Model, points: Sequence[Point], names: Collection[str]) -> Floats:

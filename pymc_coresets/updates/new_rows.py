@@ -166,7 +166,10 @@ def extend[C: WeightedRows](
     )
     if longer.certificate is None:
         return longer
-    return replace(longer, certificate=replace(longer.certificate, caveat=caveat_of(longer)))
+    found = replace(
+        longer.certificate, caveat=caveat_of(longer), node_error=longer.stand_in.node_error
+    )
+    return replace(longer, certificate=found)
 
 
 def _decided(

@@ -1,6 +1,7 @@
 """Nodes of units: placed at modes, with shared variables in the middle of the posterior."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -325,7 +326,13 @@ def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
 
 
 def integrated_out(
-    model: pm.Model, wanted: RowsToRead, *, tolerance: float, rng: np.random.Generator, key: int
+    model: pm.Model,
+    wanted: RowsToRead,
+    *,
+    tolerance: float,
+    rng: np.random.Generator,
+    key: int,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[LogLikelihood, RowsToRead] | None:
     """Return the potentials of units, and how to derive them again; None if rows are as good.
 
@@ -340,6 +347,9 @@ def integrated_out(
         Source of the points at which the rows are compared with PyMC.
     key : int
         See `centred`.
+    tell : callable, optional
+        Takes the reason why variables that the user has not named remain parameters, which is
+        logged, too.
 
     Raises
     ------
@@ -364,7 +374,10 @@ def integrated_out(
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
-        _log.warning("%s remain parameters, as they cannot be integrated out: %s", names, error)
+        reason = f"{list(names)!r} remain parameters. {error.message}"
+        _log.warning(reason)
+        if tell is not None:
+            tell(reason)
         return None
     made = found.observations.units
     assert made is not None

@@ -1,0 +1,189 @@
+"""Variables of units with tails, or with several modes: against closed forms and SciPy's integrals."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy.integrate import quad_vec
+from scipy.special import gammaln, logsumexp
+from scipy.stats import nbinom, norm
+from scipy.stats import t as student
+
+from pymc_coresets import build_coreset
+from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive.pymc_densities import log_densities_of_units
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.nodes import Nodes, Rule
+from pymc_coresets.sampling.units.centring import centred
+from tests.models.reference import logp_without
+from tests.models.units import by_grid, nodes_at, potentials, read
+
+ENOUGH = 1e-3  # nats: the error of nodes that a build accepts
+
+
+def chosen(model: pm.Model) -> Observations:
+    """Choose nodes as a build does."""
+    return centred(read(model, "z"), enough=ENOUGH, key=1).observations
+
+
+# -- tails -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log_density", "exact"),
+    [
+        (lambda x: -np.square(x) / 2, np.log(2 * np.pi) / 2),
+        (lambda x: student.logpdf(x, 2), 0.0),
+        (lambda x: student.logpdf(x, 1), 0.0),
+        # The logarithm of a gamma variable of shape 0.3, in widths of 1/sqrt(0.3) from its mode.
+        (
+            lambda x: 0.3 * (x / 0.3**0.5 - np.exp(np.minimum(x / 0.3**0.5, 700))),
+            gammaln(0.3) - 0.3 * np.log(0.3) + np.log(0.3) / 2,
+        ),
+    ],
+    ids=["normal", "Student t of 2", "Cauchy", "log-gamma of shape 0.3"],
+)
+def test_nodes_for_tails_integrate_what_gauss_nodes_do_not(log_density, exact):
+    def error(nodes: Nodes) -> float:
+        found = logsumexp(nodes.log_weights + log_density(nodes.points[:, 0]))
+        return abs(found - exact)
+
+    few, many, gauss = Nodes.for_tails(61), Nodes.for_tails(201), Nodes.of_degree(121, 1)
+    assert error(many) < 1e-7
+    assert error(few) < 2e-3
+    assert error(few) < error(gauss) or error(gauss) < 1e-12
+
+
+def test_rules_keep_some_nodes():
+    whole, part = (Nodes.of_rule(Rule(121, True, *ends), 1) for ends in [(), (10, 40)])
+    np.testing.assert_array_equal(part.points, whole.points[10:40])
+    np.testing.assert_array_equal(part.log_weights, whole.log_weights[10:40])
+
+
+SUCCESSES = np.repeat(np.arange(4), 10)  # of three trials, of forty levels
+
+
+@pytest.mark.parametrize("nu", [1, 2])
+def test_effects_of_heavy_tails_are_integrated_out(nu):
+    with pm.Model() as model:
+        z = pm.StudentT("z", nu=nu, mu=pm.Normal("m"), sigma=pm.HalfNormal("w"), shape=40)
+        pm.Binomial("y", n=3, logit_p=z, observed=SUCCESSES)
+    units = chosen(model)
+    assert units.units.rule.tails
+    assert units.units.node_error < ENOUGH
+    for x in (np.array(units.units.at), np.array([0.2, -0.4])):
+        m, w = x[0], np.exp(x[1])
+
+        def density(t: float, m: float = m, w: float = w) -> np.ndarray:  # z - m = w sinh(t)
+            z = m + w * np.sinh(t)
+            logs = np.arange(4) * z - 3 * np.logaddexp(0, z)
+            return np.exp(logs + student.logpdf(np.sinh(t), nu)) * np.cosh(t)
+
+        integral, _ = quad_vec(density, -40, 40, epsabs=1e-12, epsrel=1e-12, points=[0.0])
+        expected = np.log(integral * np.array([1, 3, 3, 1]))[SUCCESSES]
+        np.testing.assert_allclose(potentials(units)(x), expected, rtol=0, atol=1e-3)
+
+
+def test_rates_of_a_small_shape_are_those_of_a_negative_binomial_distribution():
+    counts = np.repeat([0, 0, 0, 0, 1, 2, 9], 10)
+    with pm.Model() as model:
+        a, b = pm.HalfNormal("a"), pm.HalfNormal("b", 3)
+        pm.Poisson("y", pm.Gamma("z", alpha=a, beta=b, shape=70), observed=counts)
+    units = chosen(model)
+    for shape, rate in [(0.3, 0.2), (0.25, 0.3)]:
+        found = potentials(units)({"a": shape, "b": rate})
+        expected = nbinom.logpmf(counts, shape, rate / (1 + rate))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+# -- several modes ---------------------------------------------------------------------------------
+
+READINGS = np.random.default_rng(1).normal(0.0, 1.5, 60) + np.repeat([0.0, 3.0], [40, 20])
+
+
+def shifted(value: Any, z: Any) -> Any:
+    """Log-density of a reading that is shifted by three with a probability of 0.3."""
+    parts = [np.log(p / 0.02) - pt.square((value - z - d) / 0.02) / 2 for p, d in SHIFTS]
+    return pm.math.logaddexp(*parts) - np.log(2 * np.pi) / 2
+
+
+SHIFTS = [(0.7, 0.0), (0.3, 3.0)]
+
+
+@cache
+def readings() -> pm.Model:
+    with pm.Model() as model:
+        z = pm.Normal("z", 0, pm.HalfNormal("w", 3), shape=60)
+        pm.CustomDist("y", z, logp=shifted, observed=READINGS)
+    return model
+
+
+def closed_form(w: float) -> np.ndarray:
+    """Log-densities of the readings, with z integrated out."""
+    sd = np.hypot(w, 0.02)
+    return logsumexp([np.log(p) + norm.logpdf(READINGS, d, sd) for p, d in SHIFTS], axis=0)
+
+
+def test_units_of_two_distant_modes_have_nodes_around_both():
+    # 150 widths apart: nodes around one of them agree with any others around it.
+    units = chosen(readings())
+    assert units.units.source.n_modes == 2
+    assert units.units.n_nodes == 2 * len(units.units.nodes[0].values)
+    for w in (0.8, 1.5, 2.5):
+        np.testing.assert_allclose(potentials(units)({"w": w}), closed_form(w), rtol=0, atol=1e-8)
+
+
+def test_densities_of_pymc_are_integrated_around_all_modes():
+    units = nodes_at(read(readings(), "z"), 13)  # around one mode
+    x = np.log([[0.8], [1.5], [2.5]])
+    points = [units.space.point(at) for at in x]
+    found = log_densities_of_units(LogLikelihood(units), units.space.constrain(x), points)
+    prior = logp_without(units.model, ["y", "z"])
+    others = {"z": np.zeros(60)}
+    expected = [prior(p | others) + closed_form(np.exp(at[0])).sum() for p, at in zip(points, x)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_nodes_around_modes_that_meet_integrate_each_once():
+    rng = np.random.default_rng(2)
+    with pm.Model() as model:
+        z = pm.StudentT("z", nu=2, mu=0.0, sigma=pm.HalfNormal("w"), shape=30)
+        pm.StudentT("y", nu=3, mu=z, sigma=0.5, observed=rng.normal(0.0, 3.0, 30))
+    units = read(model, "z")
+    for n_modes in (1, 2, 3):
+        found = nodes_at(units, Rule(241, tails=True), n_modes=n_modes)
+        for x in (np.array([0.0]), np.array([-1.0])):
+            expected = by_grid(found, x, half=200.0, step=0.02)
+            # Tails beyond the grid: those of five degrees of freedom.
+            np.testing.assert_allclose(potentials(found)(x), expected, rtol=0, atol=2e-6)
+
+
+def phases(n_shops: int, sd: float) -> pm.Model:
+    rng = np.random.default_rng(3)
+    shop, month = np.repeat(np.arange(n_shops), 6), np.tile(np.arange(6) / 6, n_shops)
+    y = 2 * np.cos(2 * np.pi * month + rng.normal(size=n_shops)[shop])
+    with pm.Model() as model:
+        phase = pm.Normal("phase", 0.0, sd, shape=n_shops)
+        wave = pm.HalfNormal("size", 3) * pt.cos(2 * np.pi * month + phase[shop])
+        pm.Normal("y", wave, 0.5, observed=y + 0.5 * rng.normal(size=len(y)))
+    return model
+
+
+def test_an_error_says_that_levels_have_too_many_modes():
+    with pytest.raises(UnsupportedModelError, match=r"'phase'.*modes.*rows are few"):
+        build_coreset(phases(300, 20.0), random_seed=1, progressbar=False)
+
+
+def test_exact_is_said_only_if_nodes_are():
+    exact = Certificate.of(np.zeros(400))
+    assert "exact" in exact.verdict
+    assert "exact" in Certificate.of(np.zeros(400), node_error=1e-23).verdict
+    found = Certificate.of(np.zeros(400), node_error=1.5e-4).verdict
+    assert found.startswith("Reliable")
+    assert "exact" not in found
+    assert "0.0001 nats" in found or "0.0002 nats" in found

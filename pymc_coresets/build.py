@@ -312,7 +312,7 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     )
     certificate, draws = coreset.certificate, solution.draws
     if certificate is not None:
-        certificate = replace(certificate, node_error=coreset.stand_in.node_error)
+        certificate = replace(certificate, node_error=loglik.node_error)
         coreset = replace(coreset, certificate=certificate)
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
         return _Built(solution, coreset)

@@ -232,6 +232,12 @@ class LogLikelihood:
         return self.n_rows if units is None else units.n_nodes * len(units.positions)
 
     @property
+    def node_error(self) -> float:
+        """Error of integrals over variables of units, in nats; 0 without any, or if unknown."""
+        units = self.observations.units
+        return 0.0 if units is None else float(np.nan_to_num(units.node_error))
+
+    @property
     def total_weight(self) -> float:
         """Number of rows of the data."""
         return self.source.total_weight

@@ -25,8 +25,8 @@ from pymc_coresets.rows.values import Rows
 
 # Radius and step of a grid around modes, by the number of axes.  Along one it is equidistant in t,
 # for x = sinh(t) widths, and reaches into tails; along several, in x.  For what is as smooth as a
-# normal density, a sum over a grid in x is off by exp(-2 (pi / step)^2); where that is not enough, a
-# finer and wider one is tried.
+# normal density, a sum over a grid in x is off by exp(-2 (pi / step)^2); where that is not enough,
+# a finer and wider one is tried.
 _GRIDS = {
     1: ((5.0, 0.25), (9.0, 0.2), (18.0, 0.15)),
     2: ((7.0, 0.75), (9.0, 0.4)),

@@ -130,12 +130,6 @@ class StandIn:
         """The unconstrained space of the model."""
         return self.parts[0].observations.space
 
-    @property
-    def node_error(self) -> float:
-        """Error of the integrals over the variables of units, in nats; 0 without any."""
-        units = self.parts[0].observations.units
-        return 0.0 if units is None else float(np.nan_to_num(units.node_error))
-
     def doubt(self, idata: xr.DataTree | None = None) -> str:
         """Describe an error that importance weights cannot correct; empty if none is known."""
         if self.certificate is None:

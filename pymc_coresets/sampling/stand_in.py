@@ -206,8 +206,12 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     probes = probing if isinstance(probing, Probes) else probing.result()
     every = Draws.of(chains.posterior, own.free)
     probes = compared(probes, own, every, chains.n_chains)
-    caveat = own.caveat or chains.too_coarse
-    found = replace(found, probes=probes, caveat=caveat, node_error=own.node_error)
+    found = replace(
+        found,
+        probes=probes,
+        caveat=own.caveat or chains.too_coarse,
+        node_error=own.parts[0].node_error,
+    )
     if 0 < own.n_in_memory <= 1_000_000:
         found = replace(found, second_opinion=verify(result, idata, draws=8))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))

@@ -166,9 +166,7 @@ def extend[C: WeightedRows](
     )
     if longer.certificate is None:
         return longer
-    found = replace(
-        longer.certificate, caveat=caveat_of(longer), node_error=longer.stand_in.node_error
-    )
+    found = replace(longer.certificate, caveat=caveat_of(longer), node_error=loglik.node_error)
     return replace(longer, certificate=found)
 
 

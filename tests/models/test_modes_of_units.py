@@ -1,4 +1,4 @@
-"""Variables of units with tails, or with several modes: against closed forms and SciPy's integrals."""
+"""Variables of units with tails, or with several modes: against closed forms and integrals."""
 
 from functools import cache
 from typing import Any
@@ -144,8 +144,11 @@ def test_densities_of_pymc_are_integrated_around_all_modes():
     points = [units.space.point(at) for at in x]
     found = log_densities_of_units(LogLikelihood(units), units.space.constrain(x), points)
     prior = logp_without(units.model, ["y", "z"])
-    others = {"z": np.zeros(60)}
-    expected = [prior(p | others) + closed_form(np.exp(at[0])).sum() for p, at in zip(points, x)]
+    others = {"z": np.zeros(60)} if "z" in {v.name for v in units.model.value_vars} else {}
+    expected = [
+        prior(p | others) + closed_form(np.exp(at[0])).sum()
+        for p, at in zip(points, x, strict=True)
+    ]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
@@ -155,7 +158,7 @@ def test_nodes_around_modes_that_meet_integrate_each_once():
         z = pm.StudentT("z", nu=2, mu=0.0, sigma=pm.HalfNormal("w"), shape=30)
         pm.StudentT("y", nu=3, mu=z, sigma=0.5, observed=rng.normal(0.0, 3.0, 30))
     units = read(model, "z")
-    for n_modes in (1, 2, 3):
+    for n_modes in (2, 3):  # levels have one or two
         found = nodes_at(units, Rule(241, tails=True), n_modes=n_modes)
         for x in (np.array([0.0]), np.array([-1.0])):
             expected = by_grid(found, x, half=200.0, step=0.02)

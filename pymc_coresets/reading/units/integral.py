@@ -137,12 +137,11 @@ def integrated(
         # float64 has four digits more.
         digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
         if shares is None:
-            logs, axes = at_nodes + log_weights[:, None], (0,)
-            whole = pt.logsumexp(logs, axis=0) + log_volume
+            whole = pt.logsumexp(at_nodes + log_weights[:, None], axis=0) + log_volume
         else:
-            logs, axes = at_nodes + zero_grad(shares) + log_weights[:, None, None], (0, 1)
-            whole = pt.logsumexp(logs + log_volume, axis=axes)
-        resolved = (digits < 1e12).all(axis=(*axes, -1))
+            logs = at_nodes + zero_grad(shares) + log_weights[:, None, None]
+            whole = pt.logsumexp(logs + log_volume, axis=(0, 1))
+        resolved = (digits < 1e12).all(axis=(0, 2) if shares is None else (0, 1, 3))
         return cast(TensorVariable, pt.switch(resolved, whole, -np.inf))
 
 
@@ -271,15 +270,24 @@ def _newton(
         row.append(pt.sqrt(pt.switch(usable, left, usual)))
         entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
     root = Root(entries)
-    step = root.solved([pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes])
+    finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes]
+    step = root.solved(finite)
     foreseen = sum(pt.square(s) for s in step) / 2
-    there = centre + pt.stack(root.solved_above(step), axis=-1)
+    beyond = [s + pt.switch(s < 0, -1.0, 1.0) for s in step]
+    there = centre + pt.stack(root.solved_above(beyond), axis=-1)
     before, after = (
         cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
         for z in (centre, there)
     )
-    # A step that gains less than a quarter of what the curvature promises is shortened, to six
-    # widths of a unit at most.
-    kept = after - before >= 0.25 * foreseen
-    short = [s / pt.sqrt(1 + pt.square(s / 6.0)) for s in step]
-    return root, [pt.switch(kept, s, less) for s, less in zip(step, short, strict=True)]
+    # A width beyond the end of the step, along each axis, the density has lost half a nat again.  If
+    # it is much lower, the curvature is that of a flat place, or the step leads too far: then
+    # widths are at most those in the middle of the posterior, and the step six of them.
+    kept = after - before >= 0.25 * foreseen - 2.0 * n_dims
+    entries = [
+        [pt.switch(kept, a, 0.0) for a in row[:-1]]
+        + [pt.switch(kept, row[-1], pt.maximum(row[-1], 1 / width))]
+        for row, width in zip(root.entries, widths, strict=True)
+    ]
+    shorter = Root(entries)
+    short = [s / pt.sqrt(1 + pt.square(s / 6.0)) for s in shorter.solved(finite)]
+    return shorter, [pt.switch(kept, s, less) for s, less in zip(step, short, strict=True)]

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 _FOR_MODES = 200
 #: Units of several modes, of all units, by which the error of nodes is judged.
 _MOST_OF_SEVERAL = 1_000
+#: Degree along several axes up to which nodes are tried, if those of lower ones find no mode.
+_HIGHEST_TO_FAIL = 21
 #: Part of an integral that is less than any error.
 _NEGLIGIBLE = 1e-9
 
@@ -91,18 +93,28 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         form = sample.form(chosen.n_modes)
         try:
             around = form.middle(chosen.rule, x)
-        except SamplingError:  # values and gradients by few nodes may have other modes
-            more = higher_rules(chosen.rule, n_dims)
-            if not more:
-                raise
-            # Gauss's nodes do not reach into tails, however many there are.
-            better = [rule for rule in more if rule.tails] or more
-            chosen = replace(chosen, rule=better[0])
+        except SamplingError as error:  # values and gradients by few nodes may have other modes
+            better = _after_failure(chosen.rule, n_dims)
+            if better is None:
+                raise SamplingError(
+                    f"{list(units.factor.names)!r} cannot be integrated out: with "
+                    f"{len(units.nodes(chosen.rule))} nodes for each level, the posterior of the "
+                    "other variables has no mode. Keep them as parameters (integrate=False)."
+                ) from error
+            chosen = replace(chosen, rule=better)
             continue
         x = around.location
         known, chosen = chosen, sample.sufficient(chosen, around, enough)
         if (chosen.rule, chosen.n_modes) == (known.rule, known.n_modes):
             return form.all_around(x, chosen)
+
+
+def _after_failure(rule: Rule, n_dims: int) -> Rule | None:
+    """Return the next rule by which a mode is looked for; None if that took too long."""
+    more = higher_rules(rule, n_dims)
+    if n_dims == 1:  # Gauss's nodes do not reach into tails, however many there are
+        return next((better for better in more if better.tails), None)
+    return next((better for better in more[1:2] if better.degree <= _HIGHEST_TO_FAIL), None)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ the mode and the negative Hessian of h_g: a step of Newton's leads there from th
 in the middle of the posterior.  Nodes that do not move are wrong by nats where a unit has many
 rows, as theta moves its mode by more than its width; widths that do not change are wrong without
 bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and Pierce
-1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened only if the density gains
-much less by it than its curvature says: many widths are right where the density is almost normal,
-as it is in units of many rows, and by a prior of a small scale.
+1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened, and widths are limited, only if
+the density gains much less by it than its curvature says: many widths are right where the density
+is almost normal, as it is in units of many rows, and by a prior of a small scale.  Between two
+modes, or in a tail, the curvature may be close to zero, and its width says nothing.
 
 The integral does not depend on where its nodes are, but for their error.  So gradients are those at
 nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
@@ -279,8 +280,8 @@ def _newton(
         cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
         for z in (centre, there)
     )
-    # A width beyond the end of the step, along each axis, the density has lost half a nat again.  If
-    # it is much lower, the curvature is that of a flat place, or the step leads too far: then
+    # A width beyond the end of the step, along each axis, a normal density has lost half a nat
+    # again.  If much more is lost, the curvature is that of a flat place, or the step leads too far: then
     # widths are at most those in the middle of the posterior, and the step six of them.
     kept = after - before >= 0.25 * foreseen - 2.0 * n_dims
     entries = [

@@ -213,7 +213,7 @@ def _compare(
     with np.errstate(invalid="ignore"):  # infinite values
         apart = np.abs(values - expected)
     if wrong.any():  # or large terms cancel, so that neither value has a correct digit?
-        rounding = _rounding(loglik.observations, draws.take(used))[rows]
+        rounding = rounding_of(loglik.observations, draws.take(used))[rows]
         wrong &= ~(apart <= rounding)
     if wrong.any():  # or PyMC's own value is NaN, because infinite terms are subtracted?
         checks = _failing_checks(loglik.observations, draws.take(used))
@@ -234,7 +234,7 @@ def _compare(
         )
 
 
-def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
+def rounding_of(obs: Observations, draws: Draws) -> np.ndarray:
     """Bound the rounding error of PyMC's potentials, (n_obs, n_draws), to first order.
 
     The error of a sum is that of its largest term; it changes the potential in proportion to the

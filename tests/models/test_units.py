@@ -4,6 +4,7 @@ The sums are of PyMC's own densities of rows and levels, which know nothing of u
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -21,11 +22,13 @@ from pymc_coresets.glm.predictor.row_graph import row_graph_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.units import chosen_units
+from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units, second_opinion
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
+from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -490,6 +493,21 @@ def _two_observed():
     pm.Normal("other", z[UNITS], 1.0, observed=NOISE)
 
 
+ORDER = np.array([3, 0, 4, 1, 2])  # of entries: that of each level
+
+
+@structure("z")
+def _entries_in_another_order():
+    z = pm.Normal("z", pm.Normal("c") * INCOME, scale("w"), shape=G)
+    pm.Poisson("y", pt.exp(z[ORDER][UNITS] + pm.Normal("b") * X), observed=COUNT)
+
+
+@structure("z", slow=True)
+def _entries_backwards_beside_data_of_levels():
+    z = pm.Normal("z", pm.Normal("c") * INCOME, scale("w"), shape=G)
+    normal((z[::-1] + 0.5 * INCOME)[UNITS] + pt.exp(z[::-1])[UNITS] * X)
+
+
 @structure("z", slow=True)
 def _a_column():
     normal(pm.Normal("z", 0, scale("w"), shape=(G, 1))[UNITS][:, 0])
@@ -506,7 +524,9 @@ def test_units_are_found_however_they_are_written(name):
     build, options = STRUCTURES[name]
     with pm.Model() as model:
         build()
-    units = nodes_at(read(model, *options["names"]), options["degree"])
+    found = read(model, *options["names"])
+    verify_units(found, rng=np.random.default_rng(1))
+    units = nodes_at(found, options["degree"])
     assert units.integrated == options["names"]
     assert not set(options["names"]) & set(units.parameters)
     found = potentials(units)
@@ -684,6 +704,66 @@ def test_levels_that_are_tied_are_refused(build):
         build()
     with pytest.raises(UnsupportedModelError, match=r"'z'.*not independent of each other"):
         read(model, "z")
+
+
+NEIGHBOUR, PARENT = (np.arange(MANY) + 1) % MANY, np.arange(MANY) // 2
+SWAPPED = np.concatenate([[1, 0], np.arange(2, MANY)])
+OTHER_LEVELS: dict[str, Callable[[Any], Any]] = {
+    "its own and its neighbour's": lambda z: z[LEVEL_OF_MANY] + 0.7 * z[NEIGHBOUR][LEVEL_OF_MANY],
+    "its own, and two in another order": lambda z: z[LEVEL_OF_MANY] * z[SWAPPED][LEVEL_OF_MANY],
+    "its own, and the last one first": lambda z: z[LEVEL_OF_MANY] + z[::-1][LEVEL_OF_MANY],
+    "its parent's": lambda z: z[PARENT][LEVEL_OF_MANY],
+}
+
+
+@pytest.mark.parametrize("seen", OTHER_LEVELS)
+def test_rows_that_see_entries_of_several_levels_are_refused(seen):
+    with pm.Model() as model:
+        rows_of_many(OTHER_LEVELS[seen](of_many()))
+    with pytest.raises(UnsupportedModelError, match=r"depend on 'z' of other levels.*z\[level\]"):
+        read(model, "z")
+
+
+def test_a_prior_that_sees_another_level_is_refused():
+    with pm.Model() as model:
+        a = pm.Normal("a", shape=MANY)
+        b = pm.Normal("b", a[NEIGHBOUR], 1.0, shape=MANY)
+        rows_of_many((a + b)[LEVEL_OF_MANY])
+    with pytest.raises(UnsupportedModelError, match="not independent of each other"):
+        read(model, "a", "b")
+
+
+def _rows_of_the_next_level(units: UnitModel) -> UnitModel:
+    level = units.factor.level_of_row
+    factor = replace(units.factor, level_of_row=(level + 1) % units.factor.n_levels)
+    return UnitModel.of(units.rows, factor)
+
+
+def _data_in_another_order(units: UnitModel) -> UnitModel:
+    factor = units.factor
+    arrays = tuple(replace(a, values=a.values[ORDER]) for a in factor.arrays)
+    return UnitModel.of(units.rows, replace(factor, arrays=arrays))
+
+
+def _half_of_the_prior(units: UnitModel) -> UnitModel:
+    return UnitModel.of(units.rows, replace(units.factor, log_prior=units.factor.log_prior / 2))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (_rows_of_the_next_level, "'z'. of other levels than its own"),
+        (_data_in_another_order, "not what PyMC gives"),
+        (_half_of_the_prior, "not what PyMC gives"),
+    ],
+)
+def test_mistakes_in_units_are_found_by_moving_their_variables(mistake, message):
+    with pm.Model() as model:
+        _entries_in_another_order()
+    units, rng = read(model, "z"), np.random.default_rng(1)
+    verify_units(units, rng=rng)
+    with pytest.raises(UnsupportedModelError, match=message):
+        verify_units(mistake(units), rng=rng)
 
 
 def test_why_levels_stay_parameters_is_said(caplog):

@@ -1,9 +1,10 @@
 """Which free variables belong to the levels of one factor: each to one level, and to its rows."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pymc as pm
@@ -17,7 +18,7 @@ from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
 from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.selection_rules import index_of
 
 
@@ -220,7 +221,8 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     Raises
     ------
     UnsupportedModelError
-        If the levels are not independent of each other, given the other variables.
+        If the levels are not independent of each other, given the other variables, or rows see
+        entries of other levels.
 
     Examples
     --------
@@ -239,58 +241,152 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
         for key, lookups in lookups_of(observations).items()
         if not set(inputs.values()).isdisjoint(ancestors([lookup.table for lookup in lookups]))
     )
-    n_levels = _n_levels(lookups)
+    level_of_row, log_priors = np.frombuffer(key, dtype=np.int64), _log_priors(observations, names)
+    find = partial(_Selected.of, observations.parameters, inputs, lookups, log_priors)
+    found = find(ALL_ROWS)
+    if not np.array_equal(entries := found.entries, np.arange(len(entries))):
+        # Their levels are numbered as the entries of the variables are.
+        found, level_of_row = find(RowMap(np.argsort(entries))), entries[level_of_row]
+    fresh, stand_ins = found.of_levels
+    used = set(ancestors(fresh))
+    parts = _parts(stand_ins, found.axes)
+    return GroupingFactor(
+        parts=parts,
+        n_levels=len(entries),
+        level_of_row=level_of_row,
+        lookups=tuple(
+            (lookup.found, table, lookup.row_axis)
+            for lookup, table in zip(lookups, fresh, strict=False)
+        ),
+        log_prior=cast(TensorVariable, sum(fresh[len(lookups) :])),
+        n_rows=found.pushdown.n_rows,
+        arrays=tuple(row for row in found.arrays if row.placeholder in used),
+        reference=tuple(log_priors.values()),
+        values=_values(observations.held.whole, parts),
+    )
+
+
+def _log_priors(observations: Observations, names: Sequence[str]) -> dict[str, TensorVariable]:
+    """Return the log-priors of variables as PyMC derives them, as functions of the parameters."""
     priors = plain_model(observations.model, list(names), unconstrained=names)
     own: dict[Variable, Variable] = {
         v: observations.parameters[name] for name, v in priors.parameters.items()
     }
-    log_priors = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
-    pushdown = Pushdown(observations.parameters.values(), n_levels)
-    tables = [pushdown.select(lookup.of_levels, lookup.row_axis) for lookup in lookups]
-    axes = {name: axis for name, _, axis in _taken(tables, inputs)}
-    if set(axes) != set(names):
-        raise _tied(set(names) - set(axes))
-    terms = []
-    for name, graph in zip(names, log_priors, strict=True):
-        if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (n_levels, None):
-            raise _tied([name])
-        selected = pushdown.select(cast(TensorVariable, graph), axes[name])
-        terms.append(sum_over_events([(selected, axes[name])]))
-    graphs = [*tables, *terms]
-    replaced: dict[Variable, Variable] = {}
-    stand_ins: dict[str, TensorVariable] = {}
-    for name, found, axis in _taken(graphs, inputs):
-        if axis != axes[name]:
-            raise _tied([name])
-        if name not in stand_ins:
-            shape = [None if i == axis else n for i, n in enumerate(inputs[name].type.shape)]
-            stand_ins[name] = inputs[name].type.clone(shape=tuple(shape))(name=name)
-        replaced[found] = stand_ins[name]
-    fresh = clone_replace(graphs, replaced, rebuild_strict=False)
-    tied = {name for name, v in inputs.items() if v in set(ancestors(fresh))}
-    if tied or pushdown.unselected:
-        raise _tied(tied or names, pushdown.unselected)
-    used = set(ancestors(fresh))
+    graphs = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
+    return dict(zip(names, cast(list[TensorVariable], graphs), strict=True))
+
+
+def _parts(stand_ins: Mapping[str, TensorVariable], axes: Mapping[str, int]) -> tuple[Part, ...]:
     parts = list[Part]()
-    for name in names:
-        whole, start = stand_ins[name].type.shape, parts[-1].columns.stop if parts else 0
-        of_level = tuple(n for i, n in enumerate(whole) if i != axes[name])
+    for name, variable in stand_ins.items():
+        start = parts[-1].columns.stop if parts else 0
+        of_level = tuple(n for i, n in enumerate(variable.type.shape) if i != axes[name])
         columns = slice(start, start + math.prod(of_level))
-        parts.append(Part(name, stand_ins[name], axes[name], of_level, columns))
-    return GroupingFactor(
-        parts=tuple(parts),
-        n_levels=n_levels,
-        level_of_row=np.frombuffer(key, dtype=np.int64),
-        lookups=tuple(
-            (lookup.found, cast(TensorVariable, table), lookup.row_axis)
-            for lookup, table in zip(lookups, fresh, strict=False)
-        ),
-        log_prior=cast(TensorVariable, sum(fresh[len(tables) :])),
-        n_rows=pushdown.n_rows,
-        arrays=tuple(row for row in pushdown.row_arrays() if row.placeholder in used),
-        reference=tuple(cast(TensorVariable, graph) for graph in log_priors),
-        values=_values(observations.held.whole, parts),
-    )
+        parts.append(Part(name, variable, axes[name], of_level, columns))
+    return tuple(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Selected:
+    """Graphs of any levels, from graphs of all of them.
+
+    Attributes
+    ----------
+    inputs : dict of str to TensorVariable
+        The variables at all levels.
+    tables, log_priors : list of TensorVariable
+        What rows look up, and the log-prior of each variable.
+    pushdown : Pushdown
+    axes : dict of str to int
+        Axis of each variable that has the levels.
+    """
+
+    inputs: dict[str, TensorVariable]
+    tables: list[TensorVariable]
+    log_priors: list[TensorVariable]
+    pushdown: Pushdown
+    axes: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Mapping[str, TensorVariable],
+        inputs: dict[str, TensorVariable],
+        lookups: Sequence[Lookup],
+        log_priors: Mapping[str, TensorVariable],
+        order: RowMap,
+    ) -> Self:
+        """Select levels, each with the entry of the lookups' tables that `order` says."""
+        n_levels = _n_levels(lookups)
+        pushdown = Pushdown(parameters.values(), n_levels)
+        tables = [pushdown.select(look.of_levels, look.row_axis, order) for look in lookups]
+        axes = {place.name: place.axis for place in _taken(tables, inputs)}
+        if set(axes) != set(inputs):
+            raise _tied(set(inputs) - set(axes))
+        of_levels = []
+        for name, graph in log_priors.items():
+            if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (
+                n_levels,
+                None,
+            ):
+                raise _tied([name])
+            selected = pushdown.select(graph, axes[name])
+            of_levels.append(sum_over_events([(selected, axes[name])]))
+        return cls(inputs, tables, of_levels, pushdown, axes)
+
+    @cached_property
+    def arrays(self) -> list[RowArray]:
+        """Data of the levels."""
+        return self.pushdown.row_arrays()
+
+    @property
+    def entries(self) -> np.ndarray:
+        """Which entry of the variables the rows of each level see, (n_levels,).
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they see several, or one that other levels see; or if the log-prior at an entry
+            depends on another one.
+        """
+        own = np.arange(self.pushdown.n_obs)
+        for name, entries in self._entries(self.log_priors):
+            if not np.array_equal(entries, own):
+                raise _tied([name])
+        seen = list(self._entries(self.tables))
+        for name, entries in seen:
+            is_common = np.array_equal(entries, seen[0][1])
+            if not is_common or not np.array_equal(np.sort(entries), own):
+                raise _of_other_levels(name)
+        return seen[0][1]
+
+    def _entries(self, graphs: Sequence[TensorVariable]) -> Iterator[tuple[str, np.ndarray]]:
+        """For each place where a variable is taken, find which of its entries each level gets."""
+        known: dict[Variable, np.ndarray] = {row.placeholder: row.values for row in self.arrays}
+        for name, _, axis, levels in _taken(graphs, self.inputs):
+            entries, length = known.get(levels), self.inputs[name].type.shape[axis]
+            if entries is None or entries.dtype.kind not in "iu":
+                raise _tied([name])
+            yield name, np.where(entries < 0, entries + length, entries).astype(np.int64)
+
+    @property
+    def of_levels(self) -> tuple[list[TensorVariable], dict[str, TensorVariable]]:
+        """Tables and log-priors as functions of the variables at any levels; and these."""
+        graphs, inputs, axes = [*self.tables, *self.log_priors], self.inputs, self.axes
+        replaced: dict[Variable, Variable] = {}
+        stand_ins: dict[str, TensorVariable] = {}
+        for name, variable in inputs.items():
+            shape = [None if i == axes[name] else n for i, n in enumerate(variable.type.shape)]
+            stand_ins[name] = variable.type.clone(shape=tuple(shape))(name=name)
+        for place in _taken(graphs, inputs):
+            if place.axis != axes[place.name]:
+                raise _tied([place.name])
+            replaced[place.found] = stand_ins[place.name]
+        fresh = clone_replace(graphs, replaced, rebuild_strict=False)
+        tied = {name for name, v in inputs.items() if v in set(ancestors(fresh))}
+        if tied or self.pushdown.unselected:
+            raise _tied(tied or inputs, self.pushdown.unselected)
+        return cast(list[TensorVariable], fresh), stand_ins
 
 
 def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
@@ -332,16 +428,26 @@ def _support(model: pm.Model, name: str) -> range:
     )
 
 
-def _taken(
-    graphs: Sequence[Variable], inputs: dict[str, TensorVariable]
-) -> Iterator[tuple[str, Variable, int]]:
-    """Find where levels were selected from the variables, and along which axis of these."""
+class _Place(NamedTuple):
+    """A place where levels are selected from a variable, along an axis, by their numbers."""
+
+    name: str
+    found: TensorVariable
+    axis: int
+    levels: TensorVariable
+
+
+def _taken(graphs: Sequence[Variable], inputs: Mapping[str, TensorVariable]) -> Iterator[_Place]:
+    """Find where levels are selected from the variables, and nothing but levels."""
     names: dict[Variable, str] = {v: name for name, v in inputs.items()}
     for node in ops.io_toposort([], list(graphs)):
         if isinstance(node.op, ops.AdvancedSubtensor) and node.inputs[0] in names:
-            _, arrays = index_of(node)
-            if len(arrays) == 1:
-                yield names[node.inputs[0]], node.outputs[0], next(iter(arrays))
+            entries, arrays = index_of(node)
+            others = [e for i, e in enumerate(entries) if i not in arrays]
+            if len(arrays) == 1 and all(entry == slice(None) for entry in others):
+                [(axis, index)] = arrays.items()
+                found = cast(TensorVariable, node.outputs[0])
+                yield _Place(names[node.inputs[0]], found, axis, cast(TensorVariable, index))
 
 
 def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:
@@ -350,5 +456,14 @@ def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedMode
         f"The entries of {sorted(names)!r} are not independent of each other given the other "
         f"variables{where}: they cannot be integrated out one by one. Keep them as parameters "
         "(integrate=False).",
+        topic="local-latent-variables",
+    )
+
+
+def _of_other_levels(name: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"Rows of one level depend on {name!r} of other levels, as in effect[neighbour][level]: it "
+        "cannot be integrated out level by level. Index it by the level of each row alone "
+        f"({name}[level]), or keep it as a parameter (integrate=False).",
         topic="local-latent-variables",
     )

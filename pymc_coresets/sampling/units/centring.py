@@ -20,6 +20,7 @@ from pymc_coresets.potentials.units import (
     unit_model,
 )
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.units.nodes import (
     Nodes,
     Rule,
@@ -382,6 +383,7 @@ def integrated_out(
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         units = unit_model(model, names, wanted.of_rows, rows)
+        verify_units(units, rng=rng.spawn(1)[0])
         found = centred(units, enough=tolerance / 10, key=key)
     except (UnsupportedModelError, SamplingError) as error:
         if must:

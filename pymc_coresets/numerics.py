@@ -1,5 +1,9 @@
 """Sizes of temporary arrays and of rounding errors, for all modules."""
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 
 #: Numbers that a temporary array may have, or what is evaluated at once: 32 MB of float64. More
@@ -31,3 +35,31 @@ def rows_at_once(entries_a_row: float, *, least: int = 1) -> int:
     (1024, 1, 4194304)
     """
     return max(least, int(ENTRIES_AT_ONCE // max(entries_a_row, 1)))
+
+
+def free_memory() -> int:
+    """Bytes that this process may still use without others being moved to disk, approximately.
+
+    What a container allows counts; where the system does not say, two gigabytes.
+
+    Examples
+    --------
+    >>> free_memory() > 0
+    True
+    """
+    found = []
+    with suppress(OSError, ValueError, IndexError):
+        [line] = [
+            each
+            for each in Path("/proc/meminfo").read_text().splitlines()
+            if each.startswith("MemAvailable")
+        ]
+        found.append(1024 * int(line.split()[1]))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        found.append(max(int(most) - int(used), 0))
+    with suppress(OSError, ValueError, AttributeError):
+        if not found:  # half of the memory there is, as on macOS
+            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    return min(found, default=2 * 10**9)

@@ -6,7 +6,7 @@ What belongs here: what is shown while something runs. May import: Rich, IPython
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, Self
 
@@ -171,6 +171,43 @@ class Reporter:
         if self._page is not None:
             self._replaced = time.monotonic()
             self._page.update(self._bars.make_tasks_table(self._bars.tasks))
+
+
+@contextmanager
+def if_it_takes_long(
+    name: str, total: int, unit: str, *, show: bool
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts what is done, and shows a bar if two seconds are not enough.
+
+    Parameters
+    ----------
+    name : str
+    total : int
+        Number of units.
+    unit : str
+        What these are.
+    show : bool
+        Whether there may be a bar at all.
+
+    Examples
+    --------
+    >>> with if_it_takes_long("drawing", 10, "levels", show=True) as count:
+    ...     count(10)
+    """
+    done, begun = 0, time.monotonic()
+    bar: Callable[[int], None] | None = None
+    with ExitStack() as stack:
+
+        def count(n: int) -> None:
+            nonlocal done, bar
+            done += n
+            if bar is None and show and done < total and time.monotonic() - begun > 2.0:
+                report = stack.enter_context(Reporter(show=True))
+                bar, n = stack.enter_context(report.passes(name, total, unit=unit)), done
+            if bar is not None:
+                bar(n)
+
+        yield count
 
 
 def tell(line: str, *, show: bool) -> None:

@@ -87,8 +87,8 @@ def sample(
         As from `pm.sample` for the model of all rows: ``observed_data`` and ``constant_data`` are
         the arrays of that model, not copies, if it holds all rows.  Missing outcomes, on which
         nothing depends, are not sampled but drawn afterwards, if there are at most 1,000; `predict`
-        draws others.  Variables that were integrated out are drawn too, if that takes at most
-        200 MB and about ten seconds; otherwise use `Coreset.recover`.  A coreset adds its rows and
+        draws others.  Variables that were integrated out are drawn too, if they fit into a fifth of
+        the free memory; otherwise a warning says how to get them.  A coreset adds its rows and
         weights as the group ``coreset``.
 
     Raises
@@ -115,6 +115,7 @@ def sample(
     any_sampler, found = nuts_sampler is None, result.stand_in
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
     kwargs = {"progressbar": found.progressbar} | nuts.sampling_options(nuts_sampler, kwargs)
+    show = bool(kwargs["progressbar"])
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}
         kwargs["compile_kwargs"] = {"mode": density_mode()} | given
@@ -132,7 +133,7 @@ def sample(
         idata[name] = dataset
     if is_whole:
         rng = generator(kwargs.get("random_seed")).spawn(1)[0]
-        idata = with_local(result, idata, rng)
+        idata = with_local(result, idata, rng, progressbar=show)
         idata = with_missing(idata, found, rng=rng, most=MOST_RECORDED)
     return with_data(idata, found)
 

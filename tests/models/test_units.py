@@ -505,7 +505,7 @@ def _entries_in_another_order():
 @structure("z", slow=True)
 def _entries_backwards_beside_data_of_levels():
     z = pm.Normal("z", pm.Normal("c") * INCOME, scale("w"), shape=G)
-    normal((z[::-1] + 0.5 * INCOME)[UNITS] + pt.exp(z[::-1])[UNITS] * X)
+    normal((z[::-1] + 0.5 * INCOME)[UNITS] + z[::-1][UNITS] * X)
 
 
 @structure("z", slow=True)

@@ -1,9 +1,8 @@
 """Draws of the variables that were integrated out, given those of the shared variables."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,27 +12,24 @@ import xarray as xr
 from pytensor.graph import ancestors
 
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
-from pymc_coresets.exceptions import InvalidOptionError, warn_user
-from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.options import generator, names_of
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
+from pymc_coresets.numerics import free_memory
+from pymc_coresets.options import flag, generator, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
+from pymc_coresets.progress import if_it_takes_long
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import evaluate, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.rows.memory import in_threads
-from pymc_coresets.rows.values import Rows
-
-BY_ITSELF = 200_000_000
-"""Largest size in bytes of draws of these variables that `sample` adds automatically."""
+from pymc_coresets.sampling.units.conditionals import Conditionals
+from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 
 #: Number of levels summarised at once, whose draws are held in memory.
 _LEVELS = 2_000
-#: Proposals per draw of a unit, of which weights choose one; each costs an evaluation of its rows.
-#: And their degrees of freedom.
-_PROPOSALS, _FREEDOM = 12, 8.0
 #: Draws of the shared variables completed at once, held in memory in addition to the result.
 _DRAWS = 256
+#: Share of the free memory that draws which `sample` adds may take.
+_SHARE = 0.2
 
 
 def recover(
@@ -44,13 +40,16 @@ def recover(
     levels: Sequence[Any] | None = None,
     summary: bool = False,
     random_seed: int | np.random.Generator | None = None,
+    progressbar: bool | None = None,
 ) -> xr.Dataset:
     """Draw the variables that were integrated out, given draws of the shared variables.
 
     For each draw theta_s, the variables of a level are drawn from ``p(z_g | theta_s, y_g)``, which
     depends on the level's own rows only: with `sample`'s draws of theta, these are draws of the
-    joint posterior.  Costs about 16 evaluations of the rows of these levels per draw.  Memory: that
-    of the result.
+    joint posterior.  Levels without rows are drawn from their prior.  Costs some 2,000 evaluations
+    of the rows of these levels, for any number of draws, or about 45 per draw where the variable's
+    distribution depends on theta in a complicated way; with several variables for each level, 16
+    or more per draw.  Memory: twice that of the result.
 
     Parameters
     ----------
@@ -67,13 +66,13 @@ def recover(
         level, instead of the draws, with the dimension ``statistic``.
     random_seed : int or Generator, optional
         The result is reproducible from it.
+    progressbar : bool, optional
+        By default as in the build.  It is shown if drawing takes more than two seconds.
 
     Returns
     -------
     xarray.Dataset
-        With the names, dims and coords of `pm.sample`.  The attribute ``ess_of_proposals`` is the
-        mean effective number of the 12 proposals for each value: if it is far smaller, levels have
-        several modes or heavy tails.
+        With the names, dims and coords of `pm.sample`.
 
     Raises
     ------
@@ -82,16 +81,23 @@ def recover(
         levels that are not drawn together.
     InvalidDataError
         If the draws have no values of a variable.
+    UnsupportedModelError
+        If levels have no rows, and PyMC cannot draw from their prior.
 
     Warns
     -----
     CoresetWarning
-        Before a result of more than 1 GB.
+        Before a result of more than 1 GB; and if the variables of some levels have so many modes,
+        or such tails, that their draws are not reliable.
 
     Notes
     -----
-    Importance resampling from Student t distributions of eight degrees of freedom around the mode
-    and with the curvature of each level, at each draw.
+    Discrete variables are drawn in proportion to the densities of all their values.  A single
+    continuous one is drawn by the inverse of its distribution function, from the log-density at 36
+    places; quantiles are regressed on theta where that is off by less than 0.02 of their normal
+    scores at draws that the regression has not seen.  Several are drawn by independence
+    Metropolis-Hastings, by proposals from Student t distributions of eight degrees of freedom: at
+    least 12, and four times as many as the largest weight is above their mean.
 
     Examples
     --------
@@ -137,13 +143,17 @@ def recover(
             f"The draws of {names!r} take {n_bytes / 1e9:.1f} GB. Name some levels "
             "(levels=...), or ask for summary=True."
         )
-    rng = generator(random_seed)
+    rng, n_levels = generator(random_seed), _LEVELS if summary else max(len(which), 1)
+    own = result.stand_in.progressbar
+    show = own if progressbar is None else flag("progressbar", progressbar)
+    parts = []
+    with if_it_takes_long(", ".join(local.factor.names), len(which), "levels", show=show) as bar:
+        for start in range(0, len(which), n_levels):
+            drawn = local.drawn(posterior, names, which[start : start + n_levels], rng, bar)
+            parts.append(_summarised(drawn) if summary else drawn)
+    local.warn_of_unreliable()
     if not summary:
-        return local.drawn(posterior, names, which, rng)
-    parts = [
-        _summarised(local.drawn(posterior, names, which[i : i + _LEVELS], rng))
-        for i in range(0, len(which), _LEVELS)
-    ]
+        return parts[0]
     joined = [xr.concat([part[n] for part in parts], dim=local.level_dim(n)) for n in names]
     return xr.merge(joined).assign_attrs(parts[0].attrs)
 
@@ -162,30 +172,50 @@ def _summarised(draws: xr.Dataset) -> xr.Dataset:
     return joined.assign_coords(statistic=list(parts)).assign_attrs(draws.attrs)
 
 
-def with_local(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator) -> xr.DataTree:
-    """Add draws of variables that were integrated out, if their size and cost are moderate.
+def with_local(
+    result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator, *, progressbar: bool
+) -> xr.DataTree:
+    """Add draws of variables that were integrated out, if they fit into a fifth of the free memory.
 
-    The attribute ``integrated`` of the posterior names variables without draws.
+    Otherwise the attribute ``integrated`` of the posterior names these variables.
+
+    Warns
+    -----
+    CoresetWarning
+        If there are no draws of them, with the reason and the remedy.
     """
     loglik = result.stand_in.parts[0]
-    units = loglik.observations.units
-    if units is None:
+    if loglik.observations.units is None:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
-    n_bytes = local.n_bytes(local.names, posterior, len(local.numbers_of(None)))
-    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    n_terms = n_draws * _PROPOSALS * len(units.positions)
-    if n_bytes > BY_ITSELF or n_terms > 250_000_000:  # about ten seconds of one core
-        return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
-    return completed(result, idata, rng)
+    n_bytes = local.n_bytes(local.names, posterior, local.factor.n_levels)
+    reason = f"they would take {n_bytes / 1e9:.1f} GB, more than a fifth of the free memory"
+    if n_bytes <= _SHARE * free_memory():
+        try:
+            return completed(result, idata, rng, progressbar=progressbar)
+        except UnsupportedModelError as error:
+            reason = error.message
+    warn_user(
+        f"The result has no draws of {local.names!r}: {reason}. "
+        "coreset.recover(idata, levels=[...]) draws those of some levels, and "
+        "coreset.recover(idata, summary=True) returns means and quantiles of all; after "
+        "pymc_coresets.sample, coreset = pymc_coresets.coreset_of(idata)."
+    )
+    return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
 
 
-def completed(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator) -> xr.DataTree:
+def completed(
+    result: HasStandIn,
+    idata: xr.DataTree,
+    rng: np.random.Generator,
+    *,
+    progressbar: bool | None = None,
+) -> xr.DataTree:
     """Add draws of the variables that were integrated out, if they are missing."""
     observations, posterior = result.stand_in.parts[0].observations, idata["posterior"].to_dataset()
     if observations.units is None or set(observations.integrated) <= set(posterior.data_vars):
         return idata
-    found = recover(result, idata, random_seed=rng)
+    found = recover(result, idata, random_seed=rng, progressbar=progressbar)
     return idata.assign(posterior=xr.DataTree(posterior.merge(found, compat="override")))
 
 
@@ -199,6 +229,7 @@ class _LocalVariables:
         self.factor = self.source.factor
         self.model: pm.Model = self.source.rows.held.whole
         self._compiled: dict[tuple[str, ...], Callable[..., list[np.ndarray]]] = {}
+        self._n_unreliable = 0
 
     @cached_property
     def space(self) -> Unconstrained:
@@ -270,54 +301,57 @@ class _LocalVariables:
         names: Sequence[str],
         which: np.ndarray,
         rng: np.random.Generator,
+        show: Callable[[int], None],
     ) -> xr.Dataset:
         """Return draws of variables at levels with these numbers."""
         draws = Draws.of(posterior, self.observations.shapes)
-        rows = self.source.rows_of(self.observations, which)
-        values: dict[str, list[np.ndarray]] = {name: [] for name in names}
-        counted = []
+        flat = self._unconstrained(draws, which, rng, show)
+        values: dict[str, np.ndarray] = {}
         for start in range(0, draws.n_draws, _DRAWS):
-            some = draws.take(slice(start, start + _DRAWS))
-            flat, ess = self._at(some, rows, rng)
-            counted.append(ess)
-            for name, value in self._on_own_scale(some, flat, which, names).items():
-                values[name].append(value)
+            some = slice(start, start + _DRAWS)
+            for name, part in self._on_own_scale(
+                draws.take(some), flat[some], which, names
+            ).items():
+                if not start:
+                    values[name] = np.empty((draws.n_draws, *part.shape[1:]), part.dtype)
+                values[name][some] = part
         sizes = [posterior.sizes[dim] for dim in SAMPLE_DIMS]
-        found = {
-            name: self._labelled(name, np.concatenate(parts), which, sizes, posterior)
-            for name, parts in values.items()
-        }
-        return xr.Dataset(found, attrs={"ess_of_proposals": float(np.mean(counted))})
-
-    def _at(self, draws: Draws, rows: Rows, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Return draws (n_draws, n_levels, q) of the variables, unconstrained, and the mean ESS."""
-        kernel, n_dims = self.loglik.unit_places, self.factor.n_dims
-        evaluate = kernel.program.given(*self.loglik.given(draws))
-        pieces = list(_pieces(rows, draws.n_draws))
-        every = np.array(list(product(*self.factor.values)), dtype=float)
-
-        def chosen(block: tuple[Rows, np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
-            some, own = block
-            if self.factor.values:
-                x = np.broadcast_to(every[:, None], (draws.n_draws, len(every), len(some), n_dims))
-            else:
-                x = _proposed((draws.n_draws, _PROPOSALS, len(some), n_dims), own)
-            z, logs = evaluate(np.ascontiguousarray(x), *kernel.arrays(some))
-            if not self.factor.values:  # around each mode, where there are nodes around several
-                x = np.tile(x, (1, self.source.n_modes, 1, 1))
-                logs = logs + (_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
-            logs = np.where(np.isfinite(logs), logs, -np.inf)
-            weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-            below = np.cumsum(weights, axis=1)
-            ess = np.square(below[:, -1]) / np.square(weights).sum(axis=1)
-            level = own.random((len(below), 1, len(some))) * below[:, -1:]
-            picked = np.minimum((below <= level).sum(axis=1), x.shape[1] - 1)
-            return np.take_along_axis(z, picked[:, None, :, None], axis=1)[:, 0], ess
-
-        parts = list(in_threads(chosen, zip(pieces, rng.spawn(len(pieces)), strict=True)))
-        return np.concatenate([z for z, _ in parts], axis=1), float(
-            np.mean(np.concatenate([ess for _, ess in parts], axis=1))
+        return xr.Dataset(
+            {
+                name: self._labelled(name, part, which, sizes, posterior)
+                for name, part in values.items()
+            }
         )
+
+    def _unconstrained(
+        self,
+        draws: Draws,
+        which: np.ndarray,
+        rng: np.random.Generator,
+        show: Callable[[int], None],
+    ) -> np.ndarray:
+        """Return draws of levels' variables, (n_draws, n_levels, q), unconstrained."""
+        rows = self.source.rows_of(self.observations, which)
+        seen = rows.members.sizes > 0
+        drawn = Conditionals(self.loglik, draws).drawn(rows.take(seen), rng, show)
+        self._n_unreliable += int((~drawn.enough).sum())
+        if seen.all():
+            return drawn.values
+        flat = np.empty((draws.n_draws, len(which), self.factor.n_dims))
+        flat[:, seen] = drawn.values
+        parts = self.factor.parts
+        flat[:, ~seen] = drawn_from_priors(self.model, parts, draws, which[~seen], rng)
+        show(int((~seen).sum()))
+        return flat
+
+    def warn_of_unreliable(self) -> None:
+        """Warn if proposals were too few for some levels."""
+        if self._n_unreliable:
+            warn_user(
+                f"Draws of {list(self.factor.names)!r} are not reliable at {self._n_unreliable:,} "
+                "levels, where their density has several modes or heavy tails: keep them as "
+                "parameters (integrate=False) if these levels matter."
+            )
 
     def _on_own_scale(
         self, draws: Draws, flat: np.ndarray, which: np.ndarray, names: Sequence[str]
@@ -385,22 +419,3 @@ class _LocalVariables:
         return xr.DataArray(
             values.reshape(*sizes, *values.shape[1:]), coords, [*SAMPLE_DIMS, *dims]
         )
-
-
-def _proposed(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw from a t distribution of eight degrees of freedom: Bailey 1994, Math. Comp. 62."""
-    radius = 1 / np.sqrt(np.sqrt(1 - rng.random(shape))) - 1
-    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
-    return drawn
-
-
-def _pieces(rows: Rows, n_draws: int) -> Iterator[Rows]:
-    """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
-    assert rows.members is not None
-    most = rows_at_once(4 * n_draws * _PROPOSALS)  # a few arrays of such a size are needed
-    ends = np.cumsum(np.maximum(rows.members.sizes, 1))
-    start, done = 0, 0
-    while start < len(rows):
-        stop = max(int(np.searchsorted(ends, done + most, side="right")), start + 1)
-        yield rows.take(slice(start, stop))
-        start, done = stop, int(ends[stop - 1])

@@ -1,0 +1,448 @@
+"""Draws of the variables of units, given draws of the shared variables and all rows of each unit.
+
+One number per unit is drawn by the inverse of its distribution function.  At some draws of the
+shared variables theta, the density is tabulated along the axis of the unit; its quantiles are
+regressed on theta, and other draws of theta take theirs from the regression.  How far that is off
+is measured at draws that the regression has not seen; units where it is off take a table at each
+draw.  Several numbers per unit are drawn by independence Metropolis-Hastings.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.units.factors import GroupingFactor
+from pymc_coresets.rows.memory import in_threads
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
+
+#: Where a density is first looked at, along an axis on which tails that fall with a power of the
+#: distance fall exponentially.
+_HALF = np.array([0.4, 0.8, 1.2, 1.7, 2.3, 3, 4, 5, 6.5, 8, 10, 13, 17, 21, 27])
+_COARSE = np.concatenate([-_HALF[::-1], [0.0], _HALF])[:, None]
+#: Number of places of a table, with those that a step of Newton's costs; and of draws of theta at
+#: which places are chosen, and at which a regression is judged.
+_PLACES, _AT_FIRST, _HELD_OUT = 44, 8, 16
+#: Distance from the mode, in widths, up to which places and distances are much the same.
+_LINEAR = 3.0
+#: Normal scores at which quantiles are regressed; and the number of coefficients of the polynomial
+#: in the normal score that stands for all quantiles.
+_SCORES, _N_POWERS, _FARTHEST = np.linspace(-4.75, 4.75, 25), 9, 5.2
+#: Acceptable error of a normal score between -3.2 and 3.2: of draws of theta on average, and at
+#: most.  The quantiles of 4,000 independent draws have one of 0.02 in the middle.
+_ERROR, _WORST = 0.02, 0.2
+#: Number of proposals in a round, their degrees of freedom, and the number of rounds at most.
+_PROPOSALS, _FREEDOM, _ROUNDS = 12, 8.0, 40
+#: Draws that are completed at once.
+_DRAWS = 256
+
+
+class Drawn(NamedTuple):
+    """Draws (n_draws, n_units, q), unconstrained; whether proposals were enough, (n_units,)."""
+
+    values: np.ndarray
+    enough: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Conditionals:
+    """The distributions of units' variables at draws of the shared variables.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of units.
+    draws : Draws
+        Of the shared variables.
+    """
+
+    loglik: LogLikelihood
+    draws: Draws
+
+    def drawn(
+        self,
+        rows: Rows,
+        rng: np.random.Generator,
+        show: Callable[[int], None] = lambda _: None,
+    ) -> Drawn:
+        """Draw the variables of units that have rows.
+
+        Parameters
+        ----------
+        rows : Rows
+            Units.
+        rng : numpy.random.Generator
+        show : callable, optional
+            Is told the number of units that have been drawn, again and again.
+        """
+        # Arrays of such a size, of which there are a few, fit into memory for each thread.
+        pieces = list(_pieces(rows, rows_at_once(4 * _AT_ONCE * _PLACES)))
+        found = Drawn(
+            np.empty((self.draws.n_draws, len(rows), self.n_dims)), np.ones(len(rows), dtype=bool)
+        )
+        streams = rng.spawn(len(pieces))
+        start = 0
+        for drawn in in_threads(self._of_piece, zip(pieces, streams, strict=True)):
+            stop = start + len(drawn.enough)
+            found.values[:, start:stop], found.enough[start:stop] = drawn
+            show(stop - start)
+            start = stop
+        return found
+
+    def _of_piece(self, piece: tuple[Rows, np.random.Generator]) -> Drawn:
+        rows, rng = piece
+        if self._values is not None:
+            return Drawn(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
+        if self.n_dims > 1:
+            return self._by_proposals(rows, rng)
+        return self._by_quantiles(rows, rng)
+
+    @property
+    def n_dims(self) -> int:
+        """Number of variables of a unit, q."""
+        return int(self._factor.n_dims)
+
+    @property
+    def _factor(self) -> GroupingFactor:
+        assert self.loglik.observations.units is not None
+        factor: GroupingFactor = self.loglik.observations.units.source.factor
+        return factor
+
+    @property
+    def _values(self) -> np.ndarray | None:
+        """All combinations of values of discrete variables, (n_values, q)."""
+        values = self._factor.values
+        return np.array(list(product(*values)), dtype=float) if values else None
+
+    # -- densities -----------------------------------------------------------------------------
+
+    def _blocks(self, rows: Rows, which: np.ndarray, n_places: int) -> Iterator[np.ndarray]:
+        """Cut numbers of draws, so that the rows of the units fit into memory at all places."""
+        most = max(int(4 * ENTRIES_AT_ONCE // (n_places * max(rows.n_members, 1))), 8)
+        yield from (which[i : i + most] for i in range(0, len(which), most))
+
+    def _densities(
+        self, rows: Rows, which: np.ndarray
+    ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """Return a function of standardised places, (n_draws, n_places, n_units, q).
+
+        It returns the variables there, of the same shape, and the log-densities of the units.
+        """
+        kernel = self.loglik.unit_places
+        evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
+        arrays = kernel.arrays(rows)
+
+        def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            z, logs = evaluate(np.ascontiguousarray(x), *arrays)
+            return z, np.where(np.isfinite(logs), logs, -np.inf)
+
+        return at
+
+    def _enumerated(self, rows: Rows, rng: np.random.Generator) -> np.ndarray:
+        """Draw discrete variables in proportion to the densities of all their values."""
+        assert self._values is not None
+        every, found = self._values, []
+        for which in self._blocks(rows, np.arange(self.draws.n_draws), len(every)):
+            shape = (len(which), len(every), len(rows), self.n_dims)
+            _, logs = self._densities(rows, which)(np.broadcast_to(every[:, None], shape))
+            below = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+            level = rng.random((len(which), 1, len(rows))) * below[:, -1:]
+            found.append(every[np.minimum((below <= level).sum(axis=1), len(every) - 1)])
+        return np.concatenate(found)
+
+    # -- one number: distribution functions ----------------------------------------------------
+
+    def _by_quantiles(self, rows: Rows, rng: np.random.Generator) -> Drawn:
+        n_draws, n_units = self.draws.n_draws, len(rows)
+        scores = rng.standard_normal((n_draws, n_units)).clip(-_FARTHEST, _FARTHEST)
+        found = Drawn(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
+        every, left = np.arange(n_draws), np.arange(n_units)
+        places = self._places(rows, _spread(n_draws, _AT_FIRST))
+        for design in self._designs:
+            if not left.size:
+                break
+            tables = self._tables(rows.take(left), places[:, left], design.which)
+            fitted, is_near = design.regressed(tables)
+            is_near &= tables.resolved.all(axis=0)
+            if is_near.any():
+                own = design.at_all(fitted[:, :, is_near], scores[:, left[is_near]])
+                found.values[:, left[is_near], 0] = own
+            left = left[~is_near]
+        some, resolved = rows.take(left), np.ones((n_draws, len(left)), dtype=bool)
+        for which in self._blocks(some, every, _PLACES) if left.size else ():
+            tables = self._tables(some, places[:, left], which)
+            found.values[which[:, None], left, 0] = tables.drawn(scores[which[:, None], left])
+            resolved[which] = tables.resolved
+        for draw in every[~resolved.all(axis=1)]:  # far from the others: places of its own
+            bad, which = left[~resolved[draw]], every[draw : draw + 1]
+            own_rows = rows.take(bad)
+            tables = self._tables(own_rows, self._places(own_rows, which), which)
+            found.values[draw, bad, 0] = tables.drawn(scores[which[:, None], bad])[0]
+            found.enough[bad] &= tables.resolved[0]
+        return found
+
+    def _places(self, rows: Rows, which: np.ndarray) -> np.ndarray:
+        """Return places of each unit's tables, (n_places, n_units), for some draws of theta."""
+        coarse = np.repeat(_COARSE, len(rows), axis=1)
+        return places_for(coarse, self._tables(rows, coarse, which).logs)
+
+    def _tables(self, rows: Rows, places: np.ndarray, which: np.ndarray) -> "_Tables":
+        """Tabulate densities at places (n_places, n_units) and some draws of theta."""
+        x, parts = _standardised(places), []
+        for some in self._blocks(rows, which, len(places)):
+            shape = (len(some), *places.shape, 1)
+            z, logs = self._densities(rows, some)(np.broadcast_to(x[..., None], shape))
+            parts.append((z[:, 0, :, 0], z[:, -1, :, 0], logs))
+        first, last, logs = (np.concatenate(part) for part in zip(*parts, strict=True))
+        width = (last - first) / (x[-1] - x[0])
+        logs = logs + np.log(np.cosh(places / _LINEAR))
+        return _Tables(first - width * x[0], width, places, logs)
+
+    @cached_property
+    def _designs(self) -> "list[_Design]":
+        """Regressions on the shared variables, linear and quadratic, as far as they pay."""
+        x = self.loglik.observations.space.free(self.draws)
+        middle, sd = x.mean(axis=0), x.std(axis=0)
+        varies = sd > 1e-9 * (1.0 + np.abs(middle))
+        x = ((x - middle) / np.where(varies, sd, 1.0))[:, varies]
+        first, second = np.triu_indices(x.shape[1])
+        designs = []
+        constant = np.ones((len(x), 1))
+        for degree in (1, 2):
+            n_features = 1 + x.shape[1] + (len(first) if degree == 2 else 0)
+            n_fitted = int(2.5 * n_features) + 8
+            if 4 * (n_fitted + _HELD_OUT) > len(x):
+                break
+            features = [constant, x]
+            if degree == 2:
+                features.append(x[:, first] * x[:, second])
+            designs.append(_Design.of(np.concatenate(features, axis=1), n_fitted))
+        return designs
+
+    # -- several numbers: proposals --------------------------------------------------------------
+
+    def _by_proposals(self, rows: Rows, rng: np.random.Generator) -> Drawn:
+        """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
+
+        Proposals are from Student t distributions around the mode and with the curvature of each
+        unit. Where the largest weight is w times their mean, a chain has reached its distribution
+        after a few times w proposals (Mengersen and Tweedie 1996).
+        """
+        n_draws, n_units = self.draws.n_draws, len(rows)
+        found = Drawn(np.empty((n_draws, n_units, self.n_dims)), np.zeros(n_units, dtype=bool))
+        chain = _Chains.at_start((n_draws, n_units, self.n_dims))
+        left = np.arange(n_units)
+        for _ in range(_ROUNDS):
+            some = rows.take(left)
+            for which in self._blocks(some, np.arange(n_draws), _PROPOSALS):
+                x = _student((len(which), _PROPOSALS, len(left), self.n_dims), rng)
+                z, logs = self._densities(some, which)(x)
+                logs = logs + (_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
+                chain.move(which, left, z, logs, rng)
+            left = left[~chain.are_long_enough[left]]
+            if not left.size:
+                break
+        found.values[...] = chain.values
+        found.enough[...] = chain.are_long_enough
+        return found
+
+
+#: Draws of theta at which tables are made together.
+_AT_ONCE = 48
+
+
+class _Tables(NamedTuple):
+    """Densities of one number of each unit.
+
+    Modes and widths, (n_draws, n_units), places (n_places, n_units), see `_standardised`, and
+    log-densities of these, (n_draws, n_places, n_units).
+    """
+
+    middle: np.ndarray
+    width: np.ndarray
+    places: np.ndarray
+    logs: np.ndarray
+
+    @property
+    def resolved(self) -> np.ndarray:
+        """Whether places reach as far as a density, and are dense enough, (n_draws, n_units)."""
+        with np.errstate(invalid="ignore"):
+            below = self.logs.max(axis=1, keepdims=True) - self.logs
+        reach = np.minimum(below[:, 0], below[:, -1]) > 12.0
+        found: np.ndarray = reach & ((below < 2.0).sum(axis=1) >= 6)
+        return found
+
+    def drawn(self, scores: np.ndarray) -> np.ndarray:
+        """Return the quantiles of normal scores (n_draws, n_units)."""
+        return self.quantiles(ndtr(scores)[:, None])[:, 0]
+
+    def quantiles(self, uniform: np.ndarray) -> np.ndarray:
+        """Return the quantiles of probabilities (n_draws, n_quantiles, n_units)."""
+        places = quantiles(self.places, self.logs, np.ascontiguousarray(uniform))
+        found: np.ndarray = self.middle[:, None] + self.width[:, None] * _standardised(places)
+        return found
+
+    def take(self, draws: slice) -> "_Tables":
+        return _Tables(self.middle[draws], self.width[draws], self.places, self.logs[draws])
+
+    def scores(self, z: np.ndarray) -> np.ndarray:
+        """Return the normal scores of values (n_draws, n_values, n_units)."""
+        x = (z - self.middle[:, None]) / self.width[:, None]
+        places = _LINEAR * np.arcsinh(x / _LINEAR)
+        below = probabilities(self.places, self.logs, places)
+        found: np.ndarray = ndtri(below.clip(1e-15, 1 - 1e-15))
+        return found
+
+
+class _Design(NamedTuple):
+    """A regression on the shared variables.
+
+    Their features at all draws, (n_draws, n_features); the numbers of the draws at which quantiles
+    are known, and how many of these are for the regression: the others judge it.
+    """
+
+    features: np.ndarray
+    which: np.ndarray
+    n_fitted: int
+
+    @classmethod
+    def of(cls, features: np.ndarray, n_fitted: int) -> "_Design":
+        both = _spread(len(features), n_fitted + _HELD_OUT)
+        judging = _spread(len(both), _HELD_OUT)
+        return cls(features, np.concatenate([np.delete(both, judging), both[judging]]), n_fitted)
+
+    def regressed(self, tables: _Tables) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients (n_features, n_powers, n_units), and whether they serve, (n_units,).
+
+        A quantile is a polynomial in its normal score, whose coefficients are regressed.
+        """
+        n_fitted, n_units = self.n_fitted, tables.middle.shape[1]
+        shape = (n_fitted, len(_SCORES), n_units)
+        exact = tables.take(slice(n_fitted)).quantiles(
+            np.broadcast_to(ndtr(_SCORES)[:, None], shape)
+        )
+        to_powers = _least_squares(_powers(_SCORES), np.exp(-np.square(_SCORES) / 16))
+        powers = to_powers @ exact.reshape(n_fitted, len(_SCORES), n_units)
+        to_features = np.linalg.pinv(self.features[self.which[:n_fitted]])
+        fitted = to_features @ np.nan_to_num(powers).reshape(n_fitted, -1)
+        fitted = fitted.reshape(-1, _N_POWERS, n_units)
+        held_out = self.features[self.which[n_fitted:]]
+        inner = _SCORES[np.abs(_SCORES) < 3.3]
+        at = (held_out @ fitted.reshape(len(fitted), -1)).reshape(-1, _N_POWERS, n_units)
+        errors = tables.take(slice(n_fitted, None)).scores(_powers(inner) @ at) - inner[:, None]
+        with np.errstate(invalid="ignore"):
+            is_near = np.sqrt(np.square(errors).mean(axis=(0, 1))) < _ERROR
+            is_near &= np.abs(errors).max(axis=(0, 1)) < _WORST
+        return fitted, is_near
+
+    def at_all(self, fitted: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Return the quantiles of normal scores (n_draws, n_units) at all draws."""
+        found, flat = np.empty_like(scores), fitted.reshape(len(fitted), -1)
+        for start in range(0, len(scores), _DRAWS):
+            some = slice(start, start + _DRAWS)
+            powers = (self.features[some] @ flat).reshape(-1, *fitted.shape[1:])
+            t = scores[some] / _FARTHEST
+            total = powers[:, -1].copy()
+            for power in range(_N_POWERS - 2, -1, -1):
+                total *= t
+                total += powers[:, power]
+            found[some] = total
+        return found
+
+
+class _Chains:
+    """Independence Metropolis-Hastings chains, one for each draw of the shared variables and unit.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_draws, n_units, q)
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, shape = values, values.shape[:2]
+        self._weights, self._largest, self._total = (np.full(shape, -np.inf) for _ in range(3))
+        self._length = np.zeros(shape[1], dtype=int)
+
+    @classmethod
+    def at_start(cls, shape: tuple[int, ...]) -> "_Chains":
+        return cls(np.zeros(shape))
+
+    def move(
+        self,
+        which: np.ndarray,
+        units: np.ndarray,
+        proposed: np.ndarray,
+        log_weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> None:
+        """Move chains of some draws and units through proposals (n_draws, n_proposals, ...)."""
+        at = np.ix_(which, units)
+        now, weights = self.values[at], self._weights[at]
+        limits = log_weights + rng.standard_exponential(log_weights.shape)
+        for k in range(log_weights.shape[1]):
+            moves = (limits[:, k] >= weights) & (log_weights[:, k] > -np.inf)
+            weights = np.where(moves, log_weights[:, k], weights)
+            now = np.where(moves[..., None], proposed[:, k], now)
+        self.values[at], self._weights[at] = now, weights
+        self._largest[at] = np.maximum(self._largest[at], log_weights.max(axis=1))
+        with np.errstate(invalid="ignore"):
+            total = np.logaddexp.reduce(log_weights, axis=1)
+            self._total[at] = np.logaddexp(self._total[at], total)
+        if which[-1] == len(self.values) - 1:  # the last of a round
+            self._length[units] += log_weights.shape[1]
+
+    @property
+    def are_long_enough(self) -> np.ndarray:
+        """Whether chains are four times as long as the largest weight is above the mean."""
+        with np.errstate(invalid="ignore"):
+            ratio = np.exp(self._largest - self._total) * self._length
+        found: np.ndarray = np.quantile(np.nan_to_num(ratio, nan=np.inf), 0.99, axis=0)
+        return np.asarray(self._length >= 4 * found)
+
+
+def _standardised(places: np.ndarray) -> np.ndarray:
+    """Return the distance from the mode, in widths, at places of a table."""
+    return _LINEAR * np.sinh(places / _LINEAR)
+
+
+def _powers(scores: np.ndarray) -> np.ndarray:
+    """Return the powers of normal scores (n_scores,), as (n_scores, n_powers)."""
+    found: np.ndarray = (scores / _FARTHEST)[:, None] ** np.arange(_N_POWERS)
+    return found
+
+
+def _least_squares(design: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the matrix from values to coefficients of a weighted regression."""
+    found: np.ndarray = np.linalg.pinv(design * weights[:, None]) * weights
+    return found
+
+
+def _spread(n: int, n_wanted: int) -> np.ndarray:
+    """Choose as many of n numbers, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int))
+
+
+def _student(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw from a t distribution of eight degrees of freedom: Bailey 1994, Math. Comp. 62."""
+    radius = 1 / np.sqrt(np.sqrt(1 - rng.random(shape))) - 1
+    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
+    return drawn
+
+
+def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
+    """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
+    assert rows.members is not None
+    ends = np.cumsum(np.maximum(rows.members.sizes, 1))
+    start, done = 0, 0
+    while start < len(rows):
+        stop = max(int(np.searchsorted(ends, done + most, side="right")), start + 1)
+        yield rows.take(slice(start, stop))
+        start, done = stop, int(ends[stop - 1])

@@ -1,0 +1,207 @@
+"""Distribution functions of many densities of one number at once, from tables."""
+
+import numpy as np
+from numba import njit
+
+#: Cells that each one between two places is divided into.
+_CELLS = 4
+#: Nats below its top where a density ends; and from which on it is taken to be zero.
+_DEPTH, _FLOOR = 25.0, 60.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _refined(places: np.ndarray, logs: np.ndarray, fine: np.ndarray, heights: np.ndarray) -> None:
+    """Fill in places and heights of four times as many cells, by cubic interpolation.
+
+    Where the curvatures on both sides of a cell differ much, as next to a kink, it takes the
+    smaller one.
+    """
+    last = len(places) - 1
+    for i in range(last):
+        step = places[i + 1] - places[i]
+        slope = (logs[i + 1] - logs[i]) / step
+        left = right = 0.0
+        if i > 0:
+            before = (logs[i] - logs[i - 1]) / (places[i] - places[i - 1])
+            left = (slope - before) / (places[i + 1] - places[i - 1])
+        if i < last - 1:
+            after = (logs[i + 2] - logs[i + 1]) / (places[i + 2] - places[i + 1])
+            right = (after - slope) / (places[i + 2] - places[i])
+        left, right = (left if i > 0 else right), (right if i < last - 1 else left)
+        if not abs(left - right) * step * step < 1.0:
+            left = right = left if abs(left) < abs(right) else right
+        if not abs(left) * step * step < 1e3:  # beside minus infinity
+            left = right = 0.0
+        for j in range(_CELLS):
+            share, k = j / _CELLS, _CELLS * i + j
+            curved = (1 - share) * left + share * right
+            fine[k] = places[i] + share * step
+            heights[k] = logs[i]
+            if j:
+                straight = (1 - share) * logs[i] + share * logs[i + 1]
+                heights[k] = straight - share * (1 - share) * step * step * curved
+    fine[-1], heights[-1] = places[last], logs[last]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _masses(places: np.ndarray, logs: np.ndarray, cumulative: np.ndarray) -> None:
+    """Fill in the integral up to each place, relative to the largest value."""
+    top = -np.inf
+    for i in range(len(places)):
+        top = max(top, logs[i])
+    cumulative[0] = 0.0
+    for i in range(len(places) - 1):
+        higher = max(logs[i], logs[i + 1])
+        change = abs(logs[i + 1] - logs[i])
+        mass = 0.0
+        if higher > top - _FLOOR:
+            mass = (places[i + 1] - places[i]) * np.exp(higher - top)
+            if change > 1e-8:
+                mass *= -np.expm1(-change) / change if change < np.inf else 0.0
+        cumulative[i + 1] = cumulative[i] + mass
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def quantiles(places: np.ndarray, logs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Return the quantiles of densities that are known at some places.
+
+    Their logarithm is a cubic between two places, by which each cell is divided into four where it
+    is linear.
+
+    Parameters
+    ----------
+    places : ndarray of shape (n_places, n_units)
+        Ascending; beyond them the density is 0.
+    logs : ndarray of shape (n_draws, n_places, n_units)
+        Up to a constant for each density.
+    uniform : ndarray of shape (n_draws, n_quantiles, n_units)
+        Probabilities.
+
+    Returns
+    -------
+    ndarray of shape (n_draws, n_quantiles, n_units)
+        NaN where there is no density.
+
+    Examples
+    --------
+    >>> places, logs = np.array([[0.0], [1.0], [2.0]]), np.array([[[0.0], [0.0], [-np.inf]]])
+    >>> quantiles(places, logs, np.array([[[0.25], [0.5]]])).ravel()
+    array([0.25, 0.5 ])
+    """
+    n_draws, n_places, n_units = logs.shape
+    found = np.full(uniform.shape, np.nan)
+    n_fine = _CELLS * (n_places - 1) + 1
+    own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
+    for g in range(n_units):
+        for s in range(n_draws):
+            _refined(places[:, g], logs[s, :, g], own, heights)
+            _masses(own, heights, below)
+            if not below[-1] > 0.0:
+                continue
+            for k in range(uniform.shape[1]):
+                wanted = uniform[s, k, g] * below[-1]
+                i = min(max(np.searchsorted(below, wanted) - 1, 0), n_fine - 2)
+                share = (wanted - below[i]) / (below[i + 1] - below[i])
+                change = heights[i + 1] - heights[i]
+                if change > 1e-8:
+                    share = 1.0 + np.log1p((1.0 - share) * np.expm1(-change)) / change
+                elif change < -1e-8:
+                    share = np.log1p(share * np.expm1(change)) / change
+                found[s, k, g] = own[i] + min(max(share, 0.0), 1.0) * (own[i + 1] - own[i])
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the distribution functions at some numbers: the inverse of `quantiles`.
+
+    Examples
+    --------
+    >>> places, logs = np.array([[0.0], [1.0], [2.0]]), np.array([[[0.0], [0.0], [-np.inf]]])
+    >>> probabilities(places, logs, np.array([[[0.25], [7.0]]])).ravel()
+    array([0.25, 1.  ])
+    """
+    n_draws, n_places, n_units = logs.shape
+    found = np.full(x.shape, np.nan)
+    n_fine = _CELLS * (n_places - 1) + 1
+    own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
+    for g in range(n_units):
+        for s in range(n_draws):
+            _refined(places[:, g], logs[s, :, g], own, heights)
+            _masses(own, heights, below)
+            if not below[-1] > 0.0:
+                continue
+            for k in range(x.shape[1]):
+                i = min(max(np.searchsorted(own, x[s, k, g]) - 1, 0), n_fine - 2)
+                share = min(max((x[s, k, g] - own[i]) / (own[i + 1] - own[i]), 0.0), 1.0)
+                change = heights[i + 1] - heights[i]
+                if change > 1e-8:
+                    share = 1.0 - np.expm1((share - 1.0) * change) / np.expm1(-change)
+                elif change < -1e-8:
+                    share = np.expm1(share * change) / np.expm1(change)
+                found[s, k, g] = (below[i] + share * (below[i + 1] - below[i])) / below[-1]
+    return found
+
+
+def places_for(coarse: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Choose places at which to tabulate densities, from their values at others.
+
+    Some are where the mass is, and the others in the tails.
+
+    Parameters
+    ----------
+    coarse : ndarray of shape (n_coarse, n_units)
+        Ascending.
+    logs : ndarray of shape (n_draws, n_coarse, n_units)
+
+    Returns
+    -------
+    ndarray of shape (40, n_units)
+        Ascending.
+    """
+    with np.errstate(all="ignore"):
+        relative = np.exp(logs - logs.max(axis=1, keepdims=True))
+        mean = np.log(np.nan_to_num(relative).mean(axis=0))  # (n_coarse, n_units)
+    mean -= mean.max(axis=0)
+    own, heights, ends = coarse.copy(), np.maximum(mean, -2 * _DEPTH), []
+    units, numbers = np.arange(coarse.shape[1]), np.arange(len(coarse))[:, None]
+    for depth in (2.5, 5.0, 9.0, 14.0, 20.0, 1.2 * _DEPTH):
+        inside = mean > -depth
+        first, last = inside.argmax(axis=0), len(coarse) - 1 - inside[::-1].argmax(axis=0)
+        outer = np.maximum(first - 1, 0), np.minimum(last + 1, len(coarse) - 1)
+        ends += [
+            _fallen(coarse, mean, near, far, depth)
+            for near, far in zip((first, last), outer, strict=True)
+        ]
+    heights[(numbers < outer[0]) | (numbers > outer[1])] = -np.inf
+    for end, near, far in zip(ends[-2:], (first, last), outer, strict=True):
+        own[far, units] = end
+        heights[far, units] = np.where(near == far, heights[far, units], -_DEPTH)
+    parts = [
+        quantiles(own, power * heights[None], _levels(n_places, coarse.shape[1]))[0]
+        for power, n_places in ((0.7, 14), (0.2, 14))
+    ]
+    found: np.ndarray = np.sort(np.concatenate([np.stack(ends), *parts]), axis=0)
+    return found
+
+
+def _fallen(
+    places: np.ndarray, logs: np.ndarray, inside: np.ndarray, outside: np.ndarray, depth: float
+) -> np.ndarray:
+    """Return where densities have fallen by some nats, between two numbered places, (n_units,).
+
+    By the logarithm of the fall, which is linear even for double exponential tails.
+    """
+    units = np.arange(places.shape[1])
+    near, far = (1.0 - logs[number, units] for number in (inside, outside))
+    with np.errstate(all="ignore"):
+        share = np.log((1.0 + depth) / near) / np.log(far / near)
+    share = np.where(np.isfinite(far), np.where(far > near, share, 1.0), 0.5).clip(0.0, 1.0)
+    start, end = places[inside, units], places[outside, units]
+    found: np.ndarray = start + share * (end - start)
+    return found
+
+
+def _levels(n: int, n_units: int) -> np.ndarray:
+    levels = np.broadcast_to((np.arange(n) + 0.5)[:, None] / n, (n, n_units))
+    return np.ascontiguousarray(levels[None])

@@ -1,0 +1,198 @@
+"""Draws of integrated variables given the shared ones: against closed forms, by probabilities.
+
+The probability of a draw under its exact distribution is uniform, whatever the shared variables.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+from scipy.special import ndtri
+from scipy.stats import gamma, kstest, logistic, norm, t
+
+from pymc_coresets import CoresetWarning, build_coreset
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.units import recovery
+from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
+from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
+from tests.models.units import nodes_at, read
+
+# -- distribution functions ------------------------------------------------------------------------
+
+
+def log_of_gamma(x, shape=0.3):
+    """Of the logarithm of a gamma variable, in widths from its mode: a long tail, and none."""
+    x = x / np.sqrt(shape)
+    return shape * (x - np.exp(x))
+
+
+DENSITIES = {
+    "normal": (norm.logpdf, norm.ppf),
+    "logistic": (logistic.logpdf, logistic.ppf),
+    "t": (t(3).logpdf, t(3).ppf),
+    "log of gamma": (log_of_gamma, lambda p: np.log(gamma(0.3).ppf(p) / 0.3) * np.sqrt(0.3)),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_quantiles_of_a_table_are_exact(name):
+    log_density, exact = DENSITIES[name]
+
+    def logs(places):  # along the axis of tables
+        return log_density(3 * np.sinh(places / 3)) + np.log(np.cosh(places / 3))
+
+    with np.errstate(over="ignore"):
+        places = places_for(_COARSE, logs(_COARSE)[None])
+    p = norm.cdf(np.linspace(-3.2, 3.2, 33))
+    found = 3 * np.sinh(quantiles(places, logs(places)[None], p[None, :, None])[0, :, 0] / 3)
+    # Of four thousand independent draws, a median is off by 0.02 standard deviations.
+    scale = np.diff(exact(norm.cdf([-1.0, 1.0])))[0] / 2
+    np.testing.assert_allclose(found, exact(p), rtol=2e-3, atol=4e-3 * scale)
+    at = 3 * np.arcsinh(exact(p) / 3)
+    back = probabilities(places, logs(places)[None], at[None, :, None])[0, :, 0]
+    np.testing.assert_allclose(ndtri(back), ndtri(p), atol=5e-3)
+
+
+# -- one variable ----------------------------------------------------------------------------------
+
+N_LEVELS = 12
+LEVEL = np.repeat(np.arange(N_LEVELS), 4)
+COUNTS = np.where(LEVEL < 4, 0, np.random.default_rng(1).poisson(0.7, size=LEVEL.size))
+TOTAL, NUMBER = (np.bincount(LEVEL, w, N_LEVELS) for w in (COUNTS, None))
+
+
+@pytest.fixture(scope="module")
+def rates() -> LogLikelihood:
+    """Gamma rates of levels, of which the first four have no events."""
+    with pm.Model() as model:
+        shape, rate = pm.Exponential("shape", 1.0), pm.Exponential("rate", 1.0)
+        z = pm.Gamma("z", shape, rate, shape=N_LEVELS)
+        pm.Poisson("y", z[LEVEL], observed=COUNTS)
+    return LogLikelihood(nodes_at(read(model, "z"), 9))
+
+
+def drawn(loglik: LogLikelihood, **shared: np.ndarray) -> np.ndarray:
+    conditionals = Conditionals(loglik, Draws(shared))
+    found = conditionals.drawn(loglik.in_memory.all, np.random.default_rng(2))
+    assert found.enough.all()
+    return found.values
+
+
+def require_uniform(p: np.ndarray, shared: np.ndarray | None = None) -> None:
+    """Require uniform probabilities (n_draws, n_units), independent of shared variables."""
+    scores, n = ndtri(p.clip(1e-12, 1 - 1e-12)), len(p)
+    assert min(kstest(own, "uniform").pvalue for own in p.T) > 1e-4
+    assert np.abs(scores.std(axis=0) - 1).max() < 5 / np.sqrt(2 * n)
+    assert np.abs(scores.std(axis=0).mean() - 1) < 4 / np.sqrt(2 * p.size) + 5e-4
+    for q in (0.01, 0.99):
+        assert np.abs((p < q).mean(axis=0) - q).max() < 4.5 * np.sqrt(q * (1 - q) / n)
+    if shared is not None:
+        assert np.abs(np.corrcoef(shared, scores.T)[0, 1:]).max() < 4.5 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("width", [0.0, 0.05, 0.7])
+def test_skewed_variables_are_drawn_from_their_own_distribution(rates, width):
+    """From tables alone, where shared variables vary a lot, and by regressions on them."""
+    rng, n = np.random.default_rng(3), 4_000
+    shape, rate = np.exp(width * rng.normal(size=(2, n)))
+    z = np.exp(drawn(rates, shape=shape, rate=rate)[..., 0])
+    exact = gamma(shape[:, None] + TOTAL, scale=1 / (rate[:, None] + NUMBER))
+    require_uniform(exact.cdf(z), shape if width else None)
+
+
+def test_few_draws_are_made_one_by_one(rates):
+    shape, rate = np.full((2, 40), 0.7)
+    z = np.exp(drawn(rates, shape=shape, rate=rate)[..., 0])
+    exact = gamma(0.7 + TOTAL, scale=1 / (0.7 + NUMBER))
+    assert kstest(exact.cdf(z).ravel(), "uniform").pvalue > 1e-3
+
+
+def test_all_of_thirty_trials():
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), 2.0, shape=2)
+        of_row = np.repeat([0, 1], 30)
+        pm.Bernoulli("y", logit_p=z[of_row], observed=np.append(np.ones(59, int), 0))
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 9))
+    found = drawn(loglik, mean=np.zeros(20_000))[..., 0]
+    grid = np.linspace(-15.0, 25.0, 20_001)
+    for z, n_failed in zip(found.T, (0, 1), strict=True):
+        logs = norm.logpdf(grid, 0, 2) + (30 - n_failed) * np.log(logistic.cdf(grid))
+        mass = np.cumsum(np.exp(logs + n_failed * np.log(logistic.sf(grid))))
+        require_uniform(np.interp(z, grid, mass / mass[-1])[:, None])
+
+
+# -- several variables -----------------------------------------------------------------------------
+
+
+def test_several_skewed_variables_of_each_level():
+    kind = np.arange(LEVEL.size) % 2
+    with pm.Model() as model:
+        z = pm.Gamma("z", pm.Exponential("shape", 1.0), 1.0, shape=(N_LEVELS, 2))
+        pm.Poisson("y", pt.switch(kind, z[LEVEL, 1], z[LEVEL, 0]), observed=COUNTS)
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 9))
+    found = np.exp(drawn(loglik, shape=np.full(4_000, 1.5)))
+    for own in (0, 1):
+        total, number = (
+            np.bincount(LEVEL[kind == own], w, N_LEVELS) for w in (COUNTS[kind == own], None)
+        )
+        require_uniform(gamma(1.5 + total, scale=1 / (1 + number)).cdf(found[..., own]))
+
+
+# -- levels and results ----------------------------------------------------------------------------
+
+MANY = 60
+OF_ROW = np.repeat(np.arange(MANY - 2), 5)  # the last two levels have no rows
+ORDER = np.random.default_rng(4).permutation(MANY)
+OWN = np.random.default_rng(5).normal(20.0, 0.45, size=MANY)
+Y = OWN[ORDER][OF_ROW] + 0.1 * np.random.default_rng(6).normal(size=OF_ROW.size)
+
+
+@pytest.fixture(scope="module")
+def ordered():
+    """A coreset whose rows see the entries of a variable in another order."""
+    with pm.Model(coords={"user": [f"u{i}" for i in range(MANY)]}):
+        mean, sd = pm.Normal("mean", 20.0, 5.0), pm.HalfNormal("sd")
+        z = pm.Normal("z", mean, sd, dims="user")
+        pm.Normal("y", z[ORDER][OF_ROW], 0.1, observed=Y)
+        return build_coreset(integrate="z", random_seed=1, progressbar=False)
+
+
+@pytest.fixture(scope="module")
+def idata(ordered) -> xr.DataTree:
+    return ordered.sample(random_seed=1, progressbar=False)
+
+
+def test_entries_in_another_order_are_recovered_under_their_own_labels(idata):
+    found = idata["posterior"]["z"].mean(("chain", "draw")).values
+    seen = np.isin(np.arange(MANY), ORDER[:-2])
+    # The standard deviation of the mean of five rows is 0.045.
+    assert np.abs(found - OWN)[seen].max() < 5 * 0.045
+
+
+def test_levels_without_rows_have_draws_of_their_prior(idata):
+    draws = idata["posterior"].to_dataset().stack(sample=("chain", "draw"))
+    z = draws["z"].values[ORDER[-2:]]
+    scores = (z - draws["mean"].values) / draws["sd"].values
+    assert kstest(scores.ravel(), norm.cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(scores)[0, 1]) < 5 / np.sqrt(scores.shape[1])
+
+
+def test_what_does_not_fit_is_left_out_with_a_warning(ordered, monkeypatch):
+    monkeypatch.setattr(recovery, "free_memory", lambda: 10**6)
+    with pytest.warns(CoresetWarning, match=r"no draws of \['z'\].*recover\(idata, levels="):
+        found = ordered.sample(random_seed=1, progressbar=False)
+    assert "z" not in found["posterior"]
+    assert found["posterior"].attrs["integrated"] == ["z"]
+
+
+def test_thousands_of_rows_are_no_reason_to_leave_variables_out():
+    rng, level = np.random.default_rng(7), np.repeat(np.arange(30), 200)
+    y = rng.poisson(np.exp(rng.normal(size=30)[level]))
+    with pm.Model():
+        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd"), shape=30)
+        pm.Poisson("y", pm.math.exp(z[level]), observed=y)
+        coreset = build_coreset(integrate="z", random_seed=1, progressbar=False)
+    found = coreset.sample(random_seed=1, progressbar=False)
+    assert found["posterior"]["z"].shape == (4, 1_000, 30)

@@ -13,6 +13,7 @@ from scipy.stats import gamma, kstest, logistic, norm, t
 
 from pymc_coresets import CoresetWarning, build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
@@ -138,6 +139,22 @@ def test_several_skewed_variables_of_each_level():
             np.bincount(LEVEL[kind == own], w, N_LEVELS) for w in (COUNTS[kind == own], None)
         )
         require_uniform(gamma(1.5 + total, scale=1 / (1 + number)).cdf(found[..., own]))
+
+
+def test_discrete_variables_are_drawn_in_proportion_to_all_values():
+    y = np.random.default_rng(8).normal(size=LEVEL.size) + (LEVEL % 2)
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", pm.Beta("p", 1.0, 1.0), shape=N_LEVELS)
+        pm.Normal("y", pt.cast(z[LEVEL], "float64"), 1.0, observed=y)
+    units, n = read(model, "z"), 4_000
+    verify_units(units, rng=np.random.default_rng(1))
+    p = np.random.default_rng(9).uniform(0.1, 0.9, size=n)
+    found = drawn(LogLikelihood(nodes_at(units, 9)), p=p)[..., 0]
+    assert set(np.unique(found)) == {0.0, 1.0}
+    odds = np.bincount(LEVEL, norm.logpdf(y, 1) - norm.logpdf(y, 0), N_LEVELS)
+    exact = logistic.cdf(odds + np.log(p / (1 - p))[:, None])
+    z = (found - exact).mean(axis=0) / np.sqrt((exact * (1 - exact)).mean(axis=0) / n)
+    assert np.abs(z).max() < 4.5
 
 
 # -- levels and results ----------------------------------------------------------------------------

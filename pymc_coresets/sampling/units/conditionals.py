@@ -22,6 +22,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.units.chains import Chains, student, student_log_density
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
 
 #: Where a density is first looked at, along an axis on which tails that fall with a power of the
@@ -39,8 +40,8 @@ _SCORES, _N_POWERS, _FARTHEST = np.linspace(-4.75, 4.75, 25), 9, 5.2
 #: Acceptable error of a normal score between -3.2 and 3.2: of draws of theta on average, and at
 #: most.  The quantiles of 4,000 independent draws have one of 0.02 in the middle.
 _ERROR, _WORST = 0.02, 0.2
-#: Number of proposals in a round, their degrees of freedom, and the number of rounds at most.
-_PROPOSALS, _FREEDOM, _ROUNDS = 12, 8.0, 40
+#: Number of proposals in a round, and the number of rounds at most.
+_PROPOSALS, _ROUNDS = 12, 40
 #: Draws that are completed at once.
 _DRAWS = 256
 
@@ -238,14 +239,14 @@ class Conditionals:
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
         found = Drawn(np.empty((n_draws, n_units, self.n_dims)), np.zeros(n_units, dtype=bool))
-        chain = _Chains.at_start((n_draws, n_units, self.n_dims))
+        chain = Chains.at_start((n_draws, n_units, self.n_dims))
         left = np.arange(n_units)
         for _ in range(_ROUNDS):
             some = rows.take(left)
             for which in self._blocks(some, np.arange(n_draws), _PROPOSALS):
-                x = _student((len(which), _PROPOSALS, len(left), self.n_dims), rng)
+                x = student((len(which), _PROPOSALS, len(left), self.n_dims), rng)
                 z, logs = self._densities(some, which)(x)
-                logs = logs + (_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
+                logs = logs - student_log_density(x)
                 chain.move(which, left, z, logs, rng)
             left = left[~chain.are_long_enough[left]]
             if not left.size:
@@ -358,56 +359,6 @@ class _Design(NamedTuple):
         return found
 
 
-class _Chains:
-    """Independence Metropolis-Hastings chains, one for each draw of the shared variables and unit.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_draws, n_units, q)
-    """
-
-    def __init__(self, values: np.ndarray) -> None:
-        self.values, shape = values, values.shape[:2]
-        self._weights, self._largest, self._total = (np.full(shape, -np.inf) for _ in range(3))
-        self._length = np.zeros(shape[1], dtype=int)
-
-    @classmethod
-    def at_start(cls, shape: tuple[int, ...]) -> "_Chains":
-        return cls(np.zeros(shape))
-
-    def move(
-        self,
-        which: np.ndarray,
-        units: np.ndarray,
-        proposed: np.ndarray,
-        log_weights: np.ndarray,
-        rng: np.random.Generator,
-    ) -> None:
-        """Move chains of some draws and units through proposals (n_draws, n_proposals, ...)."""
-        at = np.ix_(which, units)
-        now, weights = self.values[at], self._weights[at]
-        limits = log_weights + rng.standard_exponential(log_weights.shape)
-        for k in range(log_weights.shape[1]):
-            moves = (limits[:, k] >= weights) & (log_weights[:, k] > -np.inf)
-            weights = np.where(moves, log_weights[:, k], weights)
-            now = np.where(moves[..., None], proposed[:, k], now)
-        self.values[at], self._weights[at] = now, weights
-        self._largest[at] = np.maximum(self._largest[at], log_weights.max(axis=1))
-        with np.errstate(invalid="ignore"):
-            total = np.logaddexp.reduce(log_weights, axis=1)
-            self._total[at] = np.logaddexp(self._total[at], total)
-        if which[-1] == len(self.values) - 1:  # the last of a round
-            self._length[units] += log_weights.shape[1]
-
-    @property
-    def are_long_enough(self) -> np.ndarray:
-        """Whether chains are four times as long as the largest weight is above the mean."""
-        with np.errstate(invalid="ignore"):
-            ratio = np.exp(self._largest - self._total) * self._length
-        found: np.ndarray = np.quantile(np.nan_to_num(ratio, nan=np.inf), 0.99, axis=0)
-        return np.asarray(self._length >= 4 * found)
-
-
 def _standardised(places: np.ndarray) -> np.ndarray:
     """Return the distance from the mode, in widths, at places of a table."""
     return _LINEAR * np.sinh(places / _LINEAR)
@@ -428,13 +379,6 @@ def _least_squares(design: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _spread(n: int, n_wanted: int) -> np.ndarray:
     """Choose as many of n numbers, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int))
-
-
-def _student(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw from a t distribution of eight degrees of freedom: Bailey 1994, Math. Comp. 62."""
-    radius = 1 / np.sqrt(np.sqrt(1 - rng.random(shape))) - 1
-    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
-    return drawn
 
 
 def _pieces(rows: Rows, most: int) -> Iterator[Rows]:

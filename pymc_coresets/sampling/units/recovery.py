@@ -28,7 +28,7 @@ from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 _LEVELS = 2_000
 #: Draws of the shared variables completed at once, held in memory in addition to the result.
 _DRAWS = 256
-#: Share of the free memory that draws which `sample` adds may take.
+#: Share of the free memory that draws may take without a warning, and which `sample` adds.
 _SHARE = 0.2
 
 
@@ -87,7 +87,7 @@ def recover(
     Warns
     -----
     CoresetWarning
-        Before a result of more than 1 GB; and if the variables of some levels have so many modes,
+        Before a result of more than a fifth of the free memory; and if the variables of some levels have so many modes,
         or such tails, that their draws are not reliable.
 
     Notes
@@ -138,7 +138,7 @@ def recover(
     which = local.numbers_of(levels)
     posterior = draws_tree(idata)["posterior"].to_dataset()
     n_bytes = local.n_bytes(names, posterior, len(which))
-    if n_bytes > 2**30 and not summary:
+    if n_bytes > _SHARE * free_memory() and not summary:
         warn_user(
             f"The draws of {names!r} take {n_bytes / 1e9:.1f} GB. Name some levels "
             "(levels=...), or ask for summary=True."
@@ -147,8 +147,9 @@ def recover(
     own = result.stand_in.progressbar
     show = own if progressbar is None else flag("progressbar", progressbar)
     parts = []
-    with if_it_takes_long(", ".join(local.factor.names), len(which), "levels", show=show) as bar:
-        for start in range(0, len(which), n_levels):
+    title = f"drawing {', '.join(local.factor.names)}"
+    with if_it_takes_long(title, len(which), "levels", show=show) as bar:
+        for start in range(0, max(len(which), 1), n_levels):
             drawn = local.drawn(posterior, names, which[start : start + n_levels], rng, bar)
             parts.append(_summarised(drawn) if summary else drawn)
     local.warn_of_unreliable()

@@ -87,13 +87,13 @@ def recover(
     Warns
     -----
     CoresetWarning
-        Before a result of more than a fifth of the free memory; and if the variables of some levels have so many modes,
-        or such tails, that their draws are not reliable.
+        Before a result of more than a fifth of the free memory; and if the variables of some levels
+        have so many modes, or such tails, that their draws are not reliable.
 
     Notes
     -----
     Discrete variables are drawn in proportion to the densities of all their values.  A single
-    continuous one is drawn by the inverse of its distribution function, from the log-density at 36
+    continuous one is drawn by the inverse of its distribution function, from the log-density at 40
     places; quantiles are regressed on theta where that is off by less than 0.02 of their normal
     scores at draws that the regression has not seen.  Several are drawn by independence
     Metropolis-Hastings, by proposals from Student t distributions of eight degrees of freedom: at

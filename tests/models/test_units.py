@@ -724,6 +724,16 @@ def test_rows_that_see_entries_of_several_levels_are_refused(seen):
         read(model, "z")
 
 
+def test_entries_of_several_levels_stay_parameters_unless_they_were_named(caplog):
+    with pm.Model() as model:
+        rows_of_many(OTHER_LEVELS["its own and its neighbour's"](of_many()))
+    options = {"tolerance": 0.01, "rng": np.random.default_rng(1), "key": 1}
+    assert integrated_out(model, RowsToRead(integrate="auto"), **options) is None
+    assert "depend on 'z' of other levels" in caplog.text
+    with pytest.raises(UnsupportedModelError, match="depend on 'z' of other levels"):
+        integrated_out(model, RowsToRead(integrate="z"), **options)
+
+
 def test_a_prior_that_sees_another_level_is_refused():
     with pm.Model() as model:
         a = pm.Normal("a", shape=MANY)

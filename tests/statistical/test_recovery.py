@@ -213,3 +213,32 @@ def test_thousands_of_rows_are_no_reason_to_leave_variables_out():
         coreset = build_coreset(integrate="z", random_seed=1, progressbar=False)
     found = coreset.sample(random_seed=1, progressbar=False)
     assert found["posterior"]["z"].shape == (4, 1_000, 30)
+
+
+# -- several modes ---------------------------------------------------------------------------------
+
+
+def test_variables_of_several_modes_visit_each_as_often_as_they_should():
+    """Readings that may be shifted by three: two normal modes, whose shares are known."""
+    readings, n = np.linspace(-1.0, 4.0, N_LEVELS), 4_000
+    shifts, sd, width = [(0.7, 0.0), (0.3, 3.0)], 0.1, 1.5
+
+    def log_density(value, z):
+        parts = [np.log(p) - pt.square((value - z - shift) / sd) / 2 for p, shift in shifts]
+        return pm.math.logaddexp(*parts)
+
+    with pm.Model() as model:
+        z = pm.Normal("z", 0, pm.HalfNormal("width"), shape=N_LEVELS)
+        pm.CustomDist("y", z, logp=log_density, observed=readings)
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 9, n_modes=2))
+    found = drawn(loglik, width=np.full(n, width))[..., 0]
+    means = np.stack([readings - shift for _, shift in shifts]) * width**2 / (width**2 + sd**2)
+    shares = np.stack(
+        [p * norm.pdf(readings - shift, 0, np.hypot(width, sd)) for p, shift in shifts]
+    )
+    shares /= shares.sum(axis=0)
+    own = np.abs(found[:, None] - means).argmin(axis=1)
+    errors = np.abs((own == 1).mean(axis=0) - shares[1])
+    assert (errors < 4.5 * np.sqrt(shares[1] * (1 - shares[1]) / n) + 1e-3).all()
+    scores = (found - np.take_along_axis(means, own, axis=0)) / (width * sd / np.hypot(width, sd))
+    assert kstest(scores.ravel(), "norm").pvalue > 1e-3

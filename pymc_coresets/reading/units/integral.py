@@ -281,8 +281,8 @@ def _newton(
         for z in (centre, there)
     )
     # A width beyond the end of the step, along each axis, a normal density has lost half a nat
-    # again.  If much more is lost, the curvature is that of a flat place, or the step leads too far: then
-    # widths are at most those in the middle of the posterior, and the step six of them.
+    # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
+    # far: then widths are at most those in the middle of the posterior, and the step six of them.
     kept = after - before >= 0.25 * foreseen - 2.0 * n_dims
     entries = [
         [pt.switch(kept, a, 0.0) for a in row[:-1]]

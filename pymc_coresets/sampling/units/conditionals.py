@@ -102,7 +102,7 @@ class Conditionals:
         rows, rng = piece
         if self._values is not None:
             return Drawn(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
-        if self.n_dims > 1:
+        if self.n_dims > 1 or self._n_modes > 1:
             return self._by_proposals(rows, rng)
         return self._by_quantiles(rows, rng)
 
@@ -110,6 +110,12 @@ class Conditionals:
     def n_dims(self) -> int:
         """Number of variables of a unit, q."""
         return int(self._factor.n_dims)
+
+    @property
+    def _n_modes(self) -> int:
+        """Number of modes of a unit, around each of which there are nodes."""
+        assert self.loglik.observations.units is not None
+        return int(self.loglik.observations.units.source.n_modes)
 
     @property
     def _factor(self) -> GroupingFactor:
@@ -234,8 +240,9 @@ class Conditionals:
         """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
 
         Proposals are from Student t distributions around the mode and with the curvature of each
-        unit. Where the largest weight is w times their mean, a chain has reached its distribution
-        after a few times w proposals (Mengersen and Tweedie 1996).
+        unit; around one of several modes at random.  Where the largest weight is w times their
+        mean, a chain has reached its distribution after a few times w proposals (Mengersen and
+        Tweedie 1996).
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
         found = Drawn(np.empty((n_draws, n_units, self.n_dims)), np.zeros(n_units, dtype=bool))
@@ -246,6 +253,8 @@ class Conditionals:
             for which in self._blocks(some, np.arange(n_draws), _PROPOSALS):
                 x = student((len(which), _PROPOSALS, len(left), self.n_dims), rng)
                 z, logs = self._densities(some, which)(x)
+                if self._n_modes > 1:
+                    z, logs = _of_any_mode(z, logs, self._n_modes, rng)
                 logs = logs - student_log_density(x)
                 chain.move(which, left, z, logs, rng)
             left = left[~chain.are_long_enough[left]]
@@ -357,6 +366,16 @@ class _Design(NamedTuple):
                 total += powers[:, power]
             found[some] = total
         return found
+
+
+def _of_any_mode(
+    z: np.ndarray, logs: np.ndarray, n_modes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose a mode at random for each proposal: they come mode by mode along the second axis."""
+    z, logs = (a.reshape(len(a), n_modes, -1, *a.shape[2:]) for a in (z, logs))
+    mode = rng.integers(n_modes, size=(len(logs), 1, *logs.shape[2:]))
+    own = np.take_along_axis(logs, mode, axis=1)[:, 0]
+    return np.take_along_axis(z, mode[..., None], axis=1)[:, 0], own
 
 
 def _standardised(places: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ _BLOCK = 2**14  # rows whose arrays fit into a core's own cache
 _EVALUATIONS = 200_000_000  # of rows on grids, at most: seconds
 # Of a grid along one axis, in widths of the prior: where it is equidistant, and how far it reaches.
 _MIDDLE, _REACH = 6.0, 300.0
-_SAME = 0.3  # Places within as many widths are one mode.
+_SAME = 3.0  # Modes within as many widths of both have nodes around the larger one.
 
 
 class _Shape(NamedTuple):
@@ -318,8 +318,9 @@ def _distinct(
     places, widths, masses = places[every, order], widths[every, order], masses[every, order]
     for i in range(1, shape[1]):
         for j in range(i):
-            away = np.linalg.solve(widths[:, j], (places[:, i] - places[:, j])[..., None])
-            same = (np.abs(away[..., 0]).max(axis=1) < _SAME) & np.isfinite(masses[:, j])
+            apart = (places[:, i] - places[:, j])[..., None]
+            away = [np.linalg.solve(widths[:, k], apart) for k in (i, j)]
+            same = (np.abs(away).max(axis=(0, 2, 3)) < _SAME) & np.isfinite(masses[:, j])
             masses[same, i] = -np.inf
     masses[:, 0] = np.where(np.isfinite(masses[:, 0]), masses[:, 0], 0.0)
     masses -= masses[:, :1]

@@ -8,7 +8,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pytensor import config
@@ -17,7 +17,7 @@ from pytensor.compile.mode import AddDestroyHandler
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import ZeroGrad, disconnected_type, zero_grad
+from pytensor.gradient import ZeroGrad, disconnected_type
 from pytensor.graph import Apply, Variable, ancestors
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.null_type import NullType
@@ -151,11 +151,27 @@ def compiling() -> Iterator[None]:
         yield
 
 
-@vectorize_node.register(ZeroGrad)
-def _of_more_axes(op: ZeroGrad, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
-    """Keep it one operation on a whole array: PyTensor would loop over the new axes."""
-    of_array: Apply[Any] = op.make_node(x)
+class _WholeZeroGrad(ZeroGrad):
+    """One operation on a whole array, where PyTensor's would loop over new axes."""
+
+
+@vectorize_node.register(_WholeZeroGrad)
+def _of_more_axes(op: _WholeZeroGrad, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
+    of_array: Apply[Any] = op.make_node(x)  # type: ignore[no-untyped-call]
     return of_array
+
+
+def zero_grad[V: Variable[Any, Any]](x: V) -> V:
+    """Return the same values without a gradient.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x = pt.scalar("x")
+    >>> float(pytensor.grad(x * zero_grad(x), x).eval({x: 3.0}))
+    3.0
+    """
+    return cast(V, _WholeZeroGrad()(x))
 
 
 def without_traces[V: Variable[Any, Any]](graph: V) -> V:

@@ -129,11 +129,13 @@ class LogLikelihood:
         source: RowBlocks | None = None,
     ) -> None:
         self.observations, self.collapse, self._given_source = observations, collapse, source
+        #: What other rooms have made of these rows: it lives as long as they do.
+        self.derived: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled functions are not stored: they are compiled again.
         kept = ("observations", "collapse", "_given_source")
-        return {name: self.__dict__[name] for name in kept}
+        return {name: self.__dict__[name] for name in kept} | {"derived": {}}
 
     @property
     def source(self) -> RowBlocks:

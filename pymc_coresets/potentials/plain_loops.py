@@ -19,6 +19,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
+from pymc_coresets.potentials.vectormath import compile_trigamma
 
 _VERSION = f"{__name__} 2"  # version of these functions in the keys of PyTensor's cache
 
@@ -186,6 +187,7 @@ def density_mode() -> Mode | None:
         return None
     mode: Mode = Mode(default.linker, default.provided_optimizer).register(
         (ops.dfs_rewriter(_loop_over_product), 48.1),
+        (ops.dfs_rewriter(compile_trigamma), 48.4),
         (ops.dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
     )
     return mode

@@ -243,6 +243,8 @@ _FUNCTIONS: dict[type, Callable[..., float]] = {
     ps.Sigmoid: vector_sigmoid,
     ps.GammaLn: vector_gammaln,
     ps.Pow: vector_power,
+    # PyTensor has no Numba version: it calls Python for each number, which compiled loops cannot.
+    ps.TriGamma: vector_trigamma,
 }
 _BY_NAME = {function.__name__: function for function in _FUNCTIONS.values()}
 
@@ -269,15 +271,19 @@ def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, s
     return _BY_NAME[op.name], sha256(f"{op.name} {_VERSION}".encode()).hexdigest()
 
 
-@register_scalar_funcify(ps.TriGamma)
-def _funcify_trigamma(op: ps.TriGamma, node: Apply, **kwargs: object) -> tuple[Any, str]:
-    # PyTensor has no Numba version: it calls Python for each number, which compiled loops cannot.
-    return vector_trigamma, sha256(f"trigamma {_VERSION}".encode()).hexdigest()
-
-
 @node_rewriter([ops.Elemwise])
 def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace functions of double precision by those of this module."""
+    return _replaced(node)
+
+
+@node_rewriter([ops.Elemwise])
+def compile_trigamma(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Replace the trigamma function by that of this module, and no other."""
+    return _replaced(node) if type(node.op.scalar_op) is ps.TriGamma else None
+
+
+def _replaced(node: Apply) -> list[Variable] | None:
     kind = type(node.op.scalar_op)
     if kind not in _FUNCTIONS or any(i.type.dtype != "float64" for i in node.inputs):
         return None

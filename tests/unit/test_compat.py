@@ -175,3 +175,33 @@ def test_numbers_of_numpy_do_not_load_jax():
     """
     found = subprocess.run([sys.executable, "-c", dedent(code)], check=False, timeout=60)
     assert found.returncode == 0
+
+
+def test_importing_the_package_changes_nothing_for_others():
+    """Its rules are for operations of its own: PyTensor's keep theirs."""
+    script = """
+    import pymc, pymc.dims  # which have rules of their own
+    from pytensor.graph.replace import _vectorize_node
+    from pytensor.link.numba.dispatch import basic, scalar
+    import pytensor.compile.mode as mode
+
+    def known():
+        every = [f for m in (basic, scalar) for f in vars(m).values()]
+        registries = [f for f in every if hasattr(f, "registry")]
+        rules = {id(f): dict(f.registry) for f in [_vectorize_node, *registries]}
+        return rules, dict(mode.predefined_modes), dict(mode.predefined_linkers)
+
+    before = known()
+    import pymc_coresets
+    for name in pymc_coresets.__all__:
+        getattr(pymc_coresets, name)
+    import pymc_coresets.potentials.evaluation, pymc_coresets.reading.units.ragged
+    after = known()
+    assert after[1:] == before[1:]
+    for number, rules in before[0].items():
+        new = after[0][number].keys() - rules.keys()
+        assert not [t for t in new if not t.__module__.startswith("pymc_coresets")], new
+        assert all(after[0][number][t] is f for t, f in rules.items())
+    assert any(after[0][n].keys() - rules.keys() for n, rules in before[0].items())
+    """
+    subprocess.run([sys.executable, "-c", dedent(script)], check=True, timeout=300)

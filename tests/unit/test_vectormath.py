@@ -7,6 +7,7 @@ from pytensor.compile.mode import get_mode
 from scipy.special import gammaln, polygamma
 
 from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.potentials.vectormath import (
     vector_exp,
     vector_expm1,
@@ -77,7 +78,7 @@ def test_trigamma_is_compiled_as_part_of_a_loop():
     slope = pt.grad(pt.grad((2 * pt.gammaln(x) ** 2).sum(), x).sum(), x)
     values = np.array([0.3, 2.0, 9.5])
     first, second = polygamma(0, values), polygamma(1, values)
-    for mode in (loop_mode(1), "NUMBA"):
+    for mode in (loop_mode(1), density_mode()):
         found = pytensor.function([x], slope, mode=mode)(values)
         np.testing.assert_allclose(found, 4 * (first**2 + gammaln(values) * second), rtol=1e-13)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -137,14 +136,11 @@ def has_quadratics(loglik: LogLikelihood) -> bool:
     return True
 
 
-#: Approximations by log-likelihood, shared with the choice of a method.
-_found: WeakKeyDictionary[LogLikelihood, Expansion] = WeakKeyDictionary()
-
-
 def _expansion_of(loglik: LogLikelihood) -> Expansion:
     """Return the approximation by predictors if rows depend on few numbers, else by gradients."""
-    if loglik in _found:
-        return _found[loglik]
+    known: Expansion | None = loglik.derived.get("expansion")  # when a method was chosen
+    if known is not None:
+        return known
     expansion: Expansion
     try:
         seen = seen_rows_of(loglik, find_predictors)
@@ -160,7 +156,7 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
             f"method='control_variates' keeps a matrix of coefficient pairs, for at most {most:,} "
             f"coefficients; this model has {n_coefficients:,}. Use method='auto'."
         )
-    _found[loglik] = expansion
+    loglik.derived["expansion"] = expansion
     return expansion
 
 

@@ -98,6 +98,7 @@ class EvaluatedDraws:
             self.smoothed,
             ess=self.ess(chains),
             rhat=chains.rhat,
+            n_sampled=chains.n_chains * chains.n_draws,
             copied=chains.copied,
             ess_bulk=chains.ess_bulk,
             ess_tail=chains.ess_tail,

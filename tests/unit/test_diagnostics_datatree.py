@@ -56,7 +56,7 @@ def idata(rng):
     )
     return xr.DataTree.from_dict({
         "posterior": draws,
-        "sample_stats": xr.Dataset({"diverging": (DIMS, theta > 3), "lp": (DIMS, -(theta**2) / 2)}),
+        "sample_stats": xr.Dataset({"diverging": (DIMS, theta > 3.4), "lp": (DIMS, -(theta**2) / 2)}),
         "warmup_posterior": draws.isel(draw=slice(10)),
         "observed_data": xr.Dataset({"y": ("obs", [1.0, 2.0])}),
     })  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_far_posterior_is_not_to_be_used(idata):
 def test_convergence_is_read_from_the_draws(idata):
     check = check_draws(idata, np.zeros((4, 1000)))
     theta = idata.posterior["theta"].values
-    assert check.n_divergences == (theta > 3).sum()
+    assert 0 < check.n_divergences == (theta > 3.4).sum()
     assert check.rhat < 1.01
     assert 3000 < check.ess_bulk < 6000
 
@@ -325,6 +325,8 @@ def test_draws_without_chains_are_refused():
             "Not to be used: these are not draws of the coreset posterior. By its own density,",
         ),
         (replace(GOOD, probes=replace(SEEN, misfit=4.9, misfit_limit=5.0)), True, "Reliable:"),
+        (replace(GOOD, n_divergences=4), True, "Reliable:"),
+        (replace(GOOD, n_divergences=9), False, "Doubtful: NUTS reported 9 divergences in 4,000"),
         (replace(GOOD, copied=0.04), True, "Reliable:"),
         (replace(GOOD, copied=0.25), False, "Not to be used: 25% of the draws are copies"),
         (replace(GOOD, probes=Probes(constant="mu")), False, "Not to be used: mu is the same in"),

@@ -444,21 +444,26 @@ class LogLikelihood:
         """The variables of units and their log-densities, at all draws, at standardised places.
 
         The first argument is these places, (n_draws, n_places, n_units, q); for discrete variables,
-        their values.  With several modes, there are as many places around each, mode by mode; the
-        log-densities are those of the mode's share, less its ``log |R|``.
+        their values.  With several modes, there are as many places around each, mode by mode.
+        Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
         assert obs.units is not None
         factor, density = obs.units.source.factor, obs.units.source.density
         x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}
-        shares, z = None, x
-        if not factor.values:
-            z, root, shares = placed(density, inputs[CENTRE], inputs[FACTOR], x)
-        at_z = cast(TensorVariable, vectorize_graph(density.density, {density.variables: z}))
-        if shares is not None:
-            at_z = _one_axis(at_z + shares - root.log_determinant)
-            z = _one_axis(z)
+        if factor.values:
+            z = x
+            at_z = vectorize_graph(density.density, {density.variables: z})
+        else:
+            around = placed(density, inputs[CENTRE], inputs[FACTOR], x)
+            z = pt.concatenate([each.variables for each in around], axis=0)
+            logs = (
+                vectorize_graph(density.density, {density.variables: each.variables})
+                + each.log_share
+                for each in around
+            )
+            at_z = pt.concatenate(list(logs), axis=0)
         batched = self._batched() | {x: _with_draws(x)}
         given = [batched[v] for v in self._parameters.values()]
         return self._kernel(given, batched[x], vectorize_graph([z, at_z], batched))
@@ -482,13 +487,6 @@ class LogLikelihood:
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
-
-
-def _one_axis(values: TensorVariable) -> TensorVariable:
-    """Join the axes of places and modes, (n_places, n_modes, ...), mode by mode."""
-    swapped = values.swapaxes(0, 1)
-    joined = swapped.reshape((-1, *swapped.shape[2:]), ndim=values.type.ndim - 1)
-    return cast(TensorVariable, joined)
 
 
 def _with_draws(variable: Variable) -> TensorVariable:

@@ -16,6 +16,7 @@ from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.nodes import Nodes, Rule
@@ -136,6 +137,7 @@ def test_units_of_two_distant_modes_have_nodes_around_both():
     units = chosen(readings())
     assert units.units.source.n_modes == 2
     assert units.units.n_nodes == 2 * len(units.units.nodes[0].values)
+    verify_form(LogLikelihood(units))  # as PyTensor compiles a coreset of one of them
     for w in (0.8, 1.5, 2.5):
         np.testing.assert_allclose(potentials(units)({"w": w}), closed_form(w), rtol=0, atol=1e-8)
 

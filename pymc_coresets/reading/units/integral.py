@@ -128,22 +128,20 @@ def integrated(
         See `Nodes`.
     """
     with compiling():
-        moved, root, shares = placed(units, centre, factor, points[:, None, :])
-        given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
-        at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
-        # Nodes in tails may be where infinite terms are subtracted, as for rates.
-        at_nodes = pt.switch(pt.isnan(at_nodes), -np.inf, at_nodes)
-        log_volume = -zero_grad(root.log_determinant)
-        # Widths that rounding does not resolve would give any value, and modes that are not there:
-        # float64 has four digits more.
-        digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
-        if shares is None:
-            whole = pt.logsumexp(at_nodes + log_weights[:, None], axis=0) + log_volume
-        else:
-            logs = at_nodes + zero_grad(shares) + log_weights[:, None, None]
-            whole = pt.logsumexp(logs + log_volume, axis=(0, 1))
-        resolved = (digits < 1e12).all(axis=(0, 2) if shares is None else (0, 1, 3))
-        return cast(TensorVariable, pt.switch(resolved, whole, -np.inf))
+        logs, resolved = [], []
+        for around in placed(units, centre, factor, points[:, None, :]):
+            given: dict[Variable, Variable] = {units.variables: zero_grad(around.variables)}
+            at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
+            # Nodes in tails may be where infinite terms are subtracted, as for rates.
+            at_nodes = pt.switch(pt.isnan(at_nodes), -np.inf, at_nodes)
+            logs.append(at_nodes + zero_grad(around.log_share) + log_weights[:, None])
+            # Widths that rounding does not resolve would give any value, and modes that are not
+            # there: float64 has four digits more.
+            widths = pt.stack([row[-1] for row in around.root.entries], axis=-1)
+            digits = widths * abs(around.variables)
+            resolved.append((digits < 1e12).all(axis=(0, 2)))
+        whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
+        return cast(TensorVariable, pt.switch(pt.stack(resolved).all(axis=0), whole, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
@@ -156,10 +154,28 @@ def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -
         return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
 
 
+class Places(NamedTuple):
+    """Graphs of units' variables around one of their modes.
+
+    Parameters
+    ----------
+    variables : TensorVariable of shape (n_places, n_units, q)
+    root : Root
+        R_g, of entries (n_units,).
+    log_share : TensorVariable of shape (n_units,) or (n_places, n_units)
+        What is added to the log-density for the integral over standardised places: ``-log |R|``,
+        and with several modes which part of the density belongs to this one.
+    """
+
+    variables: TensorVariable
+    root: "Root"
+    log_share: TensorVariable
+
+
 def placed(
     units: UnitDensity, centre: TensorVariable, factor: TensorVariable, x: TensorVariable
-) -> tuple[TensorVariable, "Root", TensorVariable | None]:
-    """Return the graphs of units' variables at standardised places, and of R_g.
+) -> list[Places]:
+    """Return units' variables at standardised places, around each of their modes.
 
     Parameters
     ----------
@@ -167,31 +183,33 @@ def placed(
         See `integrated`.
     x : TensorVariable of shape (n_places, n_units or 1, q)
         From the mode of each unit, in units of its widths.
-
-    Returns
-    -------
-    TensorVariable of shape (n_places, n_units, q), or (n_places, n_modes, n_units, q)
-    Root
-        Its entries are (n_units,), or (n_modes, n_units).
-    TensorVariable of shape (n_places, n_modes, n_units), or None
-        See `log_shares`; None for one mode.
     """
-    several = centre.type.ndim == 3
-    if several:
-        centre, factor = centre.dimshuffle(1, 0, 2), factor.dimshuffle(1, 0, 2, 3)
-        x = x[:, None]
     n_dims = units.variables.type.shape[1]
-    root, step = _newton(units, centre, [factor[..., j, j] for j in range(n_dims)])
-    whitened = [step[j][None] + x[..., j] for j in range(n_dims)]
-    moved = centre[None] + pt.stack(root.solved_above(whitened), axis=-1)
-    if not several:
-        return cast(TensorVariable, moved), root, None
-    modes = centre + pt.stack(root.solved_above(step), axis=-1)
-    return cast(TensorVariable, moved), root, log_shares(x, moved, modes, root)
+    several = centre.type.ndim == 3
+    n_modes = int(centre.type.shape[1]) if several else 1
+    roots, modes, found = [], [], []
+    for m in range(n_modes):
+        middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
+        root, step = _newton(units, middle, [width[:, j, j] for j in range(n_dims)])
+        whitened = [step[j][None] + x[:, :, j] for j in range(n_dims)]
+        found.append(middle[None] + pt.stack(root.solved_above(whitened), axis=-1))
+        modes.append(middle + pt.stack(root.solved_above(step), axis=-1))
+        roots.append(root)
+    shares = [-root.log_determinant for root in roots]
+    if several:
+        shares = [
+            share + log_shares(x, z, modes, roots, m)
+            for m, (share, z) in enumerate(zip(shares, found, strict=True))
+        ]
+    return [Places(*each) for each in zip(found, roots, shares, strict=True)]
 
 
 def log_shares(
-    x: TensorVariable, z: TensorVariable, modes: TensorVariable, root: "Root"
+    x: TensorVariable,
+    z: TensorVariable,
+    modes: Sequence[TensorVariable],
+    roots: Sequence["Root"],
+    own: int,
 ) -> TensorVariable:
     """Return which part of the density at a place belongs to the mode whose node it is, as a log.
 
@@ -201,20 +219,27 @@ def log_shares(
 
     Parameters
     ----------
-    x, z : TensorVariable of shape (n_places, n_modes, n_units, q)
-        Places around each mode, standardised and not; axes of x may have length 1.
-    modes : TensorVariable of shape (n_modes, n_units, q)
-    root : Root
+    x, z : TensorVariable of shape (n_places, n_units, q)
+        Places around a mode, standardised and not; axes of x may have length 1.
+    modes : sequence of TensorVariable of shape (n_units, q)
+    roots : sequence of Root
+    own : int
+        The number of the mode.
+
+    Returns
+    -------
+    TensorVariable of shape (n_places, n_units)
     """
-    away = z[:, :, None] - modes[None, None]  # (n_places, n_modes of z, n_modes, n_units, q)
-    n_dims = len(root.entries)
-    square = sum(
-        pt.square(sum(root.entries[i][j] * away[..., i] for i in range(j, n_dims)))
-        for j in range(n_dims)
-    )
-    every = pt.logsumexp(root.log_determinant - 3.0 * pt.log1p(square), axis=2)
-    own = root.log_determinant - 3.0 * pt.log1p(pt.square(x).sum(axis=-1))
-    return cast(TensorVariable, own - every)
+    heights = []
+    for mode, root in zip(modes, roots, strict=True):
+        away, n_dims = z - mode[None], len(root.entries)
+        square = sum(
+            pt.square(sum(root.entries[i][j] * away[:, :, i] for i in range(j, n_dims)))
+            for j in range(n_dims)
+        )
+        heights.append(root.log_determinant - 3.0 * pt.log1p(square))
+    height = roots[own].log_determinant - 3.0 * pt.log1p(pt.square(x).sum(axis=-1))
+    return cast(TensorVariable, height - pt.logsumexp(pt.stack(heights), axis=0))
 
 
 class Root(NamedTuple):
@@ -245,27 +270,22 @@ class Root(NamedTuple):
         return found[::-1]
 
 
-def _replaced(graphs: list[TensorVariable], given: dict[Variable, Variable]) -> list[Variable]:
-    found: list[Variable] = clone_replace(graphs, given, rebuild_strict=False)
-    return found
-
-
 def _newton(
     units: UnitDensity, centre: TensorVariable, widths: Sequence[TensorVariable]
 ) -> tuple[Root, list[TensorVariable]]:
     """Return the root of the curvature at the centre, and Newton's step in its coordinates."""
     n_dims = len(widths)
     given: dict[Variable, Variable] = {units.variables: centre}
-    replaced = vectorize_graph if centre.type.ndim == 3 else _replaced
-    slope, *rows = cast(list[TensorVariable], replaced(units.derivatives, given))
-    slopes, curvature = [slope[..., j] for j in range(n_dims)], [-row for row in rows]
+    at_centre = clone_replace(units.derivatives, given, rebuild_strict=False)
+    slope, *rows = cast(list[TensorVariable], at_centre)
+    slopes, curvature = [slope[:, j] for j in range(n_dims)], [-row for row in rows]
     entries: list[list[TensorVariable]] = []
     for i in range(n_dims):  # Cholesky's algorithm
         row: list[TensorVariable] = []
         for j in range(i):
             known = sum(a * b for a, b in zip(row, entries[j][:j], strict=True))
-            row.append((curvature[i][..., j] - known) / entries[j][j])
-        left = curvature[i][..., i] - sum(a * a for a in row)
+            row.append((curvature[i][:, j] - known) / entries[j][j])
+        left = curvature[i][:, i] - sum(a * a for a in row)
         usual = 1 / pt.square(widths[i])
         usable = (left > 1e-6 * usual) & (left < np.inf)
         row.append(pt.sqrt(pt.switch(usable, left, usual)))

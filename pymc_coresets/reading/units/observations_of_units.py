@@ -103,7 +103,7 @@ class UnitModel:
     def observations_at_zero(self) -> Observations:
         """The potentials by one node, with the nodes where the variables' initial values are."""
         n_dims, nodes = self.factor.n_dims, self.nodes(Rule(1))
-        of_modes = (None,) if self.n_modes > 1 else ()
+        of_modes = (self.n_modes,) if self.n_modes > 1 else ()
         middle = pt.tensor("centre", dtype="float64", shape=(None, *of_modes, n_dims))
         width = pt.tensor("factor", dtype="float64", shape=(None, *of_modes, n_dims, n_dims))
         points = pt.tensor("points", dtype="float64", shape=(None, n_dims))

@@ -44,15 +44,11 @@ ALTERATIONS: Mapping[str, Alteration] = {
     "none": lambda x, *_: x,
     "one shifted by 0.1 sd": of_last(lambda t, _: t + 0.1),
     "one shifted by 0.2 sd": of_last(lambda t, _: t + 0.2),
-    "one shifted by 0.45 sd": of_last(lambda t, _: t + 0.45),
     "one shrunk to 0.95": of_last(lambda t, _: 0.95 * t),
     "one shrunk to 0.9": of_last(lambda t, _: 0.9 * t),
-    "one shrunk to 0.7": of_last(lambda t, _: 0.7 * t),
     "one stretched to 1.1": of_last(lambda t, _: 1.1 * t),
-    "one stretched to 1.25": of_last(lambda t, _: 1.25 * t),
     "one cut off at 2 sd": of_last(lambda t, _: t.clip(-2.0, 2.0)),
     "one cut off at 1.6 sd": of_last(lambda t, _: t.clip(-1.6, 1.6)),
-    "one cut off at 1.1 sd": of_last(lambda t, _: t.clip(-1.1, 1.1)),
     "2 % of one at +3 sd": of_last(lambda t, rng: np.where(rng.random(t.shape) < 0.02, 3.0, t)),
     "5 % of one at +3 sd": of_last(lambda t, rng: np.where(rng.random(t.shape) < 0.05, 3.0, t)),
     "one permuted against the others": of_last(shuffled),
@@ -95,13 +91,14 @@ def told(coreset: Coreset, seed: int) -> list[bool]:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--dimensions", type=int, nargs="+", default=DIMENSIONS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     shares = []
-    for n_dims in DIMENSIONS:
+    for n_dims in options.dimensions:
         coreset = coreset_of(n_dims)
         shares.append(np.mean([told(coreset, seed) for seed in range(options.seeds)], axis=0))
-    header = ("alteration", *(f"D = {n}" for n in DIMENSIONS))
+    header = ("alteration", *(f"D = {n}" for n in options.dimensions))
     lines = [
         (name, *(f"{share:.0%}" for share in line))
         for name, *line in zip(ALTERATIONS, *shares, strict=True)

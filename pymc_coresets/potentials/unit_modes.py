@@ -123,7 +123,7 @@ class UnitModes:
         All units take Newton steps at the same time, each with its own damping; if a unit's density
         is not concave, the negative eigenvalues of its curvature change sign.  Along one axis they
         start from all maxima on a grid over the whole prior and around the unit's first mode: time,
-        that of some hundred evaluations of all rows.  Along several, from places all over the
+        that of a few hundred evaluations of all rows.  Along several, from places all over the
         prior, and from modes of other units.
 
         Parameters

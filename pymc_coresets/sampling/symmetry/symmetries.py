@@ -311,7 +311,7 @@ def _same(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _generators(maps: Sequence[Symmetry], point: np.ndarray, most: int) -> list[Symmetry]:
-    """Return some of the maps that lead from a point wherever all of them lead."""
+    """Return some of the maps that lead from a point to all places to which any of them leads."""
     kept: list[Symmetry] = []
     orbit = point[None]
     for one in maps:

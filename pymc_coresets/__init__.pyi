@@ -13,6 +13,7 @@ from .exceptions import CoresetError as CoresetError
 from .exceptions import CoresetWarning as CoresetWarning
 from .exceptions import InvalidDataError as InvalidDataError
 from .exceptions import InvalidOptionError as InvalidOptionError
+from .exceptions import OutOfTimeError as OutOfTimeError
 from .exceptions import SamplingError as SamplingError
 from .exceptions import UnsupportedModelError as UnsupportedModelError
 from .glm.control_variates.method import ControlVariates as ControlVariates

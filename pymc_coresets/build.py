@@ -21,6 +21,7 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.coreset import Coreset
+from pymc_coresets.deadline import until
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.exceptions import (
     InvalidDataError,
@@ -56,6 +57,9 @@ from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
+_INTEGRATING = (
+    "while variables of levels were integrated out (with integrate=False they stay parameters)"
+)
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 
 
@@ -164,8 +168,8 @@ def build_coreset(  # noqa: PLR0913
         its levels are 250 at least and five times as many as a coreset of them needs, or if its
         variables have one value for each row.  `Coreset.recover` draws them afterwards.
     time_budget : float, optional
-        Seconds after which ``"auto"`` and ``"control_variates"`` begin no further round; the others
-        refuse it.
+        Seconds after which ``"auto"`` and ``"control_variates"`` end, at the next block of rows,
+        with what there is, or an error if that is nothing; the others refuse it.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True
@@ -230,7 +234,9 @@ def build_coreset(  # noqa: PLR0913
         aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
         reasons: list[str] = []  # why variables of levels remain parameters
         own_rng = rng.spawn(1)[0]
-        loglik, wanted, sample_key = _read(full, wanted, own_rng, aim, report, reasons.append)
+        loglik, wanted, sample_key = _read(
+            full, wanted, own_rng, aim, report, tell=reasons.append, deadline=deadline
+        )
         if method == "auto" and size is None:
             with _explained(reasons):
                 _refuse_few_rows(loglik)
@@ -371,14 +377,16 @@ def _read(
     rng: np.random.Generator,
     tolerance: float,
     report: Reporter,
+    *,
     tell: Callable[[str], None],
+    deadline: float,
 ) -> tuple[LogLikelihood, RowsToRead, int]:
     """Return the potentials of a model's rows or units, and the key of the sample that was kept.
 
     Tells why variables of levels were not integrated out.
     """
     sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
-    with report.part("units"):
+    with report.part("units"), until(deadline, _INTEGRATING):
         key = random_key(rng.spawn(1)[0])
         units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key, tell=tell)
     with report.part("reading the model"):

@@ -150,6 +150,19 @@ class SamplingError(CoresetError, RuntimeError):
     topics: ClassVar[Mapping[str, str]] = {"": "sampling"}
 
 
+class OutOfTimeError(CoresetError):
+    """A construction has used up its `time_budget` before there was a coreset.
+
+    Examples
+    --------
+    >>> from pymc_coresets import CoresetError, OutOfTimeError
+    >>> issubclass(OutOfTimeError, CoresetError)
+    True
+    """
+
+    topics: ClassVar[Mapping[str, str]] = {"": "sampling"}
+
+
 class CoresetWarning(UserWarning):
     """Base of the package's warnings: the result is usable, with a caveat.
 

@@ -17,6 +17,7 @@ from pymc_coresets.exceptions import (
     CoresetError,
     InvalidDataError,
     InvalidOptionError,
+    OutOfTimeError,
     SamplingError,
     UnsupportedModelError,
     warn_user,
@@ -100,9 +101,10 @@ def sample(
         See `build_coreset`.
     on_failure : {"warn", "raise", "nuts"}, default "warn"
         What to do if no coreset serves: the model is refused, a coreset does not pay, it could
-        not be sampled, or the check says that its draws cannot stand for the full posterior.
-        ``"warn"`` returns the draws that there are, with a warning; if there are none, it raises
-        the error that says why.  ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all
+        not be sampled, its ``time_budget`` ended before there was one, or the check says that its
+        draws cannot stand for the full posterior.  ``"warn"`` returns the draws that there are,
+        with a warning; if there are none, it raises the error that says why.  ``"raise"`` always
+        raises.  ``"nuts"`` calls `pm.sample` for all
         rows instead, with a message; it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
         NUTS implementation for ``on_failure="nuts"``; by default the one that `pm.sample` chooses.
@@ -183,7 +185,7 @@ def sample(
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.serves else drawn.verdict
-        except (UnsupportedModelError, SamplingError) as error:
+        except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
             if on_failure != "nuts":
                 raise
             failure = error.message

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from pymc_coresets.deadline import until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.exceptions import OutOfTimeError, SamplingError
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums, Potentials
 from pymc_coresets.rows.values import Rows
@@ -63,7 +64,7 @@ def rounds[S](
     limit : int
         Largest number of steps.
     deadline : float
-        Value of `time.perf_counter` after which no step begins.
+        Value of `time.perf_counter` after which no step begins, and none goes on.
 
     Returns
     -------
@@ -82,10 +83,13 @@ def rounds[S](
                 return state, status
             if time.perf_counter() > deadline:
                 return state, Status.OUT_OF_TIME
-            state = propose(state)
+            with until(deadline):
+                state = propose(state)
         return state, measure(state) or Status.ITERATION_LIMIT
     except KeyboardInterrupt:
         return state, Status.INTERRUPTED
+    except OutOfTimeError:
+        return state, Status.OUT_OF_TIME
     except SamplingError as error:
         _log.info("The last step was discarded: %s", error)
         return state, Status.SAMPLING_FAILED

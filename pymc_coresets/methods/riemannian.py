@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from pymc_coresets.deadline import until
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import InvalidDataError, SamplingError
+from pymc_coresets.exceptions import InvalidDataError, OutOfTimeError, SamplingError
 from pymc_coresets.methods.job import (
     AIM,
     Reduction,
@@ -175,7 +176,10 @@ class _Run[D]:
     def solution(self) -> Solution:
         """Return the best coreset, or an unmeasured one if none was measured."""
         try:
-            status = self.status()
+            with until(self.job.deadline):
+                status = self.status()
+        except OutOfTimeError:
+            status = Status.OUT_OF_TIME
         except KeyboardInterrupt:
             if not self.history.steps:
                 raise

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
 from pymc_coresets.rows.passes import Pass, RowBlocks
@@ -169,7 +170,8 @@ def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequenc
 def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
     """Yield the function of each block, in their order, computed in one thread per core.
 
-    The first block is computed alone, because it may compile functions.
+    The first block is computed alone, because it may compile functions.  None begins after the
+    deadline of `deadline.until`.
 
     Examples
     --------
@@ -180,10 +182,12 @@ def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
     pending = iter(blocks)
     # Blocks run in parallel, so BLAS threads inside them would only compete.
     with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
+        stop_if_late()
         yield from map(use, islice(pending, 1))
         queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
         while queue:
             result = queue.popleft().result()
+            stop_if_late()
             queue.extend(pool.submit(use, block) for block in islice(pending, 1))
             yield result
 

@@ -1,5 +1,6 @@
 """Laplace's approximation of a density: its mode, and its curvature (exact if known)."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -240,6 +241,8 @@ def _definite_curvature(
 #: largest predicted gain of a Newton step, in nats, at convergence.
 _MOVED = 1e-2
 
+_log = logging.getLogger(__name__)
+
 
 def laplace(
     space: Unconstrained,
@@ -281,7 +284,8 @@ def laplace(
     x = _highest(space, space.start if start is None else start)
     try:
         return _settled(space, x)
-    except SamplingError:
+    except SamplingError as error:
+        _log.info("The search goes on by curvatures, as on ridges: %s", error.message)
         return _settled(space, _highest_along_ridges(space, x, n_gradients))
 
 
@@ -357,7 +361,8 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
 
     They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
     if outcomes are in the millions: coordinates of more than one are in units of their scale.  If
-    there is no mode, the steps grow until the curvature overflows.
+    there is no mode, the steps grow until the curvature overflows.  The curvature, which takes most
+    of the time, is computed only where a step has gained: others are refused whatever it is there.
     """
 
     def hessian_at(x: np.ndarray) -> np.ndarray:
@@ -369,15 +374,19 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
     hessian = hessian_at(x)
     units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
     like = Normal(x, CholeskyFactor.of_root(np.diag(1 / units)))
+    negative, z = negative_of(space, like), np.zeros_like(x)
+    known, lowest = hessian * np.outer(units, units), np.inf
 
     def curvature(z: np.ndarray) -> np.ndarray:
-        found: np.ndarray = hessian_at(like.at(z)) * np.outer(units, units)
-        return found
+        nonlocal known, lowest
+        value = negative(z)[0]
+        if value < lowest:
+            known, lowest = hessian_at(like.at(z)) * np.outer(units, units), value
+        return known
 
-    negative, z = negative_of(space, like), np.zeros_like(x)
     if np.linalg.norm(negative(z)[1]) < FLAT:
         # At a saddle, take a small step in the direction of the steepest rise.
-        values, vectors = eigh(hessian * np.outer(units, units))
+        values, vectors = eigh(known)
         z = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
     most = max(n_gradients // (4 * space.n_dims), 5)
     found = climb(negative, z, most_steps=most, by="trust-exact", curvature=curvature)

@@ -180,7 +180,7 @@ def proposal(
 def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
     density = search.density_of(search.size)
     space = search.sampler.space.with_density(density)
-    first = mode_of(space, laplace(space))
+    first = mode_of(space, laplace(space, search.sampler.start))
     if space.n_dims > FEW_TO_SEARCH:
         return search.on_all(_Searched([first]))
     return search.on_all(search.others(space, first, rng=rng))

@@ -94,8 +94,7 @@ class CoresetSampler:
     quadratic : Quadratic, optional
         Added to the weighted rows.
     starts : sequence of ndarray of shape (n_dims,), optional
-        Starts of searches for modes and of NUTS, by default the initial point; `modes.proposal`
-        finds others.
+        Starts of searches for modes and of NUTS, by default `start`; `modes.proposal` finds others.
 
     Examples
     --------
@@ -121,7 +120,7 @@ class CoresetSampler:
         starts: Sequence[np.ndarray] = (),
     ) -> None:
         self.loglikelihood, self.quadratic = loglik, quadratic
-        self._kind, self._starts = kind, starts
+        self._kind, self._starts = kind, starts if len(starts) else self._in_the_middle
         self._searched: Sequence[np.ndarray] = ()
         self._orbits: Orbits | None = None
         self._curvature: OfPoint | None = None
@@ -165,6 +164,23 @@ class CoresetSampler:
     def _count(self, **more: int) -> None:
         for name, n in more.items():
             self._tally.counts[name] += n
+
+    @property
+    def start(self) -> np.ndarray:
+        """Where a first search begins: the model's initial point, but for units.
+
+        Nodes of units follow their modes by one step of Newton's from the middle of the posterior.
+        Far from there, where initial points may be, potentials of thousands of rows are wrong by
+        nats: their slopes are not those of the values, and a search ends on a ridge that is none.
+        """
+        middle = self._in_the_middle
+        return middle[0] if middle else self.space.start
+
+    @property
+    def _in_the_middle(self) -> list[np.ndarray]:
+        """The point for which nodes of units were placed, if there is one."""
+        units = self.loglikelihood.observations.units
+        return [units.at] if units is not None and len(units.at) else []
 
     @property
     def n_rows(self) -> int:

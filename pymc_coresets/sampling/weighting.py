@@ -93,7 +93,7 @@ class Laplace:
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
         space = sampler.space.with_density(sampler.full_density)
-        return space.constrain(laplace(space).draw(n_draws, rng=rng)[0])
+        return space.constrain(laplace(space, sampler.start).draw(n_draws, rng=rng)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

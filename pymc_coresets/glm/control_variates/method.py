@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pymc_coresets.deadline import until
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
@@ -194,7 +195,8 @@ class _Run:
         self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
-        self.posteriors = Posteriors(job, expansion)
+        with until(job.deadline, "while the mode of a sample of the rows was looked for"):
+            self.posteriors = Posteriors(job, expansion)
         self.best: Approximation | None = None
 
     def solution(self) -> Solution:

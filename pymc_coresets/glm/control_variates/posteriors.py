@@ -164,7 +164,7 @@ class Posteriors:
         own, loglik = self.base or zero, full.loglikelihood
         self._without_rows = own
         self.sampler = CoresetSampler(loglik, quadratic=own)
-        self.mode = self.sampler.space.start
+        self.mode = self.sampler.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
         self.slopes = derivatives(self.sampler.log_prior.coefficients, self.mode + apart)
         self.is_seen = np.diff(self.slopes.indptr) > 0

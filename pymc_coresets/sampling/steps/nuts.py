@@ -16,6 +16,7 @@ from pytensor.graph import graph_inputs
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pymc_api import PyMCSamplingError, RaveledVars, State
 from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
+from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -381,6 +382,7 @@ class WarmNuts:
         state: Any = self._space.raveled(x)
         positions, n_divergences = [], 0
         for i in range(tune + n_draws):
+            stop_if_late()
             if i == tune:
                 step.stop_tuning()
             state, [stats] = step.astep(state)

@@ -105,16 +105,28 @@ class UnitModes:
         if self.units.factor.values:
             return rows
         n_modes, middle, width = self.units.n_modes, *self._columns
-        if n_modes > 1 or self.units.factor.n_dims == 1:
-            found = self.every(point, rows).first(n_modes)
-            places, widths = found.places, found.widths
-            if n_modes == 1:
-                places, widths = places[:, 0], widths[:, 0]
-        else:
-            climb = self._climb(point)
-            parts = in_threads(lambda some: climb(some, some.arrays[middle]), _blocks(rows))
-            of_units = [(z, root) for z, root, _ in parts]
-            places, widths = map(np.concatenate, zip(*of_units, strict=True))
+        if n_modes == 1 and self.units.factor.n_dims > 1:
+            return self.near(point, rows)
+        found = self.every(point, rows).first(n_modes)
+        places, widths = found.places, found.widths
+        if n_modes == 1:
+            places, widths = places[:, 0], widths[:, 0]
+        return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
+
+    def near(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
+        """Return units with the modes to which a climb leads from the places that they have.
+
+        For nodes around one mode.  Time: that of some evaluations of all rows.
+
+        Parameters
+        ----------
+        point, rows
+            See `at`.
+        """
+        (middle, width), climb = self._columns, self._climb(point)
+        parts = in_threads(lambda some: climb(some, some.arrays[middle]), _blocks(rows))
+        of_units = [(z, root) for z, root, _ in parts]
+        places, widths = map(np.concatenate, zip(*of_units, strict=True))
         return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
 
     def every(self, point: Mapping[str, np.ndarray], rows: Rows) -> Modes:

@@ -169,14 +169,17 @@ class _Form:
     def middle(self, rule: Rule, x: np.ndarray) -> Normal:
         """Maximise from unconstrained values of the shared variables, with nodes that follow.
 
-        Returns the posterior of the sample.
+        Returns the posterior of the sample.  One step of Newton's, by which nodes follow in the
+        potentials, is not enough here: far from where they were placed, potentials of thousands of
+        rows are wrong by nats, and their density has ridges of its own.
         """
         loglik, weights = self.by_nodes(rule), self.sample.weights
         sampler = CoresetSampler(loglik)
         # Half a nat of the sample: a smaller gain is not another position.
         enough, some = weights.mean() / 2, _by_nodes_of(loglik, self.sample.rows)
         for _ in range(8):
-            guarded = negative_of(sampler.posterior_of(self.placed(x, some), weights))
+            some = self.placed(x, some)
+            guarded = negative_of(_Following(self, sampler, some, weights))
             start = guarded(x)[0]
             descend(guarded, x, most_steps=100)
             if guarded.x is None:
@@ -199,6 +202,32 @@ class _Form:
         places = self.modes.places(self.placed(x, self.loglik.in_memory.all))
         found = self.units.observations(chosen.rule, *places, at=x, node_error=chosen.error)
         return self.loglik.of_same_form(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Following:
+    """The density of weighted units whose nodes lie at their modes for each point."""
+
+    form: _Form
+    sampler: CoresetSampler
+    rows: Rows
+    weights: np.ndarray
+
+    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return both at unconstrained values of the shared variables."""
+        rows = self.rows
+        with np.errstate(all="ignore"):
+            if self.form.units.n_modes == 1:
+                try:
+                    rows = self.form.modes.near(self.form.point(x), rows)
+                except np.linalg.LinAlgError:  # a step to where curvatures overflow
+                    return -np.inf, np.zeros_like(x)
+            return self.sampler.weighted_density(rows, self.weights).logp_and_gradient(x)
+
+    @property
+    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
+        """See `Density`."""
+        return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from scipy.integrate import quad_vec
-from scipy.special import gammaln, logsumexp
+from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import nbinom, norm
 from scipy.stats import t as student
 
@@ -20,7 +20,9 @@ from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.nodes import Nodes, Rule
-from pymc_coresets.sampling.units.centring import centred
+from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.units.centring import _Sample, centred
 from tests.models.reference import logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
 
@@ -193,3 +195,40 @@ def test_exact_is_said_only_if_nodes_are():
     assert found.startswith("Reliable")
     assert "exact" not in found
     assert "0.0001 nats" in found or "0.0002 nats" in found
+
+
+# -- the middle of the posterior -------------------------------------------------------------------
+
+
+def of_sizes(sizes: np.ndarray, **initval: float) -> pm.Model:
+    """Return a logistic regression with an effect of each level."""
+    rng = np.random.default_rng(9)
+    level = np.repeat(np.arange(len(sizes)), sizes)
+    y = rng.random(len(level)) < expit(rng.normal(-1, 0.7, len(sizes)))[level]
+    with pm.Model() as model:
+        mean, width = pm.Normal("mean", 0, 2, **initval), pm.HalfNormal("width")
+        z = pm.Normal("z", shape=len(sizes))
+        pm.Bernoulli("y", logit_p=mean + width * z[level], observed=y.astype(int))
+    return model
+
+
+def test_nodes_follow_the_search_for_the_middle_however_far_it_begins():
+    """With nodes that lag behind, densities of large levels have ridges, on which searches end."""
+    model = of_sizes(np.array([1, 2, 5, 10] * 6 + [100] * 4 + [2_000, 6_000]))
+    form = _Sample.of(read(model, "z"), key=1).single
+    starts = [[0.0, 0.0], [3.0, 0.0], [-8.0, 2.0]]
+    found = [form.middle(Rule(9), np.array(x)).location for x in starts]
+    np.testing.assert_allclose(found, found[:1] * 3, atol=0.01)  # a 25th of a standard deviation
+
+
+def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(caplog):
+    caplog.set_level("INFO", "pymc_coresets")
+    model = of_sizes(np.array([5] * 200 + [100] * 100 + [1_000] * 4), initval=4.0)
+    sampler = CoresetSampler(centred(read(model, "z"), enough=ENOUGH, key=1))
+    found = proposal(sampler, 100, start_size=1_000, rng=np.random.default_rng(1))
+    assert found is not None
+    [around] = found.around.parts
+    at = sampler.loglikelihood.observations.units.at
+    assert np.abs(around.whiten(at)).max() < 0.5
+    assert sampler.counts["n_gradients"] < 100
+    assert "ridges" not in caplog.text

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from pymc_coresets import Coreset, InvalidOptionError, build_coreset, open_rows
+from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset, open_rows
 from pymc_coresets.sampling.units import recovery
 from tests.models.reference import density
 
@@ -267,3 +267,8 @@ def test_few_units_all_stay():
     few = build_coreset(model, integrate="z", random_seed=1, progressbar=False)
     assert (few.size, few.method, few.loglikelihood.n_dims) == (20, "exact", 3)
     np.testing.assert_array_equal(few.weights, 1.0)
+
+
+def test_a_time_budget_ends_the_integration():
+    with pytest.raises(OutOfTimeError, match="used up while variables of levels were integrated"):
+        build_coreset(model_of(), integrate="z", time_budget=1e-3, progressbar=False)

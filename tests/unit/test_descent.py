@@ -45,3 +45,9 @@ def test_another_start_is_found_near_one_that_is_not_finite():
 def test_what_is_finite_nowhere_is_said_to_be_infinite():
     found = descend(Guarded(lambda x: (0.0, np.full_like(x, np.nan))), np.zeros(2))
     assert not np.isfinite(found.fun)
+
+
+def test_all_searches_together_have_a_bound():
+    guarded = Guarded(lambda x: (rosen(x), rosen_der(x)) if np.abs(x).max() < 1.3 else (np.nan, x))
+    descend(guarded, np.random.default_rng(1).uniform(-1, 1, 8), most_steps=4)
+    assert guarded.n_calls <= 20 + 2 + 20  # those of the last line search are not counted

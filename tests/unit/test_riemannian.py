@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryPotentials
+from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
@@ -240,6 +241,17 @@ def test_the_best_round_before_the_deadline_is_returned(monkeypatch):
     assert solution.status is Status.OUT_OF_TIME
     assert len(solution.history["size"]) == 2
     assert solution.objective == solution.history["heldout_objective"][1]
+
+
+def test_a_search_ends_at_the_deadline_and_what_there_is_is_returned():
+    def propose(*args, **kwargs):
+        while True:
+            stop_if_late()
+
+    solution = run(RiemannianPursuit(), Regression(), 20, deadline=0.0, propose=propose)
+    assert solution.status is Status.OUT_OF_TIME
+    assert len(solution.rows) == 20
+    stop_if_late()
 
 
 def test_a_step_that_cannot_be_sampled_is_halved():

@@ -19,7 +19,9 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
+from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.units.centring import _Sample, centred
@@ -221,14 +223,20 @@ def test_nodes_follow_the_search_for_the_middle_however_far_it_begins():
     np.testing.assert_allclose(found, found[:1] * 3, atol=0.01)  # a 25th of a standard deviation
 
 
-def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(caplog):
-    caplog.set_level("INFO", "pymc_coresets")
-    model = of_sizes(np.array([5] * 200 + [100] * 100 + [1_000] * 4), initval=4.0)
+def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(monkeypatch):
+    starts, highest = [], curvature._highest
+
+    def recorded(space: Unconstrained, start: np.ndarray) -> np.ndarray:
+        starts.append(start)
+        return highest(space, start)
+
+    model = of_sizes(np.array([5] * 200 + [100] * 100 + [1_000] * 4), initval=8.0)
     sampler = CoresetSampler(centred(read(model, "z"), enough=ENOUGH, key=1))
+    monkeypatch.setattr(curvature, "_highest", recorded)
     found = proposal(sampler, 100, start_size=1_000, rng=np.random.default_rng(1))
     assert found is not None
     [around] = found.around.parts
     at = sampler.loglikelihood.observations.units.at
+    np.testing.assert_array_equal(starts[0], at)
     assert np.abs(around.whiten(at)).max() < 0.5
     assert sampler.counts["n_gradients"] < 100
-    assert "ridges" not in caplog.text

@@ -83,7 +83,7 @@ def chosen_units(
         return None
     n_levels, names = factors[0]
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
-    if first_degree(sum(sizes[name] for name in names) // n_levels) is None:
+    if first_degree(max(1, sum(sizes[name] for name in names) // n_levels)) is None:
         return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used

@@ -71,7 +71,7 @@ class _Point(NamedTuple):
 
     def given(self, parameters: Mapping[str, TensorVariable], factor: GroupingFactor) -> list[Any]:
         """Return the values of variables."""
-        values = dict(self.shared) | {part.name: part.of(self.flat) for part in factor.parts}
+        values = dict(self.shared) | factor.variables(self.flat)
         return [np.asarray(values[name], dtype=v.type.dtype) for name, v in parameters.items()]
 
 
@@ -112,10 +112,7 @@ class _Densities:
             of_rows, *priors = self._pymc(*point.given(rows.parameters, factor))
         except (np.linalg.LinAlgError, ParameterValueError):
             return np.full(shapes[0], np.nan), np.full(shapes[1], np.nan)
-        of_levels = np.zeros(factor.n_levels)
-        for own, part in zip(priors, factor.parts, strict=True):
-            by_level = np.moveaxis(own, part.axis, 0).reshape(factor.n_levels, -1)
-            of_levels += by_level.sum(axis=1)
+        of_levels = factor.log_priors(priors, point.flat)
         return np.broadcast_to(of_rows, rows.n_obs), of_levels
 
     def refuse_others(self, point: _Point, of_rows: np.ndarray, of_levels: np.ndarray) -> None:

@@ -263,14 +263,12 @@ def log_densities_of_units(
     start = units.source.initial_values
 
     def of_levels(known: Point, flat: Floats) -> Floats:
-        known = known | {part.name: part.of(flat) for part in factor.parts}
+        known = known | factor.variables(flat)
         of_rows, *priors = function(*(known[name] for name in rows.parameters))
         found = np.bincount(
             factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels
         )
-        for own, part in zip(priors, factor.parts, strict=True):
-            by_level = np.moveaxis(own, part.axis, 0).reshape(factor.n_levels, -1)
-            found = found + by_level.sum(axis=1)
+        found = found + factor.log_priors(priors, flat)
         inside: Floats = np.where(np.isnan(found), -np.inf, found)[levels]
         return inside
 

@@ -1,7 +1,8 @@
 """Index operations along the observation axis, where the index is data."""
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -157,6 +158,66 @@ def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Indexed | Non
             length = x.type.shape[axis : axis + 1]
             return Indexed(cast(TensorVariable, x), axis, length, (positions - start,))
     return None
+
+
+class Written(NamedTuple):
+    """An array of which entries along consecutive axes have been replaced: ``x[index].set(y)``.
+
+    Attributes
+    ----------
+    x, y : TensorVariable
+    axis : int
+        The first of the indexed axes of x, and the axis of y that lies along them.
+    places : ndarray of int
+        Which entry of y each of x has become, along the indexed axes; -1 where x stays.
+    """
+
+    x: TensorVariable
+    y: TensorVariable
+    axis: int
+    places: np.ndarray
+
+
+def written(node: Apply, axis: int, known: Known) -> Written | None:
+    """Find what is written into the entries along an axis, where data are the index.
+
+    Examples
+    --------
+    >>> x, y = pt.vector("x", shape=(4,)), pt.vector("y", shape=(2,))
+    >>> written(x[np.array([3, 1])].set(y).owner, 0, Known([x, y])).places
+    array([-1,  1, -1,  0])
+    """
+    if not isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor):
+        return None
+    x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
+    if not node.op.set_instead_of_inc or any(known.depends(i) for i in index_inputs):
+        return None
+    entries = list(ops.unflatten_index_variables(index_inputs, node.op.idx_list))
+    while entries and entries[-1] == slice(None):
+        entries.pop()
+    before, own = entries[:axis], [_value(entry, known) for entry in entries[axis:]]
+    is_slice = len(own) == 1 and isinstance(own[0], slice)
+    arrays = all(isinstance(entry, np.ndarray) and entry.ndim for entry in own)
+    if any(e != slice(None) for e in before) or not own or not (is_slice or arrays):
+        return None
+    n_axes = sum(entry.ndim if getattr(entry, "dtype", None) == bool else 1 for entry in own)
+    shape = x.type.shape[axis : axis + n_axes]
+    if None in shape or y.type.ndim != x.type.ndim - n_axes + 1:
+        return None
+    numbers = np.arange(math.prod(shape)).reshape(shape)[tuple(own)]
+    is_once = numbers.ndim == 1 and len(np.unique(numbers)) == len(numbers)
+    if not is_once or y.type.shape[axis] != len(numbers):
+        return None
+    places = np.full(math.prod(shape), -1)
+    places[numbers] = np.arange(len(numbers))
+    return Written(x, y, axis, places.reshape(shape))
+
+
+def _value(entry: slice | Variable, known: Known) -> Any:  # noqa: ANN401 - a slice, or an array
+    if not isinstance(entry, slice):
+        return known.value(entry)
+    ends = (entry.start, entry.stop, entry.step)
+    return slice(*(None if v is None else int(known.value(v)) for v in ends))
 
 
 def axes_of_inputs(node: Apply, axis: int, known: Known) -> tuple[InputAxes | None, int | None]:

@@ -123,7 +123,7 @@ class Observations:
     unselected : tuple of str
         Parts of the model whose cost grows with N for any number of rows, by name.
     local : tuple of str
-        Free variables that have the observation axis themselves.
+        Free variables that have the observation axis themselves, or stand for some of its entries.
     reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
     unweighted : TensorVariable or None
@@ -334,7 +334,7 @@ def find_observations(
     refuse_complex(plain.graphs)
     whole: tuple[str, ...] = ()
     if free_choice:
-        names, whole = by_default(plain, names)
+        names, whole = by_default(plain, names, with_local=allow_local)
     if not dims and template is None:
         dims = dims_of_cells_left(model, names)
     if template is not None:
@@ -361,7 +361,8 @@ def _select(
     terms = tuple(term for s in layout.sets for term in s.terms)
     loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
     rests = [split.rest for split in layout.terms.values() if split.rest is not None]
-    local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
+    entered = set[Variable]().union(*pushdown.written.values()) if allow_local else set()
+    local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local, *entered}))
     if not allow_local:
         names = " and ".join(repr(term.name) for term in terms)
         for length in {term.length for term in terms}:
@@ -369,6 +370,7 @@ def _select(
         if local:
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
+    unselected += [] if allow_local else list(pushdown.written)
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
     if template is None:
         [loglik], rows = join_columns([loglik], rows)
@@ -416,7 +418,9 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
     numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
     which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
     first, *others = (
-        _of_terms(s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), (s.start, s.stop)))
+        _of_terms(
+            s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), s.has(layout.n_obs))
+        )
         for s in layout.sets
     )
     loglik = first

@@ -26,7 +26,13 @@ from pytensor.tensor import TensorConstant, TensorVariable
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.indexing import axes_of_inputs, indexed, joined_piece
+from pymc_coresets.reading.indexing import (
+    Written,
+    axes_of_inputs,
+    indexed,
+    joined_piece,
+    written,
+)
 from pymc_coresets.reading.known import (
     Known,
     Planned,
@@ -56,17 +62,21 @@ class RowMap:
     ----------
     positions : ndarray of int, optional
         None for the identity.
-    own : tuple of int, optional
-        First row that the axis belongs to, and the one after the last, where others merely repeat
-        some of its positions; None for all rows.
+    own : ndarray of bool, optional
+        The observations that the axis belongs to, where others merely repeat some of its
+        positions; None for all of them.
     """
 
     positions: np.ndarray | None = None
-    own: tuple[int, int] | None = None
+    own: np.ndarray | None = None
 
     def compose(self, inner: np.ndarray) -> "RowMap":
         """Return the map through an index of the axis."""
         return RowMap(inner if self.positions is None else inner[self.positions], self.own)
+
+    def restricted(self, own: np.ndarray) -> "RowMap":
+        """Return the map for some of the observations alone, given which."""
+        return RowMap(self.positions, own if self.own is None else own & self.own)
 
 
 ALL_ROWS = RowMap()
@@ -86,16 +96,16 @@ class RowArray:
         The array, with all ``n_obs`` rows along `axis`.
     axis : int
         The observation axis.
-    own : tuple of int or None
-        The first observation that has the array, and the one after the last; ``None`` where all
-        have it.  The values of others are repeated ones, and count for nothing.
+    own : ndarray of bool, or None
+        Which observations have the array; ``None`` where all have it.  The values of others are
+        repeated ones, and count for nothing.
     """
 
     placeholder: TensorVariable
     source: TensorVariable
     values: np.ndarray
     axis: int
-    own: tuple[int, int] | None = None
+    own: np.ndarray | None = None
 
     @property
     def name(self) -> str:
@@ -134,6 +144,9 @@ class Pushdown(Known):
         Inputs of the graphs that hold a template of the rows along their first axis, and these
         rows.  If there are any, nothing else may be indexed by the observation, and nothing may be
         computed from several of their rows: that is refused.
+    of_levels : bool, default False
+        Whether the observations are levels of a factor.  Arrays into which entries of parameters
+        are written, as those of missing values, are taken apart then; rows look them up.
 
     Attributes
     ----------
@@ -145,6 +158,9 @@ class Pushdown(Known):
         The same places, and their axes that have the rows.
     local : set of Variable
         Parameters that have an observation axis themselves (local latent variables).
+    written : dict of str to set of Variable
+        Names of arrays with an observation axis into which entries of parameters are written, as
+        those of missing values; and these parameters.
     """
 
     def __init__(
@@ -152,20 +168,23 @@ class Pushdown(Known):
         parameters: Iterable[Variable],
         n_obs: int,
         row_inputs: Mapping[Variable, np.ndarray] | None = None,
+        *,
+        of_levels: bool = False,
     ) -> None:
         self.row_inputs = row_inputs or {}
         super().__init__([*parameters, *self.row_inputs])
         self._free = self.parameters.difference(self.row_inputs)
         self._from_rows = Known(self.row_inputs)
-        self.n_obs, self._lengths = n_obs, {n_obs}
+        self.n_obs, self._lengths, self._of_levels = n_obs, {n_obs}, of_levels
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
         self.stops: list[tuple[Variable, int]] = []
         self.local: set[Variable] = set()
+        self.written: dict[str, set[Variable]] = {}
         self._folded: dict[Variable, Variable] = {}
         self._selected = Planned(self._plan)
         self._leaves: dict[_Key, TensorVariable] = {}
-        self._positions: dict[RowMap, TensorVariable] = {ALL_ROWS: pt.arange(n_obs)}
+        self._positions: dict[RowMap, _Key] = {ALL_ROWS: _Key(pt.arange(n_obs), 0, ALL_ROWS)}
 
     def select(
         self, variable: TensorVariable, axis: int, rows: RowMap = ALL_ROWS
@@ -219,6 +238,7 @@ class Pushdown(Known):
         step = (
             self._plan_index(key, node)
             or self._plan_joined(key, node)
+            or self._plan_written(key, node)
             or self._plan_descent(key, node)
         )
         if step is not None:
@@ -322,18 +342,43 @@ class Pushdown(Known):
 
     def _take_here(self, key: _Key) -> Step[_Key]:
         """Select the rows where no rule leads further; that costs as much as all rows."""
-        if key.rows not in self._positions:
-            self._positions[key.rows] = pt.constant(key.rows.positions)
-        positions = _Key(self._positions[key.rows], 0, ALL_ROWS)
+
 
         def build(built: list[TensorVariable]) -> TensorVariable:
             self._note(key)
             if self.row_inputs:
                 return key.variable  # a local variable: the caller refuses it
-            index = (slice(None),) * key.axis + (built[0],)
-            return cast(TensorVariable, self._whole(key.variable)[index])
+            return self._looked_up(key, built[0])
 
-        return Step(() if self.row_inputs else (positions,), build)
+        return Step(() if self.row_inputs else (self._positions_of(key.rows),), build)
+
+    def _looked_up(self, key: _Key, positions: TensorVariable) -> TensorVariable:
+        index = (slice(None),) * key.axis + (positions,)
+        return cast(TensorVariable, self._whole(key.variable)[index])
+
+    def _positions_of(self, rows: RowMap) -> _Key:
+        """Return the selection of the numbers of the positions that observations use."""
+        if rows not in self._positions:
+            numbers = np.arange(self.n_obs) if rows.positions is None else rows.positions
+            own = ALL_ROWS if rows.own is None else RowMap(None, rows.own)
+            self._positions[rows] = _Key(pt.constant(numbers), 0, own)
+        return self._positions[rows]
+
+    def _plan_written(self, key: _Key, node: Apply) -> Step[_Key] | None:
+        """Follow ``x[index].set(y)`` along the axis of the index, where that is data."""
+        found = None if self.row_inputs else written(node, key.axis, self)
+        if found is None:
+            return None
+        places = found.places if key.rows.positions is None else found.places[key.rows.positions]
+        parts = _of_entries(found, key, places >= 0, places)
+        local = frozenset[Variable]().union(*(self._parameters_below(k) for k in parts.values()))
+        if local and not self._of_levels:  # a table of them, and of data, by row
+            def looked_up(built: list[TensorVariable]) -> TensorVariable:
+                self.written.setdefault(describe(key.variable), set()).update(local)
+                return self._looked_up(key, built[0])
+
+            return Step((self._positions_of(key.rows),), looked_up)
+        return _joined_from(found, key, places >= 0, parts)
 
     def _note(self, key: _Key) -> None:
         """Take down where a selection ended, and the parameters with an observation axis there."""
@@ -373,6 +418,54 @@ class Pushdown(Known):
         if variable not in self._folded:
             self._folded[variable] = pt.as_tensor(self.value(variable), dtype=_computable(variable))
         return cast(V, self._folded[variable])
+
+
+def _of_entries(
+    found: Written, key: _Key, has: np.ndarray, places: np.ndarray
+) -> dict[tuple[int, ...], _Key]:
+    """Return the selections of what is written into each entry of an observation, by its index."""
+    parts = {}
+    for entry in np.ndindex(places.shape[1:]):
+        own = has[(slice(None), *entry)]
+        if own.any():
+            positions = np.where(own, places[(slice(None), *entry)], 0)
+            rows = ALL_ROWS.restricted(own) if key.rows.own is None else key.rows.restricted(own)
+            parts[entry] = _Key(found.y, found.axis, RowMap(positions, rows.own))
+    return parts
+
+
+def _joined_from(
+    found: Written, key: _Key, has: np.ndarray, parts: Mapping[tuple[int, ...], _Key]
+) -> Step[_Key]:
+    """Join what is written into the entries of observations with what is in the others."""
+    n_axes = has.ndim - 1
+    written_all = has.reshape(len(has), -1).all(axis=1)
+    own = np.ones(len(has), dtype=bool) if key.rows.own is None else key.rows.own
+    others = RowMap(key.rows.positions, own & ~written_all)
+    needs = list(parts.values())
+    if not written_all[own].all():
+        needs += [_Key(pt.constant(has), 0, ALL_ROWS), _Key(found.x, key.axis, others)]
+
+    def build(built: list[TensorVariable]) -> TensorVariable:
+        columns = dict(zip(parts, built, strict=False))
+        first = built[0]
+        flat = [columns.get(entry, first) for entry in np.ndindex(has.shape[1:])]
+        after = key.axis + 1
+        joined = flat[0]
+        if n_axes:
+            stacked = pt.stack(flat, axis=after)
+            shape = [stacked.shape[i] for i in range(stacked.type.ndim)]
+            shape[after : after + 1] = has.shape[1:]
+            joined = stacked.reshape(shape)
+        if len(built) == len(parts):
+            return cast(TensorVariable, joined)
+        mask, x = built[-2:]
+        n_before, n_after = key.axis, x.type.ndim - key.axis - mask.type.ndim
+        order = ["x"] * n_before + list(range(mask.type.ndim)) + ["x"] * n_after
+        chosen = pt.switch(mask.dimshuffle(order), joined, x)
+        return cast(TensorVariable, chosen.astype(key.variable.type.dtype))
+
+    return Step(tuple(needs), build)
 
 
 def _computable(variable: Variable) -> str:

@@ -109,7 +109,8 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     unnamed = chain(["array"], map("array {}".format, count(1)))
     indices: dict[str, Values] = dict(cells)
     for number, row in enumerate(observations.rows):
-        values = own_values(row, np.moveaxis(row.values, row.axis, 0), positions)
+        numbers = np.arange(observations.n_obs)
+        values = own_values(row, np.moveaxis(row.values, row.axis, 0), numbers)
         if number not in found:
             # Containers are known; parameters are checked by truths, and nodes are not data.
             if row.name in {*arrays, CENTRE, FACTOR} or row.values.dtype == bool:
@@ -246,12 +247,11 @@ def own_values(row: RowArray, values: Values, positions: Values) -> Values:
     values : ndarray
         For some rows, which lie along the first axis.
     positions : ndarray of int
-        Of these rows.
+        The numbers of these rows.
     """
     if row.own is None:
         return values
-    start, stop = row.own
-    own = (positions >= start) & (positions < stop)
+    own = row.own[positions]
     return np.where(own.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Variable, graph_inputs
+from pytensor.graph import Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
@@ -25,6 +25,7 @@ from pymc_coresets.reading.likelihood.terms import (
     as_names,
     common_positions,
     dims_of_data,
+    has_rows_of,
     positions_of_data,
     same_positions,
 )
@@ -73,6 +74,11 @@ class RowSet:
         entries = np.zeros(n_obs, dtype=np.int64)
         entries[self.start : self.stop] = np.arange(self.stop - self.start)
         return entries
+
+    def has(self, n_obs: int) -> np.ndarray:
+        """Return which rows of all sets are its own."""
+        numbers = np.arange(n_obs)
+        return (numbers >= self.start) & (numbers < self.stop)
 
 
 class Layout(NamedTuple):
@@ -123,6 +129,7 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
     if len(dim) > 1:
         return _layout_of_cells(plain, axes, dim)
     terms = {n: row_term(plain, n, axis) or _refuse(plain, n, dim) for n, [axis] in axes.items()}
+    terms = {name: _among_rows(plain, terms, name) for name in names}
     sets = _row_sets(plain.model, terms.values(), dim)
     references = [sum_over_events([(terms[t.name].rows, t.axis) for t in s.terms]) for s in sets]
     is_sum = any(split.is_sum for split in terms.values())
@@ -134,6 +141,25 @@ def layout_of(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> 
         unselected=[split.grows for split in terms.values() if split.grows],
         total=total_of([plain.graphs[name] for name in names]) if is_sum else None,
     )
+
+
+def _among_rows(plain: PlainModel, terms: Mapping[str, RowTerm], name: str) -> RowTerm:
+    """Put the known values of a covariate where they lie among the rows of the outcome.
+
+    Others stay as they are.
+    """
+    own, model = terms[name], plain.model
+    outcomes = [
+        t.term for n, t in terms.items() if model[name] in set(ancestors([model[n]])) - {model[n]}
+    ]
+    for term in outcomes:
+        known = positions_of_data(model, term.name)
+        if own.term.axis == 0 and known is None and has_rows_of(model, name, term.length):
+            shape = (term.length, *own.rows.type.shape[1:])
+            positions = positions_of_data(model, name)
+            rows = pt.zeros(shape, dtype=own.rows.type.dtype)[positions].set(own.rows)
+            return replace(own, term=Term(name, 0, term.length), rows=rows, is_placed=True)
+    return own
 
 
 def axes_of(model: pm.Model, name: str, dim: tuple[str, ...]) -> tuple[int, ...]:
@@ -170,7 +196,7 @@ def _row_sets(
         term, first = split.term, split.first
         dims = model.named_vars_to_dims.get(term.name)
         positions = np.arange(first, first + term.length) if first else None
-        if positions is None:
+        if positions is None and not split.is_placed:
             positions = positions_of_data(model, term.name)
         start = found[-1].stop if found else 0
         [own_dim] = dim or [dims[term.axis] if dims else None]

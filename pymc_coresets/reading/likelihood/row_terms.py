@@ -96,6 +96,8 @@ class RowTerm:
         with weight one.
     grows : str
         Description of the part of `rest` with many terms; empty if there are few.
+    is_placed : bool
+        Whether `rows` have zeros where values are missing, and all rows of the data.
     """
 
     term: Term
@@ -104,6 +106,7 @@ class RowTerm:
     first: int = 0
     rest: TensorVariable | None = None
     grows: str = ""
+    is_placed: bool = False
 
 
 def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:

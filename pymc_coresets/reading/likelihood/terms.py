@@ -16,6 +16,7 @@ from pymc_coresets.reading.likelihood.row_terms import RowTerm, observed_length,
 from pymc_coresets.reading.pushdown import Pushdown
 
 _FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
+_FEW_LOCAL = 25  # the same for those with a variable for each row
 
 
 def as_names(dim: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -100,7 +101,9 @@ def _with_dims(model: pm.Model, available: Sequence[str], dim: tuple[str, ...]) 
     return names
 
 
-def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def by_default(
+    plain: PlainModel, names: Sequence[str], *, with_local: bool = False
+) -> tuple[list[str], tuple[str, ...]]:
     """Choose the terms: the longest ones, and others of many rows that can be taken apart.
 
     A potential is a part of the likelihood if it is a sum, or has one value, over many rows of
@@ -112,6 +115,9 @@ def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tupl
         With the graphs of these terms, and of `other_potentials`.
     names : sequence of str
         From `term_names`.
+    with_local : bool, default False
+        Whether terms may have a variable for each row.  The known values of covariates with
+        missing ones are among the terms then, because the missing ones are such variables.
 
     Returns
     -------
@@ -142,9 +148,11 @@ def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tupl
     covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
     for name in every:
+        is_covariate = model[name] in covariates  # whose missing values PyMC imputes
         if name in outcomes or (
-            model[name] not in covariates  # whose missing values PyMC imputes
-            and _is_worth_it(terms[name], plain, is_data=name in observed)
+            with_local and has_rows_of(model, name, longest)
+            if is_covariate
+            else _is_worth_it(terms[name], plain, is_data=name in observed, with_local=with_local)
         ):
             chosen.append(name)
         elif (length := _length_of_data(plain.graphs[name])) >= _FEW:
@@ -168,9 +176,11 @@ def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
     return [p.name for p in model.potentials if p.name not in names]
 
 
-def _is_worth_it(found: RowTerm | None, plain: PlainModel, *, is_data: bool) -> bool:
+def _is_worth_it(
+    found: RowTerm | None, plain: PlainModel, *, is_data: bool, with_local: bool
+) -> bool:
     """Whether a term has many rows, and can be taken apart into them."""
-    if found is None or found.term.length < _FEW:
+    if found is None or found.term.length < (_FEW_LOCAL if with_local else _FEW):
         return False
     pushdown = Pushdown(plain.parameters.values(), found.term.length)
     try:
@@ -178,7 +188,9 @@ def _is_worth_it(found: RowTerm | None, plain: PlainModel, *, is_data: bool) -> 
     except UnsupportedModelError:
         return False
     by_value = is_data or not pushdown.placeholders.isdisjoint(_used_by_value(rows))
-    return by_value and not pushdown.local and not pushdown.unselected
+    is_long, local = found.term.length >= _FEW, pushdown.local.union(*pushdown.written.values())
+    allowed = is_long if not local else with_local
+    return by_value and allowed and not pushdown.unselected
 
 
 def _length_of_data(graph: TensorVariable) -> int:
@@ -338,6 +350,23 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
         )
     [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
     return _flat_positions(evaluate(node.inputs[2:]), tuple(int(n) for n in shape))
+
+
+def has_rows_of(model: pm.Model, name: str, n_rows: int) -> bool:
+    """Whether a term is the known part of a variable with missing values that has so many rows.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+    >>> has_rows_of(model, "y", 3)
+    False
+    """
+    positions = positions_of_data(model, name)
+    whole = model.named_vars.get(name.removesuffix(_SUFFIX))
+    if positions is None or whole is None or whole.type.ndim != 1:
+        return False
+    return len(positions) < n_rows and whole.type.shape == (n_rows,)
 
 
 def _writes(node: Apply, part: Variable) -> bool:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
+from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
@@ -20,6 +20,14 @@ from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.selection_rules import index_of
+
+
+class Factor(NamedTuple):
+    """A factor that rows look up values by: the level of each row, and where it does."""
+
+    level_of_row: np.ndarray  # -1 for rows that look up none
+    n_levels: int
+    lookups: list["Lookup"]
 
 
 class Lookup(NamedTuple):
@@ -46,13 +54,19 @@ class Lookup(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where a variable stands among the numbers of a level, side by side."""
+    """Where a variable stands among the numbers of a level, side by side.
+
+    A variable of which only some levels have entries, or several, has a part for each entry that a
+    level may have.  Levels without one have a standard normal number in its place, or any of its
+    values with the same probability, which no row sees.
+    """
 
     name: str
     variable: TensorVariable  # at any levels
     axis: int  # of the variable, that of the levels
     shape: tuple[int, ...]  # at one level
     columns: slice
+    entries: np.ndarray | None = None  # of the variable, one a level; -1 for none
 
     def of(self, flat: Any) -> Any:  # noqa: ANN401 - an array, or a graph
         """Return the variable at all levels from the numbers of these, (n_levels, q)."""
@@ -63,7 +77,17 @@ class Part(NamedTuple):
     def flat(self, values: np.ndarray) -> np.ndarray:
         """Return the numbers of the levels, (n_levels, width), from the variable at all of them."""
         rows = np.moveaxis(values, self.axis, 0)
-        return rows.reshape(len(rows), self.columns.stop - self.columns.start)
+        width = self.columns.stop - self.columns.start
+        if self.entries is None:
+            return rows.reshape(len(rows), width)
+        found = rows[self.entries].reshape(len(self.entries), width)
+        return np.where(self.has[:, None], found, np.zeros((), found.dtype))
+
+    @property
+    def has(self) -> np.ndarray:
+        """Which levels have an entry of the variable, where some may have none."""
+        assert self.entries is not None
+        return self.entries >= 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +114,8 @@ class GroupingFactor:
         The log-priors of the variables as PyMC derives them, as functions of the parameters.
     values : tuple of range
         Possible values of each entry of a level for discrete variables; empty for continuous ones.
+    shapes : dict of str to tuple of int
+        Of the variables, with all levels.
     """
 
     parts: tuple[Part, ...]
@@ -101,11 +127,56 @@ class GroupingFactor:
     arrays: tuple[RowArray, ...]
     reference: tuple[TensorVariable, ...]
     values: tuple[range, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the variables."""
-        return tuple(part.name for part in self.parts)
+        return tuple(dict.fromkeys(part.name for part in self.parts))
+
+    @cached_property
+    def with_variables(self) -> np.ndarray:
+        """The levels that have a variable."""
+        has = np.zeros(self.n_levels, dtype=bool)
+        for part in self.parts:
+            has |= True if part.entries is None else part.has
+        return np.flatnonzero(has)
+
+    def entries_of(self, name: str, levels: np.ndarray) -> tuple[int, np.ndarray]:
+        """Return the axis of a variable that has the levels, and which entries some levels have."""
+        parts = [part for part in self.parts if part.name == name]
+        every = [levels if p.entries is None else p.entries[levels] for p in parts]
+        entries = np.unique(np.concatenate(every))
+        return parts[0].axis, entries[entries >= 0]
+
+    def variables(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the variables from the numbers of all levels, (n_levels, q)."""
+        found: dict[str, np.ndarray] = {}
+        for part in self.parts:
+            values = part.of(flat)
+            if part.entries is None:
+                found[part.name] = values
+                continue
+            if part.name not in found:
+                found[part.name] = np.zeros(self.shapes[part.name], values.dtype)
+            whole = np.moveaxis(found[part.name], part.axis, 0)
+            whole[part.entries[part.has]] = np.moveaxis(values, part.axis, 0)[part.has]
+        return found
+
+    def log_priors(self, reference: Sequence[np.ndarray], flat: np.ndarray) -> np.ndarray:
+        """Return the log-prior of each level from the values of `reference` and its numbers."""
+        of_variable = dict(zip(self.names, reference, strict=True))
+        total = np.zeros(self.n_levels)
+        for part in self.parts:
+            own = np.moveaxis(of_variable[part.name], part.axis, 0)
+            by_entry = own.reshape(len(own), -1).sum(axis=1)
+            if part.entries is None:
+                total += by_entry
+                continue
+            numbers, values = flat[:, part.columns], self.values[part.columns]
+            lacking = -np.log([len(v) for v in values]) if values else _log_normal(numbers)
+            total += np.where(part.has, by_entry[part.entries], np.sum(lacking, axis=-1))
+        return total
 
     @property
     def n_dims(self) -> int:
@@ -113,8 +184,12 @@ class GroupingFactor:
         return int(self.parts[-1].columns.stop)
 
 
-def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
-    """Find where rows look up the levels of factors, by factor.
+def _log_normal(x: Any) -> Any:  # noqa: ANN401 - an array, or a graph
+    return -(x**2 + math.log(2 * math.pi)) / 2
+
+
+def lookups_of(observations: Observations) -> list[Factor]:
+    """Find where rows look up the levels of factors.
 
     Examples
     --------
@@ -122,21 +197,24 @@ def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
     >>> with pm.Model() as model:
     ...     z = pm.Normal("z", shape=3)
     ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
-    >>> [[look.table for look in looks] for looks in lookups_of(find_observations(model)).values()]
-    [[z]]
+    >>> [factor] = lookups_of(find_observations(model))
+    >>> factor.level_of_row, [look.table for look in factor.lookups]
+    (array([0, 0, 1, 2]), [z])
     """
     of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
     parameters = set(observations.parameters.values())
-    factors: dict[bytes, list[Lookup]] = {}
+    factors: dict[tuple[int, bytes], Factor] = {}
     for node in ops.io_toposort([], [observations.loglik]):
         found = _lookup(node, of_rows)
         if found is not None and not parameters.isdisjoint(ancestors([found.table])):
             length = found.table.type.shape[found.axis]
-            levels = of_rows[found.levels].values
-            if length is not None and levels.size:
-                key = np.where(levels < 0, levels + length, levels).astype(np.int64).tobytes()
-                factors.setdefault(key, []).append(found)
-    return factors
+            row = of_rows[found.levels]
+            if length is not None and row.values.size:
+                levels = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
+                levels = levels if row.own is None else np.where(row.own, levels, -1)
+                key = length, levels.tobytes()
+                factors.setdefault(key, Factor(levels, length, [])).lookups.append(found)
+    return list(factors.values())
 
 
 def _lookup(node: Apply, of_rows: Collection[Variable]) -> Lookup | None:
@@ -175,33 +253,43 @@ def find_factors(observations: Observations) -> list[tuple[int, tuple[str, ...]]
     >>> find_factors(find_observations(model))
     [(3, ('z',))]
     """
-    every = lookups_of(observations).values()
-    found = [(_n_levels(lookups), _local(observations, lookups)) for lookups in every]
+    every = lookups_of(observations)
+    found = [(f.n_levels, _local(observations, f.lookups, f.n_levels)) for f in every]
     return sorted((pair for pair in found if pair[1]), key=lambda pair: -pair[0])
 
 
-def _n_levels(lookups: Sequence[Lookup]) -> int:
-    return int(lookups[0].table.type.shape[lookups[0].axis])
+def _local(
+    observations: Observations, lookups: Sequence[Lookup], n_levels: int
+) -> tuple[str, ...]:
+    """Name the variables of the levels of a factor that rows see through its lookups alone.
 
-
-def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, ...]:
-    """Name the variables with the length of a factor that rows see through its lookups alone."""
-    n_levels = _n_levels(lookups)
-    if any(lookup.table.type.shape[lookup.axis] != n_levels for lookup in lookups):
-        return ()
+    They have its length, or are written into an array that has.
+    """
     cut: dict[Variable, Variable] = {lookup.found: lookup.found.type() for lookup in lookups}
     [rest] = clone_replace([observations.loglik], cut, rebuild_strict=False)
-    elsewhere, below = set(ancestors([rest])), set(ancestors([lookup.table for lookup in lookups]))
+    tables = [lookup.table for lookup in lookups]
+    elsewhere, below = set(ancestors([rest])), set(ancestors(tables))
+    entered = set(_entered(tables, n_levels))
     model = observations.model
     names = [
         name
         for name, v in observations.parameters.items()
-        if v in below and v not in elsewhere and n_levels in v.type.shape
+        if v in below and v not in elsewhere and (n_levels in v.type.shape or v in entered)
     ]
     own = {*names, *(term.name for term in observations.terms)}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in own]
     behind = set(ancestors(others))
     return tuple(name for name in names if model[name] not in behind)
+
+
+def _entered(tables: Sequence[Variable], n_levels: int) -> Iterator[Variable]:
+    """Find the inputs of which arrays are computed that are written into others of a length."""
+    for node in ops.io_toposort([], list(tables)):
+        writes = isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor)
+        if writes and n_levels in node.outputs[0].type.shape:
+            y = node.inputs[1]
+            own = set(y.type.shape) - {1}
+            yield from (v for v in graph_inputs([y]) if own & set(getattr(v.type, "shape", ())))
 
 
 def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFactor:
@@ -236,23 +324,23 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     (3, 1, array([0, 0, 1, 2]))
     """
     inputs = {name: observations.parameters[name] for name in names}
-    key, lookups = next(
-        (key, lookups)
-        for key, lookups in lookups_of(observations).items()
-        if not set(inputs.values()).isdisjoint(ancestors([lookup.table for lookup in lookups]))
+    level_of_row, n_levels, lookups = next(
+        factor
+        for factor in lookups_of(observations)
+        if not set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups]))
     )
-    level_of_row, log_priors = np.frombuffer(key, dtype=np.int64), _log_priors(observations, names)
-    find = partial(_Selected.of, observations.parameters, inputs, lookups, log_priors)
-    found = find(ALL_ROWS)
-    if not np.array_equal(entries := found.entries, np.arange(len(entries))):
+    level_of_row, numbers = _with_single_rows(level_of_row, n_levels)
+    log_priors = _log_priors(observations, names)
+    find = partial(_Selected.of, observations, inputs, lookups, log_priors)
+    found = find(numbers)
+    if (entries := found.common_entries) is not None and not _counts(entries):
         # Their levels are numbered as the entries of the variables are.
         found, level_of_row = find(RowMap(np.argsort(entries))), entries[level_of_row]
-    fresh, stand_ins = found.of_levels
+    fresh, parts = found.of_levels
     used = set(ancestors(fresh))
-    parts = _parts(stand_ins, found.axes)
     return GroupingFactor(
         parts=parts,
-        n_levels=len(entries),
+        n_levels=found.pushdown.n_obs,
         level_of_row=level_of_row,
         lookups=tuple(
             (lookup.found, table, lookup.row_axis)
@@ -263,7 +351,30 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
         arrays=tuple(row for row in found.arrays if row.placeholder in used),
         reference=tuple(log_priors.values()),
         values=_values(observations.held.whole, parts),
+        shapes={name: variable.type.shape for name, variable in inputs.items()},
     )
+
+
+def _with_single_rows(level_of_row: np.ndarray, n_levels: int) -> tuple[np.ndarray, RowMap]:
+    """Give each row without a level one of its own, after the others, which has no variable.
+
+    Returns
+    -------
+    level_of_row : ndarray of int64
+    RowMap
+        Which entry of tables each level has.
+    """
+    lacking = level_of_row < 0
+    if not lacking.any():
+        return level_of_row, ALL_ROWS
+    every = np.arange(n_levels + lacking.sum())
+    found = level_of_row.copy()
+    found[lacking] = every[n_levels:]
+    return found, RowMap(np.where(every < n_levels, every, 0), every < n_levels)
+
+
+def _counts(entries: np.ndarray) -> bool:
+    return np.array_equal(entries, np.arange(len(entries)))
 
 
 def _log_priors(observations: Observations, names: Sequence[str]) -> dict[str, TensorVariable]:
@@ -276,16 +387,6 @@ def _log_priors(observations: Observations, names: Sequence[str]) -> dict[str, T
     return dict(zip(names, cast(list[TensorVariable], graphs), strict=True))
 
 
-def _parts(stand_ins: Mapping[str, TensorVariable], axes: Mapping[str, int]) -> tuple[Part, ...]:
-    parts = list[Part]()
-    for name, variable in stand_ins.items():
-        start = parts[-1].columns.stop if parts else 0
-        of_level = tuple(n for i, n in enumerate(variable.type.shape) if i != axes[name])
-        columns = slice(start, start + math.prod(of_level))
-        parts.append(Part(name, variable, axes[name], of_level, columns))
-    return tuple(parts)
-
-
 @dataclass(frozen=True, eq=False)
 class _Selected:
     """Graphs of any levels, from graphs of all of them.
@@ -295,10 +396,14 @@ class _Selected:
     inputs : dict of str to TensorVariable
         The variables at all levels.
     tables, log_priors : list of TensorVariable
-        What rows look up, and the log-prior of each variable.
+        What rows look up, and the log-prior of each part of the variables.
     pushdown : Pushdown
     axes : dict of str to int
         Axis of each variable that has the levels.
+    entries : list of (str, ndarray)
+        The variable of each part, and which of its entries each level has; -1 for none.
+    values : list of range
+        What a discrete part may be.
     """
 
     inputs: dict[str, TensorVariable]
@@ -306,33 +411,64 @@ class _Selected:
     log_priors: list[TensorVariable]
     pushdown: Pushdown
     axes: dict[str, int]
+    entries: list[tuple[str, np.ndarray]]
+    values: dict[str, range]
 
     @classmethod
     def of(
         cls,
-        parameters: Mapping[str, TensorVariable],
+        observations: Observations,
         inputs: dict[str, TensorVariable],
         lookups: Sequence[Lookup],
         log_priors: Mapping[str, TensorVariable],
         order: RowMap,
     ) -> Self:
-        """Select levels, each with the entry of the lookups' tables that `order` says."""
-        n_levels = _n_levels(lookups)
-        pushdown = Pushdown(parameters.values(), n_levels)
+        """Select levels, each with the entry of the lookups' tables that `order` says.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If entries of the variables are not those of one level each; or if the log-prior at an
+            entry depends on another one.
+        """
+        lengths = {look.table.type.shape[look.axis] for look in lookups}
+        n_levels = lengths.pop() if order.positions is None else len(order.positions)
+        pushdown = Pushdown(observations.parameters.values(), n_levels, of_levels=True)
         tables = [pushdown.select(look.of_levels, look.row_axis, order) for look in lookups]
         axes = {place.name: place.axis for place in _taken(tables, inputs)}
         if set(axes) != set(inputs):
             raise _tied(set(inputs) - set(axes))
-        of_levels = []
-        for name, graph in log_priors.items():
-            if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (
-                n_levels,
+        discrete = (n for n, v in inputs.items() if v.type.dtype.startswith(("int", "uint")))
+        values = {name: _support(observations.held.whole, name) for name in discrete}
+        found = cls(inputs, tables, [], pushdown, axes, [], values)
+        found.entries.extend(found._own_entries())
+        for name, entries in found.entries:
+            graph, axis = log_priors[name], axes[name]
+            if graph.type.ndim <= axis or graph.type.shape[axis] not in (
+                inputs[name].type.shape[axis],
                 None,
             ):
                 raise _tied([name])
-            selected = pushdown.select(graph, axes[name])
-            of_levels.append(sum_over_events([(selected, axes[name])]))
-        return cls(inputs, tables, of_levels, pushdown, axes)
+            has = entries >= 0
+            rows = RowMap(np.where(has, entries, 0), None if has.all() else has)
+            rows = ALL_ROWS if has.all() and _counts(entries) else rows
+            selected = sum_over_events([(pushdown.select(graph, axis, rows), axis)])
+            known = [e for n, e in found._entries([selected]) if n == name]
+            if not all(np.array_equal(e, entries) for e in known):
+                raise _tied([name])
+            found.log_priors.append(selected)
+        return found
+
+    def _own_entries(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the parts of variables that levels see, by the entries that these have."""
+        places = list(self._entries(self.tables))
+        for name in self.inputs:
+            own = _merged([entries for n, entries in places if n == name])
+            seen = np.concatenate(own)
+            every = np.arange(self.inputs[name].type.shape[self.axes[name]])
+            if not np.array_equal(np.sort(seen[seen >= 0]), every):
+                raise _of_other_levels(name)
+            yield from ((name, entries) for entries in own)
 
     @cached_property
     def arrays(self) -> list[RowArray]:
@@ -340,53 +476,75 @@ class _Selected:
         return self.pushdown.row_arrays()
 
     @property
-    def entries(self) -> np.ndarray:
-        """Which entry of the variables the rows of each level see, (n_levels,).
-
-        Raises
-        ------
-        UnsupportedModelError
-            If they see several, or one that other levels see; or if the log-prior at an entry
-            depends on another one.
-        """
-        own = np.arange(self.pushdown.n_obs)
-        for name, entries in self._entries(self.log_priors):
-            if not np.array_equal(entries, own):
-                raise _tied([name])
-        seen = list(self._entries(self.tables))
-        for name, entries in seen:
-            is_common = np.array_equal(entries, seen[0][1])
-            if not is_common or not np.array_equal(np.sort(entries), own):
-                raise _of_other_levels(name)
-        return seen[0][1]
+    def common_entries(self) -> np.ndarray | None:
+        """Which entry each level has of every variable; None if some have several, or none."""
+        _, first = self.entries[0]
+        same = all(np.array_equal(entries, first) for _, entries in self.entries)
+        return first if same and (first >= 0).all() else None
 
     def _entries(self, graphs: Sequence[TensorVariable]) -> Iterator[tuple[str, np.ndarray]]:
         """For each place where a variable is taken, find which of its entries each level gets."""
-        known: dict[Variable, np.ndarray] = {row.placeholder: row.values for row in self.arrays}
-        for name, _, axis, levels in _taken(graphs, self.inputs):
-            entries, length = known.get(levels), self.inputs[name].type.shape[axis]
-            if entries is None or entries.dtype.kind not in "iu":
-                raise _tied([name])
-            yield name, np.where(entries < 0, entries + length, entries).astype(np.int64)
+        for place in _taken(graphs, self.inputs):
+            yield place.name, self._entries_at(place)
+
+    def _entries_at(self, place: "_Place") -> np.ndarray:
+        rows = {row.placeholder: row for row in self.pushdown.row_arrays()}
+        row, length = rows.get(place.levels), self.inputs[place.name].type.shape[place.axis]
+        if row is None or row.values.dtype.kind not in "iu" or place.axis != self.axes[place.name]:
+            raise _tied([place.name])
+        entries = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
+        return entries if row.own is None else np.where(row.own, entries, -1)
 
     @property
-    def of_levels(self) -> tuple[list[TensorVariable], dict[str, TensorVariable]]:
-        """Tables and log-priors as functions of the variables at any levels; and these."""
-        graphs, inputs, axes = [*self.tables, *self.log_priors], self.inputs, self.axes
-        replaced: dict[Variable, Variable] = {}
-        stand_ins: dict[str, TensorVariable] = {}
-        for name, variable in inputs.items():
-            shape = [None if i == axes[name] else n for i, n in enumerate(variable.type.shape)]
-            stand_ins[name] = variable.type.clone(shape=tuple(shape))(name=name)
-        for place in _taken(graphs, inputs):
-            if place.axis != axes[place.name]:
-                raise _tied([place.name])
-            replaced[place.found] = stand_ins[place.name]
+    def of_levels(self) -> tuple[list[TensorVariable], tuple[Part, ...]]:
+        """Tables and log-priors as functions of the parts at any levels; and these."""
+        graphs, parts = [*self.tables, *self.log_priors], self._parts()
+        replaced: dict[Variable, Variable] = {
+            place.found: self._part_at(place, parts).variable
+            for place in _taken(graphs, self.inputs)
+        }
         fresh = clone_replace(graphs, replaced, rebuild_strict=False)
-        tied = {name for name, v in inputs.items() if v in set(ancestors(fresh))}
+        tied = {name for name, v in self.inputs.items() if v in set(ancestors(fresh))}
         if tied or self.pushdown.unselected:
-            raise _tied(tied or inputs, self.pushdown.unselected)
-        return cast(list[TensorVariable], fresh), stand_ins
+            raise _tied(tied or self.inputs, self.pushdown.unselected)
+        n_tables = len(self.tables)
+        priors = [
+            prior if part.entries is None else self._or_normal(prior, part)
+            for prior, part in zip(fresh[n_tables:], parts, strict=True)
+        ]
+        return cast(list[TensorVariable], [*fresh[:n_tables], *priors]), parts
+
+    def _part_at(self, place: "_Place", parts: Sequence[Part]) -> Part:
+        """Return the part that is taken at a place."""
+        found = self._entries_at(place)
+        for (name, entries), part in zip(self.entries, parts, strict=True):
+            if name == place.name and np.array_equal(found, np.where(found < 0, -1, entries)):
+                return part
+        raise _tied([place.name])
+
+    def _parts(self) -> tuple[Part, ...]:
+        parts = list[Part]()
+        for name, entries in self.entries:
+            variable, axis = self.inputs[name], self.axes[name]
+            shape = tuple(None if i == axis else n for i, n in enumerate(variable.type.shape))
+            stand_in = variable.type.clone(shape=shape)(name=name)
+            start = parts[-1].columns.stop if parts else 0
+            of_level = tuple(n for i, n in enumerate(variable.type.shape) if i != axis)
+            columns = slice(start, start + math.prod(of_level))
+            own = None if self.common_entries is not None else entries
+            parts.append(Part(name, stand_in, axis, of_level, columns, own))
+        return tuple(parts)
+
+    def _or_normal(self, log_prior: Variable, part: Part) -> TensorVariable:
+        """Return the log-prior of a part, with that of its stand-in where levels have no entry."""
+        if part.has.all():
+            return cast(TensorVariable, log_prior)
+        has = self.pushdown.select(pt.constant(part.has), 0)
+        if values := self.values.get(part.name):
+            lacking = pt.constant(-math.log(len(values)) * math.prod(part.shape))
+        else:
+            lacking = sum_over_events([(_log_normal(part.variable), part.axis)])
+        return cast(TensorVariable, pt.switch(has, log_prior, lacking))
 
 
 def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
@@ -426,6 +584,25 @@ def _support(model: pm.Model, name: str) -> range:
         "Categorical or DiscreteUniform variable can be summed out. Write the likelihood without "
         "it (pm.Mixture)."
     )
+
+
+def _merged(entries: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Join entries at places that differ only where one has none.
+
+    Examples
+    --------
+    >>> _merged([np.array([0, -1, -1]), np.array([-1, 2, 1]), np.array([0, 1, -1])])
+    [array([0, 2, 1]), array([ 0,  1, -1])]
+    """
+    found: list[np.ndarray] = []
+    for own in entries:
+        for i, other in enumerate(found):
+            if ((own == other) | (own < 0) | (other < 0)).all():
+                found[i] = np.maximum(own, other)
+                break
+        else:
+            found.append(own)
+    return found
 
 
 class _Place(NamedTuple):

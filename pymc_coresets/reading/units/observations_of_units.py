@@ -118,10 +118,7 @@ class UnitModel:
         ]
         levels, units = self.levels, self._units(nodes, of_nodes)
         base, names = self.rows, set(self.factor.names)
-        arrays = [
-            replace(row, values=np.take(row.values, levels, axis=row.axis))
-            for row in self.density.arrays
-        ]
+        arrays = [_at(row, levels) for row in self.density.arrays]
         centre, factor = self.start
         own = [
             _array(self.density.sizes, SIZE, units.sizes),
@@ -142,6 +139,7 @@ class UnitModel:
             positions=None if every else levels,
             local=(),
             reference=loglik,
+            sets=(),
             units=units,
         )
 
@@ -208,9 +206,7 @@ class UnitModel:
         sorted_already = bool((np.diff(self.factor.level_of_row) >= 0).all())
         members = self.density.members
         if not sorted_already:
-            members = tuple(
-                replace(row, values=np.take(row.values, order, axis=row.axis)) for row in members
-            )
+            members = tuple(_at(row, order) for row in members)
         sizes = np.bincount(self.factor.level_of_row)
         return Units(
             integrated=self.factor.names,
@@ -230,9 +226,15 @@ class UnitModel:
         dims = self.rows.held.whole.named_vars_to_dims
         for part in self.factor.parts:
             own = dims.get(part.name) or ()
-            if part.axis < len(own) and own[part.axis] is not None:
+            if part.entries is None and part.axis < len(own) and own[part.axis] is not None:
                 return str(own[part.axis])
         return None
+
+
+def _at(row: RowArray, places: np.ndarray) -> RowArray:
+    """Return an array of rows with some of them, or in another order."""
+    own = None if row.own is None else row.own[places]
+    return replace(row, values=np.take(row.values, places, axis=row.axis), own=own)
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:

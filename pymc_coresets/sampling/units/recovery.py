@@ -189,7 +189,7 @@ def with_local(
     if loglik.observations.units is None:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
-    n_bytes = local.n_bytes(local.names, posterior, local.factor.n_levels)
+    n_bytes = local.n_bytes(local.names, posterior, len(local.levels))
     reason = f"they would take {n_bytes / 1e9:.1f} GB, more than a fifth of the free memory"
     if n_bytes <= _SHARE * free_memory():
         try:
@@ -237,6 +237,12 @@ class _LocalVariables:
         """The unconstrained space of the model with these variables."""
         return Unconstrained(self.model)
 
+    @property
+    def levels(self) -> np.ndarray:
+        """The numbers of the levels that have such variables."""
+        found: np.ndarray = self.factor.with_variables
+        return found
+
     @cached_property
     def names(self) -> list[str]:
         """Those variables, and deterministics that are computed from them, but not along rows."""
@@ -258,11 +264,14 @@ class _LocalVariables:
         points = np.tile(self.space.start, (2, 1))
         for part in self.factor.parts:
             moved = part.flat(self.space.columns[part.name])[1::2]
+            moved = moved if part.entries is None else moved[part.has[1::2]]
             is_value = bool(self.factor.values)
             points[1, moved] += np.where(is_value & (points[1, moved] > 0), -1.0, 1.0)
         found = self._variables(tuple(self.names))(points)
 
         def stays(name: str, values: np.ndarray) -> bool:
+            if name in self.factor.names:
+                return True
             if (axis := self._axis(name)) is None:
                 return False
             between = np.moveaxis(values, 1 + axis, 1)[:, ::2]
@@ -274,20 +283,22 @@ class _LocalVariables:
         """Return the numbers of levels, given their labels."""
         n_levels, dim = self.factor.n_levels, self.observations.dim
         if levels is None:
-            return np.arange(n_levels)
+            return self.levels
         labels = None if dim is None else self.model.coords.get(dim)
-        known = {label: i for i, label in enumerate(range(n_levels) if labels is None else labels)}
+        every = range(n_levels) if labels is None else labels
+        has = set(self.levels.tolist())
+        known = {label: i for i, label in enumerate(every) if i in has}
         missing = [level for level in levels if level not in known]
         if missing:
             raise InvalidOptionError(
-                f"levels={missing!r} are not among the {n_levels:,} levels"
+                f"levels={missing!r} are not among the {len(has):,} levels"
                 + (f" of {dim!r}." if dim else ".")
             )
         return np.array(sorted({known[level] for level in levels}), dtype=np.int64)
 
     def n_bytes(self, names: Sequence[str], posterior: xr.Dataset, n_levels: int) -> int:
         """Return the size of a result."""
-        n_each = sum(math.prod(self._shapes[name]) for name in names) / self.factor.n_levels
+        n_each = sum(math.prod(self._shapes[name]) for name in names) / len(self.levels)
         return int(8 * posterior.sizes["chain"] * posterior.sizes["draw"] * n_each * n_levels)
 
     @cached_property
@@ -365,14 +376,24 @@ class _LocalVariables:
         for name, columns in shared.columns.items():
             points[:, own[name].ravel()] = free[:, columns.ravel()]
         for part in factor.parts:
-            columns = part.flat(own[part.name])[which]
-            points[:, columns.ravel()] = flat[:, :, part.columns].reshape(len(flat), -1)
+            columns, values = part.flat(own[part.name])[which], flat[:, :, part.columns]
+            if part.entries is not None:
+                has = part.has[which]
+                columns, values = columns[has], values[:, has]
+            points[:, columns.ravel()] = values.reshape(len(flat), -1)
         found = self._variables(tuple(names))(points)
         chosen = {}
         for name, values in zip(names, found, strict=True):
-            axis = self._axis(name)
-            chosen[name] = values if axis is None else np.take(values, which, axis=1 + axis)
+            axis, entries = self._chosen(name, which)
+            chosen[name] = values if axis is None else np.take(values, entries, axis=1 + axis)
         return chosen
+
+    def _chosen(self, name: str, which: np.ndarray) -> tuple[int | None, np.ndarray]:
+        """Return the axis of a variable that has the levels, and its entries at some of them."""
+        if name in self.factor.names:
+            return self.factor.entries_of(name, which)
+        every = np.array_equal(which, self.levels)
+        return None if every else self._axis(name), which
 
     def _variables(self, names: tuple[str, ...]) -> Callable[..., list[np.ndarray]]:
         if names not in self._compiled:
@@ -389,6 +410,8 @@ class _LocalVariables:
         dim = self.observations.dim
         if dim is not None and dim in dims:
             return int(dims.index(dim))
+        if name in self.factor.names:
+            return self.factor.entries_of(name, self.levels)[0]
         n_levels, shape = self.factor.n_levels, self._shapes[name]
         return shape.index(n_levels) if n_levels in shape else None
 
@@ -411,12 +434,16 @@ class _LocalVariables:
         sizes: Sequence[int],
         posterior: xr.Dataset,
     ) -> xr.DataArray:
-        whole, dims, axis = self._shapes[name], self._dims(name), self._axis(name)
+        whole, dims, (axis, entries) = (
+            self._shapes[name],
+            self._dims(name),
+            self._chosen(name, which),
+        )
         coords: dict[str, Any] = {dim: posterior[dim] for dim in SAMPLE_DIMS}
         for i, dim in enumerate(dims):
             labels = self.model.coords.get(dim)
             every = np.arange(whole[i]) if labels is None else np.asarray(labels)
-            coords[dim] = every[which] if i == axis else every
+            coords[dim] = every[entries] if i == axis else every
         return xr.DataArray(
             values.reshape(*sizes, *values.shape[1:]), coords, [*SAMPLE_DIMS, *dims]
         )

@@ -78,6 +78,10 @@ class RowMap:
         """Return the map for some of the observations alone, given which."""
         return RowMap(self.positions, own if self.own is None else own & self.own)
 
+    def at(self, positions: np.ndarray) -> "RowMap":
+        """Return the map of the same observations to other positions."""
+        return RowMap(positions, self.own)
+
 
 ALL_ROWS = RowMap()
 
@@ -181,6 +185,7 @@ class Pushdown(Known):
         self.stops: list[tuple[Variable, int]] = []
         self.local: set[Variable] = set()
         self.written: dict[str, set[Variable]] = {}
+        self._entered: dict[Variable, frozenset[Variable]] = {}
         self._folded: dict[Variable, Variable] = {}
         self._selected = Planned(self._plan)
         self._leaves: dict[_Key, TensorVariable] = {}
@@ -338,7 +343,8 @@ class Pushdown(Known):
 
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:
         """Find the parameters that a selection of rows reaches."""
-        return self._free.intersection(part.variable for part in self._selected.below(key))
+        below = {part.variable for part in self._selected.below(key)}
+        return self._free.intersection(below).union(*(self._entered.get(v, ()) for v in below))
 
     def _take_here(self, key: _Key) -> Step[_Key]:
         """Select the rows where no rule leads further; that costs as much as all rows."""
@@ -369,16 +375,18 @@ class Pushdown(Known):
         found = None if self.row_inputs else written(node, key.axis, self)
         if found is None:
             return None
-        places = found.places if key.rows.positions is None else found.places[key.rows.positions]
-        parts = _of_entries(found, key, places >= 0, places)
-        local = frozenset[Variable]().union(*(self._parameters_below(k) for k in parts.values()))
-        if local and not self._of_levels:  # a table of them, and of data, by row
-            def looked_up(built: list[TensorVariable]) -> TensorVariable:
-                self.written.setdefault(describe(key.variable), set()).update(local)
-                return self._looked_up(key, built[0])
+        entries = _entries(found, key)
+        needs = [*entries.written.values(), *entries.left]
+        local = frozenset[Variable]().union(*(self._parameters_below(k) for k in needs))
+        if not local or self._of_levels:
+            return _joined_from(key, entries)
+        self._entered[key.variable] = local  # rows look them up, among data
 
-            return Step((self._positions_of(key.rows),), looked_up)
-        return _joined_from(found, key, places >= 0, parts)
+        def looked_up(built: list[TensorVariable]) -> TensorVariable:
+            self.written.setdefault(describe(key.variable), set()).update(local)
+            return self._looked_up(key, built[0])
+
+        return Step((self._positions_of(key.rows),), looked_up)
 
     def _note(self, key: _Key) -> None:
         """Take down where a selection ended, and the parameters with an observation axis there."""
@@ -420,52 +428,64 @@ class Pushdown(Known):
         return cast(V, self._folded[variable])
 
 
-def _of_entries(
-    found: Written, key: _Key, has: np.ndarray, places: np.ndarray
-) -> dict[tuple[int, ...], _Key]:
-    """Return the selections of what is written into each entry of an observation, by its index."""
+class _Entries(NamedTuple):
+    """Where entries of an array come from, of which some have been written: see `Written`.
+
+    Attributes
+    ----------
+    has : ndarray of bool
+        Which have been, for each observation.
+    written : dict of tuple to _Key
+        What is in each entry of an observation, by its index.
+    left : list of _Key
+        The others, if there are any.
+    """
+
+    has: np.ndarray
+    written: dict[tuple[int, ...], _Key]
+    left: list[_Key]
+
+
+def _entries(found: Written, key: _Key) -> _Entries:
+    rows = key.rows
+    places = found.places if rows.positions is None else found.places[rows.positions]
+    has = places >= 0
     parts = {}
     for entry in np.ndindex(places.shape[1:]):
-        own = has[(slice(None), *entry)]
+        own, at = has[(slice(None), *entry)], places[(slice(None), *entry)]
         if own.any():
-            positions = np.where(own, places[(slice(None), *entry)], 0)
-            rows = ALL_ROWS.restricted(own) if key.rows.own is None else key.rows.restricted(own)
-            parts[entry] = _Key(found.y, found.axis, RowMap(positions, rows.own))
-    return parts
+            restricted = rows.restricted(own)
+            parts[entry] = _Key(found.y, key.axis, restricted.at(np.where(own, at, 0)))
+    lacking = ~has.reshape(len(has), -1).all(axis=1)
+    others = rows.restricted(lacking)
+    is_needed = others.own is not None and others.own.any()
+    return _Entries(has, parts, [_Key(found.x, key.axis, others)] if is_needed else [])
 
 
-def _joined_from(
-    found: Written, key: _Key, has: np.ndarray, parts: Mapping[tuple[int, ...], _Key]
-) -> Step[_Key]:
+def _joined_from(key: _Key, entries: _Entries) -> Step[_Key]:
     """Join what is written into the entries of observations with what is in the others."""
-    n_axes = has.ndim - 1
-    written_all = has.reshape(len(has), -1).all(axis=1)
-    own = np.ones(len(has), dtype=bool) if key.rows.own is None else key.rows.own
-    others = RowMap(key.rows.positions, own & ~written_all)
-    needs = list(parts.values())
-    if not written_all[own].all():
-        needs += [_Key(pt.constant(has), 0, ALL_ROWS), _Key(found.x, key.axis, others)]
+    has = entries.has
+    mask = [_Key(pt.constant(has), 0, ALL_ROWS)] if entries.left else []
 
     def build(built: list[TensorVariable]) -> TensorVariable:
-        columns = dict(zip(parts, built, strict=False))
-        first = built[0]
-        flat = [columns.get(entry, first) for entry in np.ndindex(has.shape[1:])]
-        after = key.axis + 1
+        columns = dict(zip(entries.written, built, strict=False))
+        flat = [columns.get(entry, built[0]) for entry in np.ndindex(has.shape[1:])]
         joined = flat[0]
-        if n_axes:
+        if has.ndim > 1:
+            after = key.axis + 1
             stacked = pt.stack(flat, axis=after)
             shape = [stacked.shape[i] for i in range(stacked.type.ndim)]
             shape[after : after + 1] = has.shape[1:]
             joined = stacked.reshape(shape)
-        if len(built) == len(parts):
-            return cast(TensorVariable, joined)
-        mask, x = built[-2:]
-        n_before, n_after = key.axis, x.type.ndim - key.axis - mask.type.ndim
-        order = ["x"] * n_before + list(range(mask.type.ndim)) + ["x"] * n_after
-        chosen = pt.switch(mask.dimshuffle(order), joined, x)
+        if not entries.left:
+            return joined
+        is_written, x = built[-2:]
+        n_after = x.type.ndim - key.axis - has.ndim
+        order = [*["x"] * key.axis, *range(has.ndim), *["x"] * n_after]
+        chosen = pt.switch(is_written.dimshuffle(order), joined, x)
         return cast(TensorVariable, chosen.astype(key.variable.type.dtype))
 
-    return Step(tuple(needs), build)
+    return Step((*entries.written.values(), *mask, *entries.left), build)
 
 
 def _computable(variable: Variable) -> str:

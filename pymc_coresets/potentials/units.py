@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of, find_factors
 from pymc_coresets.reading.units.nodes import first_degree
@@ -31,6 +32,8 @@ class UnitSettings(TypedDict):
 def may_have_units(model: pm.Model) -> bool:
     """Whether a free variable is as long as a factor whose levels may be integrated out.
 
+    Or whether it stands for missing values of a covariate, which are those of single rows.
+
     Examples
     --------
     >>> with pm.Model() as model:
@@ -39,7 +42,15 @@ def may_have_units(model: pm.Model) -> bool:
     True
     """
     lengths = (int(n) for shape in model.eval_rv_shapes().values() for n in shape)
-    return max(lengths, default=0) >= _FEWEST_LEVELS
+    return max(lengths, default=0) >= _FEWEST_LEVELS or _has_holes(model)
+
+
+def _has_holes(model: pm.Model) -> bool:
+    """Whether more values are missing from covariates than parameters cost nothing."""
+    missing = {rv for rv in model.free_RVs if str(rv.name).endswith(UNOBSERVED)}
+    missing -= {model[name] for name in imputed_names(model)}
+    shapes = model.eval_rv_shapes()
+    return any(math.prod(map(int, shapes[str(rv.name)])) > FEW_DIMENSIONS for rv in missing)
 
 
 def chosen_units(
@@ -77,7 +88,10 @@ def chosen_units(
         raise InvalidOptionError(
             f"integrate={list(asked)!r}: these are not variables of the levels of one factor, "
             f"which the rows see through its index alone{lengths}. Those that may be integrated "
-            f"out are {[list(names) for _, names in factors]!r}."
+            f"out are {[list(names) for _, names in factors]!r}. Missing values of a covariate are "
+            "integrated out where rows see them in x, as in x = pm.Normal('x', ..., observed=a "
+            "masked array); or in pm.math.where(is_missing, latent, known), with one latent value "
+            "for every row, and a pm.Potential with the log-densities of the known ones."
         )
     if not factors:
         return None

@@ -227,7 +227,8 @@ class Pushdown(Known):
     def taken_whole(self, selected: TensorVariable) -> list[str]:
         """Name the row data that a selected graph needs as a whole, as in ``mu - mu.mean()``."""
         sources = {v for key in self._leaves for v in ancestors([key.variable])}
-        constants = (v for v in ancestors([selected]) if isinstance(v, TensorConstant))
+        below = ancestors([selected], blockers=self._entered)
+        constants = (v for v in below if isinstance(v, TensorConstant))
         whole = [c for c in constants if c in sources and self._lengths.intersection(c.type.shape)]
         return [f"{c.name or UNNAMED} (as a whole)" for c in whole]
 

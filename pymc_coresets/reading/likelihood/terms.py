@@ -209,6 +209,8 @@ def _used_by_value(graph: TensorVariable) -> set[Variable]:
 
 
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
+#: PyMC's name for the missing part.
+UNOBSERVED = "_unobserved"
 
 
 def imputed_names(model: pm.Model) -> set[str]:
@@ -223,7 +225,7 @@ def imputed_names(model: pm.Model) -> set[str]:
     set()
     """
     observed = [v.name for v in model.observed_RVs if v.name.endswith(_SUFFIX)]
-    names = {f"{name.removesuffix(_SUFFIX)}_unobserved" for name in observed}
+    names = {f"{name.removesuffix(_SUFFIX)}{UNOBSERVED}" for name in observed}
     others = [rv for rv in model.basic_RVs if rv.name not in names]  # they may have such names
     behind = {v.name for v in ancestors([*others, *model.potentials])}
     return names.intersection(v.name for v in model.free_RVs) - behind
@@ -332,7 +334,7 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
     True
     """
     whole = name.removesuffix(_SUFFIX)
-    unobserved = f"{whole}_unobserved"
+    unobserved = f"{whole}{UNOBSERVED}"
     if whole == name or whole not in model.named_vars or unobserved not in model.named_vars:
         return None
     part, above = model[name], set(ancestors([model[whole]]))

@@ -28,6 +28,31 @@ class Factor(NamedTuple):
     level_of_row: np.ndarray  # -1 for rows that look up none
     n_levels: int
     lookups: list["Lookup"]
+    orders: list[RowMap]  # which entry of its table each level has, for each lookup
+
+    def joined(self, other: "Factor") -> "Factor | None":
+        """Add the lookups of another factor of which each level is in one level of this, if it is.
+
+        So it is for the same table in other rows, and for variables that some levels have.
+        """
+        own, others = self.level_of_row, other.level_of_row
+        both, lookups = (own >= 0) & (others >= 0), [*self.lookups, *other.lookups]
+        tables = [{look.table for look in factor.lookups} for factor in (self, other)]
+        if self.n_levels == other.n_levels and not tables[0].isdisjoint(tables[1]):
+            if not np.array_equal(own[both], others[both]):
+                return None
+            levels = np.maximum(own, others)
+            return Factor(levels, self.n_levels, lookups, [*self.orders, *other.orders])
+        if not both.any() or (both != (others >= 0)).any():
+            return None
+        pairs = np.unique(np.stack([own[both], others[both]]), axis=1)
+        if any(len(np.unique(levels)) < len(levels) for levels in pairs):
+            return None
+        entries = np.full(self.n_levels, -1)
+        entries[pairs[0]] = pairs[1]
+        order = RowMap(np.maximum(entries, 0), entries >= 0)
+        orders = [*self.orders, *(order for _ in other.lookups)]
+        return Factor(own, self.n_levels, lookups, orders)
 
 
 class Lookup(NamedTuple):
@@ -213,8 +238,23 @@ def lookups_of(observations: Observations) -> list[Factor]:
                 levels = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
                 levels = levels if row.own is None else np.where(row.own, levels, -1)
                 key = length, levels.tobytes()
-                factors.setdefault(key, Factor(levels, length, [])).lookups.append(found)
-    return list(factors.values())
+                factor = factors.setdefault(key, Factor(levels, length, [], []))
+                factor.lookups.append(found)
+                factor.orders.append(ALL_ROWS)
+    return _joined(list(factors.values()))
+
+
+def _joined(factors: list[Factor]) -> list[Factor]:
+    """Join factors, the largest first."""
+    found: list[Factor] = []
+    for factor in sorted(factors, key=lambda f: -f.n_levels):
+        for i, other in enumerate(found):
+            if (both := other.joined(factor)) is not None:
+                found[i] = both
+                break
+        else:
+            found.append(factor)
+    return found
 
 
 def _lookup(node: Apply, of_rows: Collection[Variable]) -> Lookup | None:
@@ -254,13 +294,11 @@ def find_factors(observations: Observations) -> list[tuple[int, tuple[str, ...]]
     [(3, ('z',))]
     """
     every = lookups_of(observations)
-    found = [(f.n_levels, _local(observations, f.lookups, f.n_levels)) for f in every]
+    found = [(f.n_levels, _local(observations, f.lookups)) for f in every]
     return sorted((pair for pair in found if pair[1]), key=lambda pair: -pair[0])
 
 
-def _local(
-    observations: Observations, lookups: Sequence[Lookup], n_levels: int
-) -> tuple[str, ...]:
+def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, ...]:
     """Name the variables of the levels of a factor that rows see through its lookups alone.
 
     They have its length, or are written into an array that has.
@@ -269,12 +307,13 @@ def _local(
     [rest] = clone_replace([observations.loglik], cut, rebuild_strict=False)
     tables = [lookup.table for lookup in lookups]
     elsewhere, below = set(ancestors([rest])), set(ancestors(tables))
-    entered = set(_entered(tables, n_levels))
+    lengths = {lookup.table.type.shape[lookup.axis] for lookup in lookups}
+    entered = set(_entered(tables, lengths))
     model = observations.model
     names = [
         name
         for name, v in observations.parameters.items()
-        if v in below and v not in elsewhere and (n_levels in v.type.shape or v in entered)
+        if v in below and v not in elsewhere and (lengths & set(v.type.shape) or v in entered)
     ]
     own = {*names, *(term.name for term in observations.terms)}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in own]
@@ -282,11 +321,11 @@ def _local(
     return tuple(name for name in names if model[name] not in behind)
 
 
-def _entered(tables: Sequence[Variable], n_levels: int) -> Iterator[Variable]:
-    """Find the inputs of which arrays are computed that are written into others of a length."""
+def _entered(tables: Sequence[Variable], lengths: set[int | None]) -> Iterator[Variable]:
+    """Find the inputs of which arrays are computed that are written into others of some lengths."""
     for node in ops.io_toposort([], list(tables)):
         writes = isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor)
-        if writes and n_levels in node.outputs[0].type.shape:
+        if writes and lengths & set(node.outputs[0].type.shape):
             y = node.inputs[1]
             own = set(y.type.shape) - {1}
             yield from (v for v in graph_inputs([y]) if own & set(getattr(v.type, "shape", ())))
@@ -324,7 +363,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     (3, 1, array([0, 0, 1, 2]))
     """
     inputs = {name: observations.parameters[name] for name in names}
-    level_of_row, n_levels, lookups = next(
+    level_of_row, n_levels, lookups, orders = next(
         factor
         for factor in lookups_of(observations)
         if not set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups]))
@@ -332,10 +371,11 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     level_of_row, numbers = _with_single_rows(level_of_row, n_levels)
     log_priors = _log_priors(observations, names)
     find = partial(_Selected.of, observations, inputs, lookups, log_priors)
-    found = find(numbers)
+    found = find([_composed(order, numbers) for order in orders])
     if (entries := found.common_entries) is not None and not _counts(entries):
         # Their levels are numbered as the entries of the variables are.
-        found, level_of_row = find(RowMap(np.argsort(entries))), entries[level_of_row]
+        found = find([RowMap(np.argsort(entries))] * len(lookups))
+        level_of_row = entries[level_of_row]
     fresh, parts = found.of_levels
     used = set(ancestors(fresh))
     return GroupingFactor(
@@ -371,6 +411,21 @@ def _with_single_rows(level_of_row: np.ndarray, n_levels: int) -> tuple[np.ndarr
     found = level_of_row.copy()
     found[lacking] = every[n_levels:]
     return found, RowMap(np.where(every < n_levels, every, 0), every < n_levels)
+
+
+def _composed(order: RowMap, numbers: RowMap) -> RowMap:
+    """Return which entry of a table each level has: `numbers` are those of levels in `order`."""
+    if order is ALL_ROWS or numbers.positions is None:
+        return numbers if order is ALL_ROWS else order
+    assert order.positions is not None
+    assert order.own is not None
+    positions = order.positions[numbers.positions]
+    return RowMap(positions, order.own[numbers.positions]).restricted(_all(numbers))
+
+
+def _all(rows: RowMap) -> np.ndarray:
+    assert rows.own is not None
+    return rows.own
 
 
 def _counts(entries: np.ndarray) -> bool:
@@ -421,9 +476,9 @@ class _Selected:
         inputs: dict[str, TensorVariable],
         lookups: Sequence[Lookup],
         log_priors: Mapping[str, TensorVariable],
-        order: RowMap,
+        orders: Sequence[RowMap],
     ) -> Self:
-        """Select levels, each with the entry of the lookups' tables that `order` says.
+        """Select levels, each with the entry of the lookups' tables that `orders` say.
 
         Raises
         ------
@@ -431,10 +486,15 @@ class _Selected:
             If entries of the variables are not those of one level each; or if the log-prior at an
             entry depends on another one.
         """
-        lengths = {look.table.type.shape[look.axis] for look in lookups}
-        n_levels = lengths.pop() if order.positions is None else len(order.positions)
+        n_levels = next(
+            look.table.type.shape[look.axis] if order.positions is None else len(order.positions)
+            for look, order in zip(lookups, orders, strict=True)
+        )
         pushdown = Pushdown(observations.parameters.values(), n_levels, of_levels=True)
-        tables = [pushdown.select(look.of_levels, look.row_axis, order) for look in lookups]
+        tables = [
+            pushdown.select(look.of_levels, look.row_axis, order)
+            for look, order in zip(lookups, orders, strict=True)
+        ]
         axes = {place.name: place.axis for place in _taken(tables, inputs)}
         if set(axes) != set(inputs):
             raise _tied(set(inputs) - set(axes))

@@ -28,7 +28,7 @@ class Factor(NamedTuple):
     level_of_row: np.ndarray  # -1 for rows that look up none
     n_levels: int
     lookups: list["Lookup"]
-    orders: list[RowMap]  # which entry of its table each level has, for each lookup
+    entries: list[np.ndarray]  # of its table that each level has, for each lookup; -1 for none
 
     def joined(self, other: "Factor") -> "Factor | None":
         """Add the lookups of another factor of which each level is in one level of this, if it is.
@@ -42,17 +42,18 @@ class Factor(NamedTuple):
             if not np.array_equal(own[both], others[both]):
                 return None
             levels = np.maximum(own, others)
-            return Factor(levels, self.n_levels, lookups, [*self.orders, *other.orders])
+            return Factor(levels, self.n_levels, lookups, [*self.entries, *other.entries])
         if not both.any() or (both != (others >= 0)).any():
             return None
         pairs = np.unique(np.stack([own[both], others[both]]), axis=1)
         if any(len(np.unique(levels)) < len(levels) for levels in pairs):
             return None
-        entries = np.full(self.n_levels, -1)
-        entries[pairs[0]] = pairs[1]
-        order = RowMap(np.maximum(entries, 0), entries >= 0)
-        orders = [*self.orders, *(order for _ in other.lookups)]
-        return Factor(own, self.n_levels, lookups, orders)
+        without_rows = np.setdiff1d(np.arange(other.n_levels), pairs[1])
+        same = np.concatenate([np.full(self.n_levels, -1), without_rows])
+        same[pairs[0]] = pairs[1]
+        entries = [np.append(e, np.full(len(without_rows), -1)) for e in self.entries]
+        entries += [np.where(same < 0, -1, e[same]) for e in other.entries]
+        return Factor(own, len(same), lookups, entries)
 
 
 class Lookup(NamedTuple):
@@ -240,7 +241,7 @@ def lookups_of(observations: Observations) -> list[Factor]:
                 key = length, levels.tobytes()
                 factor = factors.setdefault(key, Factor(levels, length, [], []))
                 factor.lookups.append(found)
-                factor.orders.append(ALL_ROWS)
+                factor.entries.append(np.arange(length))
     return _joined(list(factors.values()))
 
 
@@ -363,15 +364,16 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     (3, 1, array([0, 0, 1, 2]))
     """
     inputs = {name: observations.parameters[name] for name in names}
-    level_of_row, n_levels, lookups, orders = next(
+    level_of_row, n_levels, lookups, entries_of_tables = next(
         factor
         for factor in lookups_of(observations)
         if not set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups]))
     )
-    level_of_row, numbers = _with_single_rows(level_of_row, n_levels)
+    level_of_row, n_single = _with_single_rows(level_of_row, n_levels)
     log_priors = _log_priors(observations, names)
     find = partial(_Selected.of, observations, inputs, lookups, log_priors)
-    found = find([_composed(order, numbers) for order in orders])
+    single = np.full(n_single, -1)
+    found = find([_rows_at(np.append(entries, single)) for entries in entries_of_tables])
     if (entries := found.common_entries) is not None and not _counts(entries):
         # Their levels are numbered as the entries of the variables are.
         found = find([RowMap(np.argsort(entries))] * len(lookups))
@@ -395,37 +397,26 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     )
 
 
-def _with_single_rows(level_of_row: np.ndarray, n_levels: int) -> tuple[np.ndarray, RowMap]:
-    """Give each row without a level one of its own, after the others, which has no variable.
+def _with_single_rows(level_of_row: np.ndarray, n_levels: int) -> tuple[np.ndarray, int]:
+    """Give each row without a level one of its own, after the others, and count these.
 
-    Returns
-    -------
-    level_of_row : ndarray of int64
-    RowMap
-        Which entry of tables each level has.
+    Examples
+    --------
+    >>> _with_single_rows(np.array([0, -1, 1, -1]), 2)
+    (array([0, 2, 1, 3]), 2)
     """
-    lacking = level_of_row < 0
-    if not lacking.any():
-        return level_of_row, ALL_ROWS
-    every = np.arange(n_levels + lacking.sum())
+    single = np.flatnonzero(level_of_row < 0)
     found = level_of_row.copy()
-    found[lacking] = every[n_levels:]
-    return found, RowMap(np.where(every < n_levels, every, 0), every < n_levels)
+    found[single] = n_levels + np.arange(len(single))
+    return found, len(single)
 
 
-def _composed(order: RowMap, numbers: RowMap) -> RowMap:
-    """Return which entry of a table each level has: `numbers` are those of levels in `order`."""
-    if order is ALL_ROWS or numbers.positions is None:
-        return numbers if order is ALL_ROWS else order
-    assert order.positions is not None
-    assert order.own is not None
-    positions = order.positions[numbers.positions]
-    return RowMap(positions, order.own[numbers.positions]).restricted(_all(numbers))
-
-
-def _all(rows: RowMap) -> np.ndarray:
-    assert rows.own is not None
-    return rows.own
+def _rows_at(entries: np.ndarray) -> RowMap:
+    """Return the selection of an entry for each level; of any one where it is -1."""
+    has = entries >= 0
+    if has.all():
+        return ALL_ROWS if _counts(entries) else RowMap(entries)
+    return RowMap(np.where(has, entries, 0), has)
 
 
 def _counts(entries: np.ndarray) -> bool:
@@ -509,10 +500,8 @@ class _Selected:
                 None,
             ):
                 raise _tied([name])
-            has = entries >= 0
-            rows = RowMap(np.where(has, entries, 0), None if has.all() else has)
-            rows = ALL_ROWS if has.all() and _counts(entries) else rows
-            selected = sum_over_events([(pushdown.select(graph, axis, rows), axis)])
+            chosen = pushdown.select(graph, axis, _rows_at(entries))
+            selected = sum_over_events([(chosen, axis)])
             known = [e for n, e in found._entries([selected]) if n == name]
             if not all(np.array_equal(e, entries) for e in known):
                 raise _tied([name])

@@ -66,8 +66,8 @@ def chosen_units(
         Variables that the user named.  By default, those of the largest factor of at least 250
         levels, if there are at least five times as many as a coreset needs. It needs one more than
         the D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or 4 D, if D is above
-        24 and a quadratic is used. Variables with one value per row are always integrated out,
-        because rows cannot be left out otherwise.
+        24 and a quadratic is used. Variables with one value per row, and missing values of
+        covariates, are always integrated out, because rows cannot be left out otherwise.
 
     Returns
     -------
@@ -103,7 +103,8 @@ def chosen_units(
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
     needed = n_shared * (n_shared + 3) // 2 + 1 if is_few else 4 * n_shared
     enough = max(_FEWEST_LEVELS, 5 * needed)  # with fewer, a coreset saves little
-    must = not set(names).isdisjoint(observations.local)
+    missing = [name for name in names if name.endswith(UNOBSERVED)]
+    must = bool(missing) or not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
 
 

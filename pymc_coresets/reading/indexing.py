@@ -200,7 +200,8 @@ def written(node: Apply, axis: int, known: Known) -> Written | None:
     arrays = all(isinstance(entry, np.ndarray) and entry.ndim for entry in own)
     if any(e != slice(None) for e in before) or not own or not (is_slice or arrays):
         return None
-    n_axes = sum(entry.ndim if getattr(entry, "dtype", None) == bool else 1 for entry in own)
+    masks = [e for e in own if isinstance(e, np.ndarray) and e.dtype.kind == "b"]
+    n_axes = len(own) + sum(mask.ndim - 1 for mask in masks)
     shape = x.type.shape[axis : axis + n_axes]
     if None in shape or y.type.ndim != x.type.ndim - n_axes + 1:
         return None

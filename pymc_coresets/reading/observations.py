@@ -418,9 +418,7 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
     numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
     which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
     first, *others = (
-        _of_terms(
-            s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), s.has(layout.n_obs))
-        )
+        _of_terms(s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), s.has(layout.n_obs)))
         for s in layout.sets
     )
     loglik = first

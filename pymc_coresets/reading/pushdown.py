@@ -350,7 +350,6 @@ class Pushdown(Known):
     def _take_here(self, key: _Key) -> Step[_Key]:
         """Select the rows where no rule leads further; that costs as much as all rows."""
 
-
         def build(built: list[TensorVariable]) -> TensorVariable:
             self._note(key)
             if self.row_inputs:

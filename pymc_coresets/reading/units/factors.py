@@ -590,10 +590,10 @@ class _Selected:
             return cast(TensorVariable, log_prior)
         has = self.pushdown.select(pt.constant(part.has), 0)
         if values := self.values.get(part.name):
-            lacking = pt.constant(-math.log(len(values)) * math.prod(part.shape))
-        else:
-            lacking = sum_over_events([(_log_normal(part.variable), part.axis)])
-        return cast(TensorVariable, pt.switch(has, log_prior, lacking))
+            uniform = -math.log(len(values)) * math.prod(part.shape)
+            return cast(TensorVariable, pt.switch(has, log_prior, uniform))
+        normal = sum_over_events([(_log_normal(part.variable), part.axis)])
+        return cast(TensorVariable, pt.switch(has, log_prior, normal))
 
 
 def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:

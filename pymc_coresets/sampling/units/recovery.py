@@ -227,7 +227,7 @@ class _LocalVariables:
         assert loglik.observations.units is not None
         self.loglik, self.observations = loglik, loglik.observations
         self.source: Any = loglik.observations.units.source  # see `Units`
-        self.factor = self.source.factor
+        self.factor: GroupingFactor = self.source.factor
         self.model: pm.Model = self.source.rows.held.whole
         self._compiled: dict[tuple[str, ...], Callable[..., list[np.ndarray]]] = {}
         self._n_unreliable = 0
@@ -391,7 +391,8 @@ class _LocalVariables:
     def _chosen(self, name: str, which: np.ndarray) -> tuple[int | None, np.ndarray]:
         """Return the axis of a variable that has the levels, and its entries at some of them."""
         if name in self.factor.names:
-            return self.factor.entries_of(name, which)
+            axis, entries = self.factor.entries_of(name, which)
+            return int(axis), entries
         every = np.array_equal(which, self.levels)
         return None if every else self._axis(name), which
 
@@ -411,7 +412,7 @@ class _LocalVariables:
         if dim is not None and dim in dims:
             return int(dims.index(dim))
         if name in self.factor.names:
-            return self.factor.entries_of(name, self.levels)[0]
+            return int(self.factor.entries_of(name, self.levels)[0])
         n_levels, shape = self.factor.n_levels, self._shapes[name]
         return shape.index(n_levels) if n_levels in shape else None
 

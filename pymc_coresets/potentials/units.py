@@ -9,7 +9,8 @@ import pymc as pm
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.units.factors import factor_of, find_factors
+from pymc_coresets.reading.units.factors import factor_of
+from pymc_coresets.reading.units.lookups import find_factors
 from pymc_coresets.reading.units.nodes import first_degree
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 

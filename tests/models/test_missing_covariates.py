@@ -79,7 +79,7 @@ def units_of(model: pm.Model, *names: str) -> Observations:
     verify(LogLikelihood(rows), rng=rng)
     units = unit_model(model, chosen_units(rows, names or None), wanted.of_rows, rows)
     verify_units(units, rng=rng)
-    return nodes_at(units, 11)
+    return nodes_at(units, 21 if units.factor.n_dims == 1 else 9)
 
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)

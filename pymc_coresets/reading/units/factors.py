@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace, graph_inputs
+from pytensor.graph import Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
@@ -20,63 +20,7 @@ from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.selection_rules import index_of
-
-
-class Factor(NamedTuple):
-    """A factor that rows look up values by: the level of each row, and where it does."""
-
-    level_of_row: np.ndarray  # -1 for rows that look up none
-    n_levels: int
-    lookups: list["Lookup"]
-    entries: list[np.ndarray]  # of its table that each level has, for each lookup; -1 for none
-
-    def joined(self, other: "Factor") -> "Factor | None":
-        """Add the lookups of another factor of which each level is in one level of this, if it is.
-
-        So it is for the same table in other rows, and for variables that some levels have.
-        """
-        own, others = self.level_of_row, other.level_of_row
-        both, lookups = (own >= 0) & (others >= 0), [*self.lookups, *other.lookups]
-        tables = [{look.table for look in factor.lookups} for factor in (self, other)]
-        if self.n_levels == other.n_levels and not tables[0].isdisjoint(tables[1]):
-            if not np.array_equal(own[both], others[both]):
-                return None
-            levels = np.maximum(own, others)
-            return Factor(levels, self.n_levels, lookups, [*self.entries, *other.entries])
-        if not both.any() or (both != (others >= 0)).any():
-            return None
-        pairs = np.unique(np.stack([own[both], others[both]]), axis=1)
-        if any(len(np.unique(levels)) < len(levels) for levels in pairs):
-            return None
-        without_rows = np.setdiff1d(np.arange(other.n_levels), pairs[1])
-        same = np.concatenate([np.full(self.n_levels, -1), without_rows])
-        same[pairs[0]] = pairs[1]
-        entries = [np.append(e, np.full(len(without_rows), -1)) for e in self.entries]
-        entries += [np.where(same < 0, -1, e[same]) for e in other.entries]
-        return Factor(own, len(same), lookups, entries)
-
-
-class Lookup(NamedTuple):
-    """A place where rows take the values of their levels from a table: ``table[..., level]``."""
-
-    found: TensorVariable  # the values at the rows
-    table: TensorVariable
-    axis: int  # of the table, that of the levels
-    levels: Variable  # the placeholder of each row's level
-    entries: tuple[slice | Variable, ...]  # of the index
-
-    @property
-    def of_levels(self) -> TensorVariable:
-        """The table with the levels along the axis that the rows have in `found`."""
-        others = tuple(slice(None) if i == self.axis else e for i, e in enumerate(self.entries))
-        if all(isinstance(entry, slice) for entry in others):
-            return self.table
-        return cast(TensorVariable, self.table[others])
-
-    @property
-    def row_axis(self) -> int:
-        """Where `found` has the rows, and `of_levels` the levels."""
-        return sum(isinstance(entry, slice) for entry in self.entries[: self.axis])
+from pymc_coresets.reading.units.lookups import Lookup, lookups_of
 
 
 class Part(NamedTuple):
@@ -212,124 +156,6 @@ class GroupingFactor:
 
 def _log_normal(x: Any) -> Any:  # noqa: ANN401 - an array, or a graph
     return -(x**2 + math.log(2 * math.pi)) / 2
-
-
-def lookups_of(observations: Observations) -> list[Factor]:
-    """Find where rows look up the levels of factors.
-
-    Examples
-    --------
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     z = pm.Normal("z", shape=3)
-    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
-    >>> [factor] = lookups_of(find_observations(model))
-    >>> factor.level_of_row, [look.table for look in factor.lookups]
-    (array([0, 0, 1, 2]), [z])
-    """
-    of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
-    parameters = set(observations.parameters.values())
-    factors: dict[tuple[int, bytes], Factor] = {}
-    for node in ops.io_toposort([], [observations.loglik]):
-        found = _lookup(node, of_rows)
-        if found is not None and not parameters.isdisjoint(ancestors([found.table])):
-            length = found.table.type.shape[found.axis]
-            row = of_rows[found.levels]
-            if length is not None and row.values.size:
-                levels = np.where(row.values < 0, row.values + length, row.values).astype(np.int64)
-                levels = levels if row.own is None else np.where(row.own, levels, -1)
-                key = length, levels.tobytes()
-                factor = factors.setdefault(key, Factor(levels, length, [], []))
-                factor.lookups.append(found)
-                factor.entries.append(np.arange(length))
-    return _joined(list(factors.values()))
-
-
-def _joined(factors: list[Factor]) -> list[Factor]:
-    """Join factors, the largest first."""
-    found: list[Factor] = []
-    for factor in sorted(factors, key=lambda f: -f.n_levels):
-        for i, other in enumerate(found):
-            if (both := other.joined(factor)) is not None:
-                found[i] = both
-                break
-        else:
-            found.append(factor)
-    return found
-
-
-def _lookup(node: Apply, of_rows: Collection[Variable]) -> Lookup | None:
-    if not isinstance(node.op, ops.AdvancedSubtensor):
-        return None
-    entries, arrays = index_of(node)
-    at = [axis for axis, index in arrays.items() if index in of_rows]
-    others = [e for i, e in enumerate(entries) if i not in at]
-    simple = all(e == slice(None) if isinstance(e, slice) else _is_number(e) for e in others)
-    if len(at) != 1 or not simple or arrays[at[0]].type.ndim != 1:
-        return None
-    [axis] = at
-    table, found = cast(list[TensorVariable], [node.inputs[0], node.outputs[0]])
-    lookup = Lookup(found, table, axis, arrays[axis], tuple(entries))
-    # NumPy puts the rows first where a slice lies between a number and them.
-    numbers = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
-    together = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    return lookup if together or lookup.row_axis == 0 else None
-
-
-def _is_number(entry: Variable) -> bool:
-    return isinstance(entry, Constant) and np.ndim(entry.data) == 0
-
-
-def find_factors(observations: Observations) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the number of levels of each factor, and the free variables that may belong to them.
-
-    The largest factor comes first; `factor_of` says whether they do.
-
-    Examples
-    --------
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)
-    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
-    >>> find_factors(find_observations(model))
-    [(3, ('z',))]
-    """
-    every = lookups_of(observations)
-    found = [(f.n_levels, _local(observations, f.lookups)) for f in every]
-    return sorted((pair for pair in found if pair[1]), key=lambda pair: -pair[0])
-
-
-def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, ...]:
-    """Name the variables of the levels of a factor that rows see through its lookups alone.
-
-    They have its length, or are written into an array that has.
-    """
-    cut: dict[Variable, Variable] = {lookup.found: lookup.found.type() for lookup in lookups}
-    [rest] = clone_replace([observations.loglik], cut, rebuild_strict=False)
-    tables = [lookup.table for lookup in lookups]
-    elsewhere, below = set(ancestors([rest])), set(ancestors(tables))
-    lengths = {lookup.table.type.shape[lookup.axis] for lookup in lookups}
-    entered = set(_entered(tables, lengths))
-    model = observations.model
-    names = [
-        name
-        for name, v in observations.parameters.items()
-        if v in below and v not in elsewhere and (lengths & set(v.type.shape) or v in entered)
-    ]
-    own = {*names, *(term.name for term in observations.terms)}
-    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in own]
-    behind = set(ancestors(others))
-    return tuple(name for name in names if model[name] not in behind)
-
-
-def _entered(tables: Sequence[Variable], lengths: set[int | None]) -> Iterator[Variable]:
-    """Find the inputs of which arrays are computed that are written into others of some lengths."""
-    for node in ops.io_toposort([], list(tables)):
-        writes = isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor)
-        if writes and lengths & set(node.outputs[0].type.shape):
-            y = node.inputs[1]
-            own = set(y.type.shape) - {1}
-            yield from (v for v in graph_inputs([y]) if own & set(getattr(v.type, "shape", ())))
 
 
 def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFactor:

@@ -21,6 +21,7 @@ from pymc_coresets.progress import if_it_takes_long
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import evaluate, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
+from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.sampling.units.conditionals import Conditionals
 from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 

@@ -75,6 +75,7 @@ def lookups_of(observations: Observations) -> list[Factor]:
 
     Examples
     --------
+    >>> import pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     z = pm.Normal("z", shape=3)
@@ -143,6 +144,7 @@ def find_factors(observations: Observations) -> list[tuple[int, tuple[str, ...]]
 
     Examples
     --------
+    >>> import pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)

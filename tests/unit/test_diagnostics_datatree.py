@@ -56,7 +56,9 @@ def idata(rng):
     )
     return xr.DataTree.from_dict({
         "posterior": draws,
-        "sample_stats": xr.Dataset({"diverging": (DIMS, theta > 3.4), "lp": (DIMS, -(theta**2) / 2)}),
+        "sample_stats": xr.Dataset(
+            {"diverging": (DIMS, theta > 3.4), "lp": (DIMS, -(theta**2) / 2)}
+        ),
         "warmup_posterior": draws.isel(draw=slice(10)),
         "observed_data": xr.Dataset({"y": ("obs", [1.0, 2.0])}),
     })  # fmt: skip

@@ -26,7 +26,7 @@ from pytensor import Mode
 
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
-from benchmarks.tables import markdown, parser_of, save
+from benchmarks.tables import markdown, parser_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -177,7 +177,6 @@ def main() -> None:
     used = [i for i, _ in enumerate(HEADER) if any(line[i] for line in lines)]
     header, *lines = [[line[i] for i in used] for line in (HEADER, *lines)]
     print(markdown(header, lines))
-    save(options.tables, "compilation-gradients", markdown(header, lines))
 
 
 if __name__ == "__main__":

@@ -165,9 +165,10 @@ def test_base_weights_stand_for_repeated_rows(name, vectors):
     objective = run(name, repeated, size).history["objective"]
     if name == "iht":  # chooses several of equal rows at once
         objective = objective[:1]
-    assert weighted.history["objective"][: len(objective)] == pytest.approx(
-        objective, rel=1e-6, abs=1e-12 * objective[0]
-    )
+    found = weighted.history["objective"][: len(objective)]
+    # A step may choose a copy of a chosen row, which changes nothing.
+    found = np.append(found, np.full(len(objective) - len(found), found[-1]))
+    assert found == pytest.approx(objective, rel=1e-6, abs=1e-12 * objective[0])
 
 
 @every_method

@@ -196,14 +196,13 @@ def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
         points = space.free(some)
     inside = np.isfinite(points).all(axis=1)
     if not inside.all():  # some are on the border of the support
-        some, points, n_chains = some.take(inside), points[inside], 1
+        points, n_chains = points[inside], 1
     columns = np.flatnonzero(space.continuous & (np.ptp(points, axis=0) > 0))
     names = coordinate_names(space)
     names = [names[c] for c in columns]
-    own, middle = (
-        in_halves(values.reshape(n_chains, -1, len(columns)))
-        for values in (points[:, columns], _middle(found, some, points)[:, columns])
-    )
+    # The same for all draws: one for those of each mode would jump where modes meet.
+    middle = np.median(points[:, columns], axis=0)
+    own = in_halves(points[:, columns].reshape(n_chains, -1, len(columns)))
     points = points[: own.shape[0] * own.shape[1]]
 
     def log_density(x: Floats) -> Floats:
@@ -219,15 +218,6 @@ def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
         if size_by_values(own, middle, log_density, by_slopes.move) > _CONFIRMED:
             return by_slopes
     return deviation_by_values(own, middle, log_density, names)
-
-
-def _middle(found: StandIn, draws: Draws, points: Floats) -> Floats:
-    """Return the medians of the draws that are next to the same mode, (n_draws, n_dims)."""
-    middle = np.empty_like(points)
-    modes = np.zeros(len(points)) if found.modes is None else found.modes.nearest(draws.values)
-    for mode in np.unique(modes):
-        middle[modes == mode] = np.median(points[modes == mode], axis=0)
-    return middle
 
 
 def _scores(found: StandIn, points: Floats) -> Floats | None:

@@ -180,6 +180,13 @@ def test_without_gradients_values_tell_altered_draws(space, failing):
     assert other.misfit_where == "b[1]"
 
 
+def test_modes_that_overlap_are_no_alarm(space):
+    """Draws that are next to one or the other are not apart."""
+    modes = SimpleNamespace(nearest=lambda values: (values["b"][:, 0] > 0).astype(int))
+    own = compared(Probes(), stands_in(space, modes=modes), drawn(space), 4)
+    assert own.misfit < own.misfit_limit
+
+
 def test_a_wrong_gradient_is_no_alarm(space):
     """Of an operation with a custom gradient, say."""
     given = stands_in(space, slopes=lambda x: (x[:, 0], 0.5 - x))

@@ -136,9 +136,9 @@ def test_a_density_with_a_jump_is_judged_by_its_values():
     def log_density(x):
         return np.where((x < 0).any(axis=1), -np.inf, -x.sum(axis=1))
 
-    own = deviation_by_values(x, 0 * x + 1, log_density, names(2))
+    own = deviation_by_values(x, np.ones(2), log_density, names(2))
     assert not own.is_noticeable
-    moved = deviation_by_values(x + np.array([0.0, 0.2]), 0 * x + 1, log_density, names(2))
+    moved = deviation_by_values(x + np.array([0.0, 0.2]), np.ones(2), log_density, names(2))
     assert moved.is_noticeable
     assert moved.where == "b[1]"
 
@@ -168,6 +168,6 @@ def test_values_confirm_what_gradients_tell(by, is_told):
     x = np.random.default_rng(2).normal(size=(4, 1_000, 3)) + by * np.array([0, 1.0, 0])
     axis = np.array([0.0, 1.0, 0.0])
     size = size_by_values(
-        x, 0 * x, lambda x: stats.norm.logpdf(x).sum(axis=1), Move(axis, 1.0, 0 * axis)
+        x, np.zeros(3), lambda x: stats.norm.logpdf(x).sum(axis=1), Move(axis, 1.0, 0 * axis)
     )
     assert (size > 4) is is_told

@@ -51,7 +51,7 @@ ALTERATIONS: Mapping[str, Alteration] = {
     "one cut off at 1.6 sd": of_last(lambda t, _: t.clip(-1.6, 1.6)),
     "2 % of one at +3 sd": of_last(lambda t, rng: np.where(rng.random(t.shape) < 0.02, 3.0, t)),
     "5 % of one at +3 sd": of_last(lambda t, rng: np.where(rng.random(t.shape) < 0.05, 3.0, t)),
-    "one permuted against the others": of_last(shuffled),
+    "one permuted": of_last(shuffled),
     "all shrunk to 0.95": lambda x, mean, *_: mean + 0.95 * (x - mean),
     "all shifted by 0.1 sd": lambda x, _, sd, __: x + 0.1 * sd,
     "one chain, four times": lambda x, *_: x[[0, 0, 0, 0]],
@@ -90,7 +90,7 @@ def told(coreset: Coreset, seed: int) -> list[bool]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--dimensions", type=int, nargs="+", default=DIMENSIONS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -1,7 +1,4 @@
-"""When a construction ends for want of time: a limit for all that is computed in a context.
-
-What belongs here: the limit. May import: nothing.
-"""
+"""When a construction ends for want of time: a limit for all that is computed in a context."""
 
 import math
 import time

@@ -150,8 +150,8 @@ def deviation(away: Floats, scores: Floats, names: Sequence[str]) -> Deviation:
     ``t g + 1`` (width) and ``b(t) g + b'(t)`` (tails), for each coordinate and for whitened ones;
     of these also the mean of ``t g + 1``, and ``t_i g_j`` for pairs of up to 20 dimensions.
     The mean of g is minus the shift in units of the variance, that of ``t g + 1`` is one minus the
-    squared ratio of widths.  Chains are whitened by the covariance of the others: that of the same
-    draws would bias widths by as many standard errors as there are draws for each dimension.
+    squared ratio of widths.  Chains are whitened by the covariance of the others: by their own, n
+    draws in D dimensions would have widths that are off by up to D / n.
     Time O(n_draws n_dims^2).
 
     References

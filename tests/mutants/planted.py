@@ -583,6 +583,18 @@ PLANTED = [
         ("if max(p[0], p[-1]) > p.max() - 3.0:", "if False:"),
     ),
     *plant(
+        "diagnostics/stein.py",
+        ("yield t * g + 1.0, width", "yield t * g, width"),
+        ("+ (1 - np.square(beyond)) / 0.3, width", ", width"),
+        ("total = (t * g + 1.0).mean(axis=2, keepdims=True)", "total = g[:, :, :1]"),
+        ("[roots[1]] * (n_chains // 2)", "[roots[0]] * (n_chains // 2)"),
+        ("stats.t.isf(FALSE_ALARMS / 2 / n_statistics, df)", "stats.t.isf(FALSE_ALARMS, df)"),
+        ("length = max(n_draws * n_chains // _BATCHES, 1)", "length = 1"),
+        ("return moved, math.log1p(a * self._own)", "return moved, 0.0"),
+        ("return -a / (1 + a * self._own)", "return -a"),
+        ("accepted(a) - accepted(move.inverse(a))", "accepted(a) - 1.0"),
+    ),
+    *plant(
         "diagnostics/posterior_draws.py",
         (
             "(weights * weights.size).reshape(-1, 1) - 1.0",

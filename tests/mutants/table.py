@@ -122,6 +122,7 @@ TESTS = {
     "diagnostics/judging": unit("diagnostics_datatree", "modes"),
     "diagnostics/known_posterior": unit("modes", "symmetries"),
     "diagnostics/lines": unit("lines", "probing"),
+    "diagnostics/stein": unit("stein", "probing"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "streams": (STREAMS,),
     "updates/growth": (STREAMS,),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pymc_coresets.diagnostics import stein
 from pymc_coresets.diagnostics.stein import (
     Move,
     deviation,
@@ -100,6 +101,25 @@ def test_altered_draws_are_told(kind, n_dims):
     assert found.is_noticeable
     if kind in {"shift", "cut"}:
         assert found.where == f"b[{n_dims - 1}]"
+
+
+def test_an_error_that_all_dimensions_share_is_told_by_all_together():
+    """Each width is off by two standard errors, and none says so alone."""
+    rng = np.random.default_rng(1)
+    x, score = normal(rng, (4, 1_000), 60)
+    found = compared(0.97 * x, score)
+    assert found.is_noticeable
+    assert found.where == ""
+
+
+def test_chains_are_whitened_by_the_others():
+    """By their own covariance, widths of n draws in D dimensions would be off by up to D / n."""
+    x, _ = normal(np.random.default_rng(1), (3, 50), 2)
+    roots = stein._roots_of_others(x)
+    others = [x[1:], x[:1], x[:1]]
+    for root, other in zip(roots, others, strict=True):
+        np.testing.assert_allclose(root @ root.T, np.cov(other.reshape(-1, 2).T))
+    assert stein._roots_of_others(x[:, :5]) is None  # too few draws
 
 
 def test_a_mean_field_approximation_is_told_by_its_widths():

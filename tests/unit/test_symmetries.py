@@ -248,6 +248,15 @@ def test_an_amplitude_changes_its_sign_half_a_period_later(wave):
     np.testing.assert_allclose(size[1:], -size[:-1], rtol=1e-3)
 
 
+def test_what_the_rows_do_not_see_has_no_period():
+    x = np.random.default_rng(2).normal(size=(300, 2))
+    with pm.Model() as model:
+        pm.Cauchy("u", 0, 1, initval=0.5)
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Normal("y", x @ b, 1.0, observed=x @ [1.0, -1.0] + x[::-1, 0])
+    assert not [own.name for own in symmetries(model) if "period" in own.name or " by " in own.name]
+
+
 # -- starts ----------------------------------------------------------------------------------------
 
 RIGHT = 20.0 + 0.5 * np.random.default_rng(17).normal(size=1_000)

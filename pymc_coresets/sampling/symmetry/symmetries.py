@@ -33,6 +33,8 @@ from pymc_coresets.sampling.symmetry.value_changes import (
 _EQUAL = 1e-10
 #: Nats by which an image may have less mass than the largest before it is left out.
 _NEGLIGIBLE = 11.5
+#: A shift that is no multiple of a period, and larger than all of them.
+_NO_PERIOD = 1_000 * np.sqrt(2.0)
 #: Largest number of changes that are tried.
 _MOST_CHANGES = 400
 
@@ -250,6 +252,10 @@ class SymmetryTest:
         transforms = self.space.model.rvs_to_transforms
         plain = [rv.name for rv in self.space.model.free_RVs if transforms[rv] is None]
         places = [(name, index) for name in plain for index in np.ndindex(values[name].shape)]
+        # Shifts of what the rows do not see change nothing, by whatever number.
+        any_number = [(entry_name(*at), shifted(*at, _NO_PERIOD)) for at in places]
+        unseen = {name for name, _ in self._at_mode(any_number)}
+        places = [at for at in places if entry_name(*at) not in unseen]
         tried = [(name, i, p, by) for name, i in places for p, by in PERIODS.items()]
         names = [f"{entry_name(name, i)} by {p}" for name, i, p, _ in tried]
         shifts = [shifted(name, i, by) for name, i, _, by in tried]

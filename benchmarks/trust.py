@@ -159,7 +159,7 @@ def measure(name: str, seed: int, draws: int) -> Record:
 
 
 def _certified(coreset: Coreset) -> str:
-    """What the build says: of all distinct rows, whose posterior is exact, without a certificate."""
+    """What the build says; it needs no certificate for all distinct rows, which are exact."""
     return RELIABLE if coreset.certificate is None else _said(coreset.certificate)
 
 

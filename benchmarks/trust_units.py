@@ -421,11 +421,14 @@ def few_members(rng: Rng) -> Known:
 
     def truth() -> dict[str, Quantiles]:
         box = {f"v{k}": (1e-6, 1 - 1e-6) for k in range(3)} | {"last": (-2.0, 7.0)}
-        found = {}
+        found, log_mass = {}, []
         for k in range(4):
             order = (k, *(j for j in range(4) if j != k))
-            posterior = grid(log_density(order), box, 31)
+            posterior = grid(log_density(order), box, 61)
             found[f"shares[{k}]"] = posterior.quantiles("v0")
+            log_mass.append(posterior.log_mass)
+        if np.ptp(log_mass) > 1e-3:
+            raise ArithmeticError(f"the grids are too coarse: log-masses of {log_mass}")
         return found | {"last": posterior.quantiles("last")}
 
     return Known(build=build, truth=truth)

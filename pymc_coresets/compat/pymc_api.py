@@ -13,10 +13,11 @@ from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.moments.means import mean as mean_of
 from pymc.distributions.simulator import SimulatorRV
+from pymc.distributions.transforms import ZeroSumTransform
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp
-from pymc.logprob.transforms import Transform
+from pymc.logprob.transforms import LogTransform, Transform
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
 from pymc.model.fgraph import (
     ModelDeterministic,

@@ -74,6 +74,19 @@ from pytensor.tensor.type_other import NoneTypeT
 from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
 
+#: Ops that only rearrange the entries of their first input.
+MOVES = (
+    AdvancedSubtensor,
+    Alloc,
+    DimShuffle,
+    JoinDims,
+    Reshape,
+    SpecifyShape,
+    SplitDims,
+    Subtensor,
+    TypeCastingOp,
+)
+
 
 class WhileAny[T]:
     """A setting of the process that is another one while any block runs, in whichever thread.

@@ -42,7 +42,7 @@ class SeenModes:
     Parameters
     ----------
     n_starts : int
-        From how many points modes were looked for.
+        From how many points modes were looked for; 0 if the posterior is log-concave.
     mass : sequence of float
         Of each mode, as a share of the posterior's.
     places : sequence of str
@@ -101,6 +101,8 @@ class SeenModes:
     @property
     def words(self) -> str:
         """Numbers of modes, and of those that the draws visited."""
+        if not self.n_starts:
+            return "1, as the posterior is log-concave"
         found = f"{self.n_modes} from {self.n_starts} starts"
         found += "" if self.is_complete else " (perhaps not all)"
         if self.n_modes == 1 or self.shares is None:
@@ -164,7 +166,7 @@ class Modes:
         How many starts ended there, or at an image of it.
     n_starts : int
         How many starts there were.  Those that are missing in `n_ended` led to modes of negligible
-        mass, or to no mode.
+        mass, or to no mode.  None were needed if the posterior is log-concave.
     images : tuple of str
         For each mode, of which other it is an image under a symmetry of the likelihood, and under
         which; empty if it is none.
@@ -208,6 +210,8 @@ class Modes:
         if len(self) > _SHOWN:
             rest = f"{len(self) - _SHOWN} of {self.mass[_SHOWN:].sum():.2g} of the mass together"
             facts["others"] = rest
+        if not self.n_starts:
+            return as_text("Mode of a log-concave posterior", facts)
         return as_text(f"Modes of a posterior, from {self.n_starts} starts", facts)
 
     def nearest(self, draws: Mapping[str, Floats]) -> NDArray[np.int64]:

@@ -76,6 +76,8 @@ class FoundModes:
         Whether nothing speaks for further modes of noticeable mass.
     orbits : Orbits, optional
         Which makes the images.
+    is_only : bool
+        Whether there can be no other mode, since the density is log-concave.
     """
 
     modes: Sequence[LocalMode]
@@ -84,6 +86,7 @@ class FoundModes:
     n_gradients: int = 0
     is_complete: bool = True
     orbits: Orbits | None = None
+    is_only: bool = False
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -91,8 +94,8 @@ class FoundModes:
         return Mixture.of([mode.around for mode in self.modes], [m.height for m in self.modes])
 
     def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
-        """Return the modes on the variables' own scale; None if no others were searched for."""
-        if not self.n_starts:
+        """Return the modes on the variables' own scale; None if there may be unknown ones."""
+        if not (self.n_starts or self.is_only):
             return None
         parts, rng = self.mixture.parts, np.random.default_rng(0)
         positions = space.constrain(np.stack([part.location for part in parts])).values
@@ -181,6 +184,8 @@ def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
     density = search.density_of(search.size)
     space = search.sampler.space.with_density(density)
     first = mode_of(space, laplace(space, search.sampler.start))
+    if search.sampler.is_log_concave:
+        return search.on_all(_Searched([replace(first, n_ended=1)], is_only=True))
     if space.n_dims > FEW_TO_SEARCH:
         return search.on_all(_Searched([first]))
     return search.on_all(search.others(space, first, rng=rng))
@@ -275,12 +280,15 @@ class _Searched:
         Which makes the images.
     is_over : bool
         Whether it ended before enough starts were used.
+    is_only : bool
+        Whether there can be no other mode.
     """
 
     modes: Sequence[LocalMode]
     n_starts: int = 0
     orbits: Orbits | None = None
     is_over: bool = False
+    is_only: bool = False
 
     @property
     def was_cut_short(self) -> bool:
@@ -411,7 +419,15 @@ class _Search:
         kept = noticeable(every)
         is_complete = is_whole and _each_met_twice(kept) and not found.was_cut_short
         modes, words = _largest_first(kept, self.sampler.space)
-        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
+        return FoundModes(
+            modes,
+            found.n_starts,
+            words,
+            full.n_gradients,
+            is_complete=is_complete or found.is_only,
+            orbits=orbits,
+            is_only=found.is_only,
+        )
 
     def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""

@@ -13,6 +13,7 @@ import numpy as np
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.log_concavity import is_log_concave
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
@@ -146,6 +147,11 @@ class CoresetSampler:
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
+
+    @property
+    def is_log_concave(self) -> bool:
+        """Whether the posterior of all rows is proven to be log-concave."""
+        return is_log_concave(self.loglikelihood)
 
     @property
     def corrects(self) -> bool:

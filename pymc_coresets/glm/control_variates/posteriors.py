@@ -29,10 +29,11 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.sampling.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.curvature import sparse_differences
-from pymc_coresets.sampling.modes import FEW_TO_SEARCH, beside_mode
+from pymc_coresets.sampling.modes import FEW_TO_SEARCH, FoundModes, beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.steps.near_normal import AxisTables
+from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
@@ -358,6 +359,10 @@ class Posteriors:
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self._without_rows)
+        dims = sampler.space.model.named_vars_to_dims
+        if sampler.is_log_concave:
+            only = LocalMode(Normal(center, CholeskyFactor(precision)), 0.0)
+            return FoundModes([only], 0, is_only=True).table(sampler.space, dims)
         size = min(max(1_000, 20 * len(center)), sampler.n_rows)
         half_a_second = 1e8 / size / len(center)
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
@@ -382,7 +387,7 @@ class Posteriors:
             return None
         if found is None:
             return None
-        return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
+        return found.table(sampler.space, dims)
 
     def around(
         self, best: Approximation

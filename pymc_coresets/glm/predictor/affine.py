@@ -21,7 +21,7 @@ from scipy import sparse
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph, n_predictors
+from pymc_coresets.glm.predictor.row_graph import RowGraph, n_predictors
 from pymc_coresets.reading.folding import evaluate
 
 type Matrix = np.ndarray | sparse.csr_array
@@ -238,7 +238,7 @@ def _of_node(variable: Variable, shape: tuple[int, ...]) -> Affine:
 
 def _mapped(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
     match node.op:
-        case op if isinstance(op, MOVES):
+        case op if isinstance(op, ops.MOVES):
             return _moved(node, inputs, graph)
         case ops.Join():
             return _joined(node.op.axis, inputs)

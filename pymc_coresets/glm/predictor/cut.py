@@ -19,7 +19,6 @@ from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import affine_map
 from pymc_coresets.glm.predictor.row_graph import (
-    MOVES,
     RowGraph,
     is_single,
     n_predictors,
@@ -213,7 +212,7 @@ def _repeats(v: Variable, graph: RowGraph, costs: Mapping[Variable, int]) -> boo
     if len(inner) != 1 or costs[inner[0]] >= _ANY:
         return False
     match v.owner.op:
-        case op if isinstance(op, MOVES):
+        case op if isinstance(op, ops.MOVES):
             return True
         case ops.Elemwise(scalar_op=ps.Neg() | ps.Identity() | ps.Cast() | ps.Second()):
             return True
@@ -367,7 +366,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     ('log_sd[0]', 'log_sd[1]')
     """
     while not graph.is_coefficient(node):
-        if node.owner is None or not isinstance(node.owner.op, MOVES):
+        if node.owner is None or not isinstance(node.owner.op, ops.MOVES):
             return None
         node = node.owner.inputs[0]
         if not graph.depends(node):

@@ -19,19 +19,6 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.observations import Observations
 
-#: Ops that only rearrange the entries of their first input.
-MOVES = (
-    ops.AdvancedSubtensor,
-    ops.Alloc,
-    ops.DimShuffle,
-    ops.JoinDims,
-    ops.Reshape,
-    ops.SpecifyShape,
-    ops.SplitDims,
-    ops.Subtensor,
-    ops.TypeCastingOp,
-)
-
 
 class RowGraph:
     """Dependencies of each variable of a graph for selected rows, and values of its data.
@@ -117,7 +104,7 @@ class RowGraph:
             return True
         if isinstance(node.op, ops.SparseDot | ops.StructuredDot):  # of all rows at once
             return self.depends(node.inputs[0])
-        if not isinstance(node.op, (*MOVES, ops.Join)):
+        if not isinstance(node.op, (*ops.MOVES, ops.Join)):
             return True
         options = [] if isinstance(node.op, ops.Join) else node.inputs[1:]
         return any(self.depends(i) for i in options)

@@ -312,7 +312,7 @@ class HeldModel:
         """The containers and dimensions of the user's model that hold something else now."""
         values, lengths, coords = settable_data(self.live), _lengths(self.live), self.live.coords
         resized = {dim for dim, length in self.lengths.items() if lengths[dim] != length}
-        moved = {dim for dim, old in self.labels.items() if old != coords[dim]}
+        moved = {d for d, old in self.labels.items() if old is not coords[d] and old != coords[d]}
         other = [name for name, old in self.values.items() if not _same(old, values[name])]
         return other + sorted(resized | moved)
 

@@ -138,7 +138,7 @@ class CholeskyFactor:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the matrix is sparse."""
+        """Whether the matrix is dense."""
         return isinstance(self.root, np.ndarray)
 
     @property

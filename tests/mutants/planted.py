@@ -595,6 +595,17 @@ PLANTED = [
         ("accepted(a) - accepted(move.inverse(a))", "accepted(a) - 1.0"),
     ),
     *plant(
+        "potentials/log_concavity.py",
+        ("Convexity(convex=self.concave, concave=self.convex)", "self"),
+        ("_of_logs(convex=self.log_concave, concave=self.log_convex)", "self"),
+        ("replace(self.and_of(other), log_concave=False)", "self.and_of(other)"),
+        ("self._known(probability.owner.inputs[0]).mirrored", "AFFINE"),
+        ("return AFFINE if x.affine else UNKNOWN", "return x"),
+        ("if observations.units is not None or model.discrete_value_vars:", "if False:"),
+        ("(x.positive and (values <= 0).all())", "(x.nonnegative and (values <= 0).all())"),
+        ("even = bool((values % 2 == 0).all())", "even = True"),
+    ),
+    *plant(
         "diagnostics/posterior_draws.py",
         (
             "(weights * weights.size).reshape(-1, 1) - 1.0",

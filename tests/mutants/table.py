@@ -112,6 +112,7 @@ TESTS = {
         BUILD,
         APPROXIMATIONS,
     ),
+    "potentials/log_concavity": unit("log_concavity"),
     "potentials/log_prior": (APPROXIMATIONS, PASS_GLM),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),

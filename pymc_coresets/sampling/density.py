@@ -213,7 +213,9 @@ class WeightedPosterior:
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return the log-densities at points (n_points, n_dims), and their gradients."""
-        weighted = InMemoryRows.of(replace(self.rows, base_weights=self.weights))
+        weighted = None  # a quadratic may need no rows
+        if self.weights.any():
+            weighted = InMemoryRows.of(replace(self.rows, base_weights=self.weights))
         return posterior_slopes(self.loglikelihood, weighted, self.quadratic, points)
 
     def weighed(

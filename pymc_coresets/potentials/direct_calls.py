@@ -18,6 +18,7 @@ from pytensor.graph import Apply, Constant, Op
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import unflatten_index_variables
+from pymc_coresets.reading.wording import describe
 
 _FEW = 500  # entries; above this, a flat index is faster than one along several axes
 
@@ -63,12 +64,12 @@ def _(op: ops.DimShuffle, node: Apply) -> Function:
         if order == tuple(range(len(order))):
             return lambda x: x[kept]
         return lambda x: x.transpose(order)[kept]
-    lengths, index = (1,) * len(op.drop), (*kept, *(0,) * len(op.drop))
+    lengths, index, [output] = (1,) * len(op.drop), (*kept, *(0,) * len(op.drop)), node.outputs
 
     def dropped(x: np.ndarray) -> np.ndarray:
         moved = x.transpose(order)  # the axes to drop are the last
         if moved.shape[-len(lengths) :] != lengths:
-            raise ValueError(f"An axis that {node} drops does not have length 1: {x.shape}.")
+            raise ValueError(f"An axis does not have length 1: {x.shape}, in {describe(output)}.")
         return np.asarray(moved[index])
 
     return dropped
@@ -96,7 +97,7 @@ def _(op: ops.Alloc, node: Apply) -> Function | None:
 
 @direct_call.register
 def _(op: ops.Split, node: Apply) -> Function | None:
-    _, sizes = node.inputs
+    (_, sizes), (whole, *_) = node.inputs, node.outputs
     if not isinstance(sizes, Constant) or len(sizes.data) < 2:
         return None
     ends = np.cumsum(sizes.data).tolist()
@@ -105,7 +106,7 @@ def _(op: ops.Split, node: Apply) -> Function | None:
 
     def split(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, ...]:
         if x.shape[op.axis] != ends[-1]:
-            raise ValueError(f"{node} needs the length {ends[-1]} to split: {x.shape}.")
+            raise ValueError(f"{x.shape} does not have {ends[-1]} entries, in {describe(whole)}.")
         return tuple(x[part] for part in parts)
 
     return split
@@ -183,7 +184,10 @@ def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
         rows = np.broadcast_shapes(*(entry.shape for entry in index))
         shape = (*rows, *x.shape[len(index) :])
         if any(y.shape[i] != shape[i] for i in as_is):  # NumPy would broadcast a length of 1
-            raise ValueError(f"{node} cannot add an array of shape {y.shape} in places {shape}.")
+            raise ValueError(
+                f"An array of shape {y.shape} does not fit in places {shape}, in "
+                f"{describe(node.outputs[0])}."
+            )
         out = np.array(x, order="C")
         if y.size < _FEW:
             np.add.at(out, index, y)
@@ -247,7 +251,9 @@ def _(op: ops.Elemwise, node: Apply) -> Function | None:
             x, y = arrays[i].shape, arrays[j].shape
             if x != y and any(x[axis] != y[axis] for axis in axes):
                 # NumPy would broadcast an axis that happens to have length 1.
-                raise ValueError(f"The shapes {x} and {y} do not fit together in {node}.")
+                raise ValueError(
+                    f"The shapes {x} and {y} do not fit together, in {describe(node.outputs[0])}."
+                )
         return np.asarray(reduce(function, arrays), dtype=dtype, order="C")
 
     return of_several

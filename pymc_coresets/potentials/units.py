@@ -97,9 +97,9 @@ def chosen_units(
     if not factors:
         return None
     n_levels, names = factors[0]
-    sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
-    if first_degree(max(1, sum(sizes[name] for name in names) // n_levels)) is None:
+    if why_too_many(names, _n_dims(observations, factors[0])):
         return None
+    sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
     needed = n_shared * (n_shared + 3) // 2 + 1 if is_few else 4 * n_shared
@@ -107,6 +107,40 @@ def chosen_units(
     missing = [name for name in names if name.endswith(UNOBSERVED)]
     must = bool(missing) or not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
+
+
+def _n_dims(observations: Observations, factor: tuple[int, tuple[str, ...]]) -> int:
+    n_levels, names = factor
+    total = sum(math.prod(observations.shapes[name]) for name in names)
+    return max(1, total // n_levels)
+
+
+def why_too_many(names: Sequence[str], n_dims: int) -> str:
+    """Return why variables of so many values for each level stay parameters; empty if they may not.
+
+    Examples
+    --------
+    >>> why_too_many(["walk"], 12)[:63]
+    "['walk'] have 12 values for each level: too many to be integrat"
+    """
+    if first_degree(n_dims) is not None:
+        return ""
+    return (
+        f"{list(names)!r} have {n_dims} values for each level: too many to be integrated out (six "
+        "at most). Keep them as parameters (integrate=False), or write them by six numbers or "
+        "fewer: for a walk or process, by its values at a few times, and weights that interpolate "
+        "between these, (few @ weights)[level, time]."
+    )
+
+
+def why_none_is_chosen(observations: Observations) -> str:
+    """Return why the variables of a factor of many levels stay parameters; empty if none would be.
+
+    For what `chosen_units` says without being asked.
+    """
+    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS][:1]
+    found = (why_too_many(factor[1], _n_dims(observations, factor)) for factor in large)
+    return next(found, "")
 
 
 def unit_model(

@@ -28,6 +28,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
+from pymc_coresets.reading.wording import describe
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.
 MOST_OPERANDS = 32
@@ -374,8 +375,9 @@ def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable] | None
         return node.clone_with_new_inputs(inputs, strict=False).outputs
     if isinstance(op, OpFromGraph | ops.Scan):
         raise UnsupportedModelError(
-            f"The model is in float32, but log-likelihoods are added up in float64, and {op} "
-            "cannot be: set pytensor.config.floatX = 'float64' before you write the model."
+            "The model is in float32, but log-likelihoods are added up in float64, and "
+            f"{describe(node.outputs[0])} cannot be: set pytensor.config.floatX = 'float64' before "
+            "you write the model."
         )
     if isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, ps.Cast):
         return [pt.cast(inputs[0], _wide(node.outputs[0].type.dtype))]

@@ -79,22 +79,6 @@ class Known:
         return bool(self.value(variable).shape[axis] == 1)
 
 
-def describe(variable: Variable) -> str:
-    """Name the operation that computes a variable, and the nearest variable with a name.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> mu = 2 * pt.vector("x")
-    >>> mu.name = "mu"
-    >>> describe(mu.exp())
-    "Exp (in 'mu')"
-    """
-    named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
-    operation = variable.owner.op if variable.owner else "data"
-    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"
-
-
 def reached[K: Hashable](starts: Iterable[K], below: Callable[[K], Iterable[K]]) -> Iterator[K]:
     """List all places that are below some places, and these themselves, each once.
 

@@ -33,10 +33,10 @@ from pymc_coresets.reading.known import (
     Step,
     axis_of_condition,
     conditions_by_row,
-    describe,
     guard,
 )
 from pymc_coresets.reading.other_forms import Cells, apply_to_cells
+from pymc_coresets.reading.wording import describe
 
 
 class _Key(NamedTuple):

@@ -39,7 +39,6 @@ from pymc_coresets.reading.known import (
     Step,
     axis_of_condition,
     conditions_by_row,
-    describe,
     guard,
 )
 from pymc_coresets.reading.likelihood.template import (
@@ -49,6 +48,7 @@ from pymc_coresets.reading.likelihood.template import (
 )
 from pymc_coresets.reading.long_format import written_otherwise
 from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
+from pymc_coresets.reading.wording import describe
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"

@@ -249,6 +249,11 @@ def _(op: ops.Join, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
+def _(op: ops.Split, node: Apply, axis: int) -> InputAxes | None:
+    return None if axis == op.axis % node.outputs[0].type.ndim else [axis, None]
+
+
+@input_axes.register
 def _(op: ops.Alloc, node: Apply, axis: int) -> InputAxes | None:
     value, *shape = node.inputs
     value_axis = axis - (len(shape) - value.type.ndim)

@@ -513,6 +513,28 @@ def _a_column():
     normal(pm.Normal("z", 0, scale("w"), shape=(G, 1))[UNITS][:, 0])
 
 
+WHEN = np.arange(N) % 2 - 1  # the last of two columns is -1
+
+
+@structure("z", degree=29, error=5e-4, **PLANE)
+def _walks_seen_by_two_indices():
+    start = pm.Normal.dist(pm.Normal("c") * INCOME, 1.0)
+    z = pm.GaussianRandomWalk("z", sigma=scale("w"), init_dist=start, shape=(G, 2))
+    pm.Poisson("y", pt.exp(z[UNITS, WHEN]), observed=COUNT)
+
+
+@structure("z", degree=9, error=1e-12, slow=True, **PLANE)
+def _levels_along_the_last_of_two_indices():
+    normal(pm.Normal("z", 0, scale("w"), shape=(2, G))[WHEN, UNITS])
+
+
+@structure("a", "b", degree=9, error=1e-12, slow=True, **PLANE)
+def _curves_in_a_wide_table():
+    a, b = (pm.Normal(name, 0, scale(f"w{name}"), shape=G) for name in "ab")
+    curves = a[:, None] + b[:, None] * np.linspace(-1, 1, 20)
+    normal(curves[UNITS, np.arange(N)])
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -238,6 +238,7 @@ CASES = {
     "repeat equally": (lambda: pt.repeat(x(3, 4), 2, axis=0), {0}),
     "repeat of any length": (lambda: pt.repeat(free, [1, 3, 2]), {0}),
     "repeat once": (lambda: pt.repeat(x(4, 3), [1, 0, 1, 1], axis=0), set()),
+    "split": (lambda: pt.split(x(N, 5, 4), [2, 3], axis=1)[1], {1}),
     "specify_shape": (lambda: pt.specify_shape(x(N, 4), (N, None)), set()),
     # sparse matrices
     "sparse rows": (lambda: structured_dot(sparse_data(N, 4), matrix), set()),
@@ -356,7 +357,7 @@ def test_unselected_place_is_named():
     _, pushdown = select(pt.exp(walk), 0, ROWS, N)
     place = pushdown.unselected[0]
     assert "walk" in place
-    assert "Cumsum" in place
+    assert "cumulative sum" in place
 
 
 @pytest.mark.parametrize(

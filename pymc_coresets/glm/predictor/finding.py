@@ -39,6 +39,7 @@ from pymc_coresets.glm.predictor.row_graph import (
 )
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
+from pymc_coresets.reading.wording import describe
 
 _log = logging.getLogger(__name__)
 
@@ -369,8 +370,8 @@ def _refuse_all_rows(node: Variable, search: _Search) -> None:
             continue
         if len(np.unique(matrix.indices)) == n_obs:
             raise UnsupportedModelError(
-                f"The operation {variable.owner.op} inside the linear predictor is not understood: "
-                "it computes a value for each row from data and free variables. Write the "
+                f"The linear predictor is not understood: {describe(variable)} "
+                "computes a value for each row from data and free variables. Write the "
                 "predictor with sums, products, dot products and indexing, or use a method for "
                 "general models."
             )

@@ -11,9 +11,10 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.known import Known, describe, reached
+from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term
 from pymc_coresets.reading.likelihood.terms import dims_of_data
+from pymc_coresets.reading.wording import describe
 
 
 def refuse_joint(
@@ -57,7 +58,7 @@ def refuse_entangled(split: RowTerm, stopped: Sequence[str]) -> None:
         Operations that the selection of rows could not pass.
     """
     if split.is_sum and stopped:
-        through = ", ".join({str(v.owner.op) for v in _loops(split.rows)} or stopped)
+        through = ", ".join({describe(v) for v in _loops(split.rows)} or stopped)
         why = f"a sum of {split.term.length} terms, of which each needs other rows too"
         refuse_joint(repr(split.term.name), f"is one number: {why}, through {through}")
 
@@ -89,7 +90,7 @@ def refuse_recursion(
     ...     refuse_recursion("'y'", [(stock, 0)], 5, Known([x, rate]))
     ... except UnsupportedModelError as error:
     ...     print(error.message[:72])
-    The log-likelihood of 'y' is a recursion over the rows: through Scan{sca
+    The log-likelihood of 'y' is a recursion over the rows: through a loop (
     """
     for variable, _ in stops:
         for loop in filter(known.depends, _loops(variable)):
@@ -177,7 +178,8 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     most = max(model[name].type.ndim for name in local)
     found = (dims_of_data(model, term.name) for term in terms)
     dims = next((dims for dims in found if len(dims) > max(most, 1) and None not in dims), ())
-    joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
+    axes = {term.axis for term in terms}
+    joint = any(max(axes) >= _n_independent(model[name]) for name in local)
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
         "leave them out, and integrate='auto' takes out what is independent from row to row given "
@@ -187,6 +189,11 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
         + (f" If each cell of a matrix is an observation, give dim={dims!r}." if dims else ""),
         topic="local-latent-variables",
     )
+
+
+def _n_independent(variable: TensorVariable) -> int:
+    """Return how many axes a variable has before those of a joint distribution, such as a walk."""
+    return int(variable.type.ndim - getattr(variable.owner.op, "ndim_supp", 0))
 
 
 def refuse_jumps(loglik: TensorVariable, parameters: Mapping[str, TensorVariable]) -> None:

@@ -20,7 +20,7 @@ from pymc_coresets.reading.likelihood.row_terms import sum_over_events
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.selection_rules import index_of
-from pymc_coresets.reading.units.lookups import Lookup, lookups_of
+from pymc_coresets.reading.units.lookups import Factor, Lookup, lookups_of
 
 
 class Part(NamedTuple):
@@ -71,9 +71,9 @@ class GroupingFactor:
     n_levels : int
         G.
     level_of_row : ndarray of int64, of shape (n_obs,)
-    lookups : tuple of (TensorVariable, TensorVariable, int)
-        Terms of the rows' log-likelihood that depend on the levels; the same as functions of the
-        variables at the levels; and the axis of the levels.
+    lookups : tuple of (Lookup, TensorVariable)
+        Where the rows' log-likelihood depends on the levels; and the table there as a function of
+        the variables at the levels.
     log_prior : TensorVariable
         Of each level, (n_levels,), in nats, with the logarithm of the Jacobian.
     n_rows : Variable
@@ -91,7 +91,7 @@ class GroupingFactor:
     parts: tuple[Part, ...]
     n_levels: int
     level_of_row: np.ndarray
-    lookups: tuple[tuple[TensorVariable, TensorVariable, int], ...]
+    lookups: tuple[tuple[Lookup, TensorVariable], ...]
     log_prior: TensorVariable
     n_rows: Variable
     arrays: tuple[RowArray, ...]
@@ -190,13 +190,25 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
     (3, 1, array([0, 0, 1, 2]))
     """
     inputs = {name: observations.parameters[name] for name in names}
-    level_of_row, n_levels, lookups, entries_of_tables = next(
-        factor
-        for factor in lookups_of(observations)
-        if not set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups]))
-    )
+    refused: UnsupportedModelError | None = None
+    for factor in lookups_of(observations):
+        if set(inputs.values()).isdisjoint(ancestors([look.table for look in factor.lookups])):
+            continue
+        try:
+            return _of_factor(observations, inputs, factor)
+        except UnsupportedModelError as error:  # in walk[area, year], areas are independent
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _of_factor(
+    observations: Observations, inputs: dict[str, TensorVariable], factor: Factor
+) -> GroupingFactor:
+    """Derive what the levels of a factor are: see `factor_of`."""
+    level_of_row, n_levels, lookups, entries_of_tables = factor
     level_of_row, n_single = _with_single_rows(level_of_row, n_levels)
-    log_priors = _log_priors(observations, names)
+    log_priors = _log_priors(observations, list(inputs))
     find = partial(_Selected.of, observations, inputs, lookups, log_priors)
     single = np.full(n_single, -1)
     found = find([_rows_at(np.append(entries, single)) for entries in entries_of_tables])
@@ -210,10 +222,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> GroupingFacto
         parts=parts,
         n_levels=found.pushdown.n_obs,
         level_of_row=level_of_row,
-        lookups=tuple(
-            (lookup.found, table, lookup.row_axis)
-            for lookup, table in zip(lookups, fresh, strict=False)
-        ),
+        lookups=tuple(zip(lookups, fresh, strict=False)),
         log_prior=cast(TensorVariable, sum(fresh[len(lookups) :])),
         n_rows=found.pushdown.n_rows,
         arrays=tuple(row for row in found.arrays if row.placeholder in used),
@@ -309,7 +318,7 @@ class _Selected:
         )
         pushdown = Pushdown(observations.parameters.values(), n_levels, of_levels=True)
         tables = [
-            pushdown.select(look.of_levels, look.row_axis, order)
+            pushdown.select(look.of_levels, look.level_axis, order)
             for look, order in zip(lookups, orders, strict=True)
         ]
         axes = {place.name: place.axis for place in _taken(tables, inputs)}
@@ -503,11 +512,12 @@ def _taken(graphs: Sequence[Variable], inputs: Mapping[str, TensorVariable]) -> 
 
 
 def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:
-    where = f" ({'; '.join(places)})" if places else ""
+    found = ", and ".join(dict.fromkeys(places))
+    where = f" (their log-density cannot be taken of some levels alone, because of {found})"
     return UnsupportedModelError(
         f"The entries of {sorted(names)!r} are not independent of each other given the other "
-        f"variables{where}: they cannot be integrated out one by one. Keep them as parameters "
-        "(integrate=False).",
+        f"variables{where if places else ''}: they cannot be integrated out one by one. Keep them "
+        "as parameters (integrate=False).",
         topic="local-latent-variables",
     )
 

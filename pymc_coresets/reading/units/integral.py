@@ -34,7 +34,7 @@ from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import GroupingFactor
-from pymc_coresets.reading.units.ragged import collect, spread
+from pymc_coresets.reading.units.ragged import collect
 
 #: Names of what a unit has besides its data.
 SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
@@ -73,9 +73,9 @@ class UnitDensity:
         parts: dict[Variable, Variable] = {factor.n_rows: flat.shape[0]}
         parts |= {part.variable: part.of(flat) for part in factor.parts}
         seen: dict[Variable, Variable] = {observations.n_rows: sizes.sum()}
-        tables = clone_replace([t for _, t, _ in factor.lookups], parts, rebuild_strict=False)
-        for (found, _, axis), table in zip(factor.lookups, tables, strict=True):
-            seen[found] = spread(cast(TensorVariable, table), sizes, axis)
+        tables = clone_replace([t for _, t in factor.lookups], parts, rebuild_strict=False)
+        for (lookup, _), table in zip(factor.lookups, tables, strict=True):
+            seen[lookup.found] = lookup.at_rows(cast(TensorVariable, table), sizes)
         of_rows, log_prior = clone_replace(
             [clone_replace([observations.loglik], seen, rebuild_strict=False)[0], factor.log_prior],
             parts,

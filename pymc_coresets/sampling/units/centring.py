@@ -18,6 +18,8 @@ from pymc_coresets.potentials.units import (
     chosen_units,
     may_have_units,
     unit_model,
+    why_none_is_chosen,
+    why_too_many,
 )
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.potentials.verification_of_units import verify_units
@@ -78,16 +80,13 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
     n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
-    degree = first_degree(n_dims, n_members)
+    degree, too_many = first_degree(n_dims, n_members), why_too_many(units.factor.names, n_dims)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
     if degree is None:
-        raise UnsupportedModelError(
-            f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
-            "integrated out (six at most). Keep them as parameters (integrate=False)."
-        )
+        raise UnsupportedModelError(too_many)
     sample = _Sample.of(units, key)
     chosen, x = _Nodes(Rule(degree)), sample.start
     while True:
@@ -407,6 +406,7 @@ def integrated_out(
     rows = wanted.rows_of(model)
     names = chosen_units(rows, named)
     if names is None:
+        _tell(why_none_is_chosen(rows), tell)
         return None
     verify(LogLikelihood(rows), rng=rng)
     must = named is not None or not set(names).isdisjoint(rows.local)
@@ -417,10 +417,7 @@ def integrated_out(
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise
-        reason = f"{list(names)!r} remain parameters. {error.message}"
-        _log.warning(reason)
-        if tell is not None:
-            tell(reason)
+        _tell(f"{list(names)!r} remain parameters. {error.message}", tell)
         return None
     made = found.observations.units
     assert made is not None
@@ -432,3 +429,11 @@ def integrated_out(
         node_error=made.node_error,
     )
     return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)
+
+
+def _tell(reason: str, tell: Callable[[str], None] | None) -> None:
+    """Say why variables remain parameters, if there is a reason."""
+    if reason:
+        _log.warning(reason)
+    if reason and tell is not None:
+        tell(reason)

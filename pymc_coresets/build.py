@@ -47,6 +47,7 @@ from pymc_coresets.potentials.units import FEW_DIMENSIONS
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
+from pymc_coresets.reading.likelihood.terms import dims_of_cells
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -144,7 +145,9 @@ def build_coreset(  # noqa: PLR0913
         after the other.
     dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
-        With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
+        With several, such as ``("item", "person")``, each cell of an observed matrix is a row; so
+        it is by default if all observed variables have the same dims, and the leading one has fewer
+        than ten entries for each free dimension.
     rows : RowSource, optional
         From `open_rows`: all rows, if the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
@@ -234,12 +237,14 @@ def build_coreset(  # noqa: PLR0913
         aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
         reasons: list[str] = []  # why variables of levels remain parameters
         own_rng = rng.spawn(1)[0]
-        loglik, wanted, sample_key = _read(
-            full, wanted, own_rng, aim, report, tell=reasons.append, deadline=deadline
-        )
+        read = partial(
+            _read, full, rng=own_rng, tolerance=aim, report=report, tell=reasons.append,
+            deadline=deadline,
+        )  # fmt: skip
+        loglik, wanted, sample_key = read(wanted)
         if method == "auto" and size is None:
             with _explained(reasons):
-                _refuse_few_rows(loglik)
+                loglik, wanted, sample_key = _with_enough_rows((loglik, wanted, sample_key), read)
         samplers = Samplers(loglik)
         chosen, limit = _sized(asked, loglik, size)
         if isinstance(chosen, RiemannianPursuit):
@@ -291,6 +296,10 @@ def build_coreset(  # noqa: PLR0913
         history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
         progressbar=show,
     )
+
+
+#: Potentials, how to derive them again, and the key of the sample that was kept.
+type _Read = tuple[LogLikelihood, RowsToRead, int]
 
 
 class _Built(NamedTuple):
@@ -374,13 +383,13 @@ def _misses_a_part(method: Method, built: _Built) -> bool:
 def _read(
     model: pm.Model,
     wanted: RowsToRead,
+    *,
     rng: np.random.Generator,
     tolerance: float,
     report: Reporter,
-    *,
     tell: Callable[[str], None],
     deadline: float,
-) -> tuple[LogLikelihood, RowsToRead, int]:
+) -> _Read:
     """Return the potentials of a model's rows or units, and the key of the sample that was kept.
 
     Tells why variables of levels were not integrated out.
@@ -412,6 +421,30 @@ def _explained(reasons: Sequence[str]) -> Iterator[None]:
         raise type(error)(message, topic=error.topic) from error
 
 
+def _with_enough_rows(found: _Read, read: Callable[[RowsToRead], _Read]) -> _Read:
+    """Return the cells of a matrix if its rows are few for the free variables.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the rows are few, and cells are no rows, or few as well.
+    """
+    loglik, wanted, _ = found
+    try:
+        _refuse_few_rows(loglik)
+    except UnsupportedModelError:
+        names = [term.name for term in loglik.observations.terms]
+        cells = dims_of_cells(loglik.observations.held.live, names)
+        if wanted.dim is not None or wanted.rows is not None or not cells:
+            raise
+        with suppress(UnsupportedModelError):
+            of_cells = read(replace(wanted, dim=cells))
+            _refuse_few_rows(of_cells[0])
+            return of_cells
+        raise
+    return found
+
+
 def _refuse_few_rows(loglik: LogLikelihood) -> None:
     """Refuse rows that are few for the free variables, before anything is computed from them.
 
@@ -425,11 +458,15 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if n_obs < FEW_PER_DIMENSION * n_dims:
         largest = max(sizes, key=lambda name: sizes[name])
+        model = loglik.observations.held.live
+        names = [term.name for term in loglik.observations.terms]
+        matrices = [n for n in names if model[n].ndim > 1 and n not in model.named_vars_to_dims]
+        advice = [f" If each entry of {n!r} is an observation, give it dims." for n in matrices]
         raise UnsupportedModelError(
             f"A coreset hardly helps here: {n_obs:,} rows are few for {n_dims:,} free dimensions, "
             f"of which {sizes[largest]:,} are those of {largest!r}. Sample the model itself, "
             "integrate variables that few rows see out of the likelihood, or say how rows are to "
-            "be chosen all the same (method=..., or size=...)."
+            f"be chosen all the same (method=..., or size=...).{''.join(advice)}"
         )
 
 

@@ -36,6 +36,11 @@ from pymc_coresets.storage import (
     stored_tree,
 )
 
+_NOT_DRAWN = (
+    "Variables along the rows are not in the result. Draw them with "
+    "pymc_coresets.coreset_of(idata, model).predict"
+)
+
 #: What to do if no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
 
@@ -148,6 +153,10 @@ def sample(
     seconds_check      and of the check, with the correction if there was one
     =================  ============================================================================
 
+    The posterior has all variables that `pm.sample` returns, except deterministics along the rows,
+    and missing outcomes if there are more than 1,000.  These are named by its attribute
+    ``not_drawn`` and by a line that gives the call that computes them.
+
     Re-weighted draws are corrected already: `Coreset.check` and `Coreset.reweight` refuse them.
 
     Examples
@@ -204,10 +213,20 @@ def sample(
     seconds = {part: report.seconds.get(part, 0.0) for part in ("build", "sample", "check")}
     took = ", ".join(f"{part} {value:.1f} s" for part, value in seconds.items())
     tell(f"{drawn.source} ({took}). {drawn.verdict}", show=show)
+    posterior = drawn.idata["posterior"]
+    if names := _not_drawn(full, posterior.dataset):
+        posterior.attrs["not_drawn"] = names
+        tell(f"{_NOT_DRAWN}(idata, var_names={names!r}, kind='draws').", show=show)
     attrs = drawn.idata.attrs
     attrs |= {"verdict": drawn.verdict, "divergence": drawn.divergence}
     attrs |= {f"seconds_{part}": value for part, value in seconds.items()}
     return drawn.idata
+
+
+def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
+    """Return the variables without draws, apart from those that a warning has named."""
+    known = {*posterior.data_vars, *posterior.attrs.get("integrated", ())}
+    return [v.name for v in model.unobserved_RVs if v.name not in known]
 
 
 def _of_coreset(

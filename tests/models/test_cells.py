@@ -6,6 +6,7 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import pymc_coresets as pmc
 from pymc_coresets import Coreset, build_coreset, build_pass_glm
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -141,6 +142,40 @@ def test_cells_keep_their_positions_where_some_are_missing(with_missing):
 def test_cells_are_numbered_as_the_data_where_some_are_missing(with_missing):
     with pytest.raises(UnsupportedModelError, match=r"missing values.*give dim=\('dog', 'trial'\)"):
         find_observations(with_missing, dim=("trial", "dog"))
+
+
+# -- by default ------------------------------------------------------------------------------------
+
+
+def detections(n_sites, dims=("site", "species")):
+    """Return a model of 25 species, each of which has an intercept."""
+    rng = np.random.default_rng(7)
+    forest, own = rng.normal(size=(n_sites, 1)), rng.normal(size=25)
+    seen = rng.binomial(1, 1 / (1 + np.exp(-own - 0.5 * forest)))
+    with pm.Model(coords={"site": range(n_sites), "species": range(25)}) as model:
+        common = pm.Normal("common", shape=25)
+        logit = common + pm.Normal("slope") * forest
+        pm.Bernoulli("y", logit_p=logit, observed=seen, dims=dims)
+    return model
+
+
+def test_cells_are_rows_where_rows_are_few_for_the_parameters():
+    """Thirty sites are few for 26 parameters, and 750 cells are not."""
+    model = detections(30)
+    idata = pmc.sample(model, random_seed=1, progressbar=False, draws=400, chains=2)
+    coreset = pmc.coreset_of(idata, model)
+    assert coreset.n_observations == 750
+    assert coreset.settings["dim"] == ["site", "species"]
+
+
+def test_cells_that_are_few_as_well_are_refused():
+    with pytest.raises(UnsupportedModelError, match="9 rows are few for 26 free"):
+        build_coreset(detections(9), progressbar=False)
+
+
+def test_an_error_says_that_a_matrix_needs_dims():
+    with pytest.raises(UnsupportedModelError, match=r"30 rows are few.*each entry of 'y' is an"):
+        build_coreset(detections(30, None), progressbar=False)
 
 
 # -- conditions ------------------------------------------------------------------------------------

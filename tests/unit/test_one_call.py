@@ -1,11 +1,13 @@
 """A coreset in one call: what is returned and said, and what happens where no coreset serves."""
 
 import logging
+import warnings
 
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from pymc.exceptions import ImputationWarning
 
 import pymc_coresets as pmc
 from pymc_coresets import CoresetError, CoresetWarning, InvalidDataError, InvalidOptionError
@@ -123,6 +125,26 @@ def test_one_line_is_shown_with_the_progress(model, capsys):
     pmc.sample(model, **SHORT, random_seed=1)
     *_, last = capsys.readouterr().out.splitlines()
     assert last.startswith("Coreset of 2 of 2,000 rows, at most ")
+
+
+@pytest.mark.parametrize(("n_missing", "not_drawn"), [(0, ["fit"]), (1_100, ["y", "y_unobserved"])])
+def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
+    n_missing, not_drawn, caplog
+):
+    outcome = X if not n_missing else np.ma.masked_array(X, np.arange(len(X)) < n_missing)
+    with warnings.catch_warnings(), pm.Model() as model:
+        warnings.simplefilter("ignore", ImputationWarning)
+        fit = pm.Deterministic("fit", pm.Normal("slope") * X)
+        pm.Normal("y", fit, 1.0, observed=outcome)
+        with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+            found = pmc.sample(**SHORT, **QUIET)
+    names = found["posterior"].attrs["not_drawn"]
+    assert sorted(names) == not_drawn
+    assert {*found["posterior"].data_vars, *names} == {v.name for v in model.unobserved_RVs}
+    [line] = (r.getMessage() for r in caplog.records if "along the rows" in r.getMessage())
+    assert f"coreset_of(idata, model).predict(idata, var_names={names!r}, kind='draws')" in line
+    drawn = pmc.coreset_of(found, model).predict(found, var_names=names, kind="draws", draws=10)
+    assert set(drawn["posterior_predictive"].data_vars) == set(names)
 
 
 # -- where no coreset serves -----------------------------------------------------------------------

@@ -302,6 +302,19 @@ def dims_of_cells_left(model: pm.Model, names: Sequence[str]) -> tuple[str, ...]
     """
     if not model.named_vars_to_dims.keys().isdisjoint(names):
         return ()
+    return dims_of_cells(model, names)
+
+
+def dims_of_cells(model: pm.Model, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the dims of the data of variables, if all are matrices with the same.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": range(2), "day": range(3)}) as model:
+    ...     y = pm.Normal("y", observed=np.ones((2, 3)), dims=("dog", "day"))
+    >>> dims_of_cells(model, ["y"])
+    ('dog', 'day')
+    """
     found = {dims_of_data(model, name) for name in names}
     dims = found.pop() if len(found) == 1 else ()
     named = tuple(dim for dim in dims if dim is not None)

@@ -1,0 +1,173 @@
+"""What `sample` makes of other people's models: ``python -m benchmarks.strangers``.
+
+Each case is a model as its users write it, of the size of public data, which are drawn from known
+values.  `pymc_coresets.sample` gets nothing but the model, in a process of its own, for ten minutes
+at most.  The result should have every variable and dimension of the model, and known values should
+lie within the 99 % intervals of the posterior: about one in a hundred does not.  Seconds are those
+of processors; compilation is included.
+
+``--cases weeks claims --part 0.1`` runs some of the cases on a part of their units.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+import pymc_coresets as pmc
+from benchmarks.isolation import NotDoneError, isolated
+from benchmarks.stranger_models import CASES, Case
+from benchmarks.tables import markdown, parser_of, save
+
+HEADER = ("case", "D", "verdict", "J", "processor, s", "integrated", "not in the result",
+          "known values outside 99 %", "worst shared, sd")  # fmt: skip
+LIMIT = 600.0  # seconds that a case may take
+FEW = 40  # entries of a variable that all units share, at most
+LEVELS = (0.005, 0.995)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How far known values are from the posterior."""
+
+    outside: int  # of the 99 % intervals
+    known: int
+    worst: float  # in posterior standard deviations, among the variables that all units share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What became of a case; seconds of processor, nats."""
+
+    name: str
+    said: str
+    dims: int = 0
+    seconds: float = np.nan
+    divergence: float = np.nan
+    integrated: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    judged: Judged | None = None
+
+
+def judge(posterior: xr.Dataset, truth: Mapping[str, Any]) -> Judged:
+    """Compare the draws of each variable with its known values."""
+    outside, known, worst = 0, 0, 0.0
+    for name in truth.keys() & set(posterior.data_vars):
+        exact, drawn = np.asarray(truth[name]), posterior[name]
+        low, high = (drawn.quantile(level, ["chain", "draw"]).values for level in LEVELS)
+        outside += int(((exact < low) | (exact > high)).sum())
+        known += exact.size
+        if exact.size <= FEW:
+            mean, sd = (one(["chain", "draw"]).values for one in (drawn.mean, drawn.std))
+            worst = max(worst, float(np.abs((exact - mean) / sd).max()))
+    return Judged(outside=outside, known=known, worst=worst)
+
+
+def not_in(posterior: xr.Dataset, model: pm.Model) -> tuple[str, ...]:
+    """Return the variables that `pm.sample` has and the posterior has not, or by other dims."""
+
+    def dims(name: str) -> tuple[str, ...]:
+        number = model[name].ndim
+        named = model.named_vars_to_dims.get(name, (None,) * number)
+        return tuple(dim or f"{name}_dim_{n}" for n, dim in enumerate(named))
+
+    names = (rv.name for rv in model.unobserved_RVs)
+    return tuple(
+        name
+        for name in names
+        if name not in posterior or posterior[name].dims != ("chain", "draw", *dims(name))
+    )
+
+
+def measured(key: str, part: float, seed: int) -> Found:
+    """Sample a case in this process."""
+    case: Case = CASES[key]
+    model, truth = case.model(part, seed)
+    dims = sum(np.size(value) for value in model.initial_point().values())
+    began = sum(os.times()[:4])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the verdict says it
+        try:
+            idata = pmc.sample(model, random_seed=seed, progressbar=False, **case.options)
+        except pmc.CoresetError as error:
+            print(error, file=sys.stderr)
+            said = f"refused: {type(error).__name__}"
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            said = f"crashed: {type(error).__name__}"
+        else:
+            said = idata.attrs["verdict"].partition(":")[0].lower()
+    seconds = sum(os.times()[:4]) - began
+    if said.startswith(("refused", "crashed")):
+        return Found(name=case.name, said=said, dims=dims, seconds=seconds)
+    posterior = idata["posterior"].to_dataset()
+    return Found(
+        name=case.name,
+        said=said,
+        dims=dims,
+        seconds=seconds,
+        divergence=idata.attrs["divergence"],
+        integrated=tuple(posterior.attrs.get("integrated", ())),
+        missing=not_in(posterior, model),
+        judged=judge(posterior, truth),
+    )
+
+
+def guarded(key: str, part: float, seed: int) -> Found:
+    """Do the same in a process of its own, which is ended where it takes far too long."""
+    try:
+        return isolated(measured, LIMIT, "spawn", key, part, seed)
+    except NotDoneError as error:
+        return Found(name=CASES[key].name, said=str(error))
+
+
+def line_of(found: Found) -> list[str]:
+    """Return a case's line of the table."""
+    judged, known = found.judged, np.isfinite(found.divergence)
+    return [
+        found.name,
+        f"{found.dims:,}" if found.dims else "",
+        found.said,
+        f"{found.divergence:.2g}" if known else "",
+        f"{found.seconds:.0f}" if np.isfinite(found.seconds) else "",
+        ", ".join(found.integrated),
+        ", ".join(found.missing),
+        "" if judged is None else f"{judged.outside:,} of {judged.known:,}",
+        "" if judged is None else f"{judged.worst:.1f}",
+    ]
+
+
+def report(found: Sequence[Found]) -> str:
+    """Return the table."""
+    return markdown(HEADER, map(line_of, found))
+
+
+def parsed() -> argparse.Namespace:
+    parser = parser_of(__doc__)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--part", type=float, default=1.0, help="of the units")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Sample the cases."""
+    options = parsed()
+    found: list[Found] = []
+    for key in options.cases:
+        found.append(guarded(key, options.part, options.seed))
+        print(" | ".join(line_of(found[-1])), flush=True)
+        save(options.tables, "strangers", report(found))
+    print(f"\n{report(found)}")
+
+
+if __name__ == "__main__":
+    main()

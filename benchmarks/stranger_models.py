@@ -327,31 +327,60 @@ def response_times(rng: Rng, n: int) -> Truth:
     return {"mean": means, "sd": sds, "of_hard": -0.6, "lapses": 0.03, "z": of_people}
 
 
-WAYS = {
-    "imputed": imputed,
-    "in two likelihoods": None,
-    "written into data": written_into_data,
-    "of every row": one_for_every_row,
+CASES: dict[str, Case] = {
+    "people": Case(name="300 people × 150 counts", n_units=300, write=counts_of_people),
+    **{
+        f"holes-{key}": Case(
+            name=f"20,000 rows, a covariate with holes, {words}",
+            n_units=20_000,
+            write=partial(covariate_with_holes, covariate),
+        )
+        for key, words, covariate in (
+            ("imputed", "imputed", imputed),
+            ("parts", "two likelihoods", None),
+            ("written", "written into data", written_into_data),
+            ("every", "one for every row", one_for_every_row),
+        )
+    },
+    "levels": Case(
+        name="400 levels of 1 to thousands of rows", n_units=400, write=levels_of_all_sizes
+    ),
+    "zeros": Case(
+        name="2,500 subjects × 8 counts, zero-inflated, two intercepts, 200 s at most",
+        n_units=2_500,
+        write=zero_inflated_subjects,
+        options={"time_budget": 200},
+    ),
+    "walks": Case(
+        name="900 areas × 3 years, a random walk each", n_units=900, write=walks_of_areas
+    ),
+    "extremes": Case(
+        name="2,000 maxima, GEV whose shape starts at 0", n_units=2_000, write=extremes
+    ),
+    "occupancy": Case(name="158 species at 267 sites, three visits", n_units=267, write=occupancy),
+    "gompertz": Case(
+        name="6,500 persons of 2,600 families, Gompertz, left-truncated, gamma frailty",
+        n_units=2_600,
+        write=gompertz,
+    ),
+    "thresholds": Case(
+        name="5,000 persons × 20 ordinal answers, thresholds of each",
+        n_units=5_000,
+        write=thresholds,
+    ),
+    "weeks": Case(
+        name="600 shops × 104 weeks, negative binomial, 5 % missing",
+        n_units=600,
+        write=weeks_of_shops,
+    ),
+    "claims": Case(
+        name="20,000 policies × 3 years, two parts, effects of policies",
+        n_units=20_000,
+        write=claims,
+    ),
+    "times": Case(
+        name="60 persons × 400 response times, shifted Wald with lapses",
+        n_units=60,
+        write=response_times,
+    ),
 }
-
-CASES = {
-    key: Case(name=name, n_units=n, write=write)
-    for key, name, n, write in (
-        ("people", "300 people × 150 counts", 300, counts_of_people),
-        *(
-            (f"holes, {way}", f"20,000 rows, missing values {way}", 20_000,
-             partial(covariate_with_holes, covariate))
-            for way, covariate in WAYS.items()
-        ),
-        ("levels", "400 levels of 1 to thousands of rows", 400, levels_of_all_sizes),
-        ("zeros", "2,500 subjects × 8 zero-inflated counts", 2_500, zero_inflated_subjects),
-        ("walks", "900 areas × 3 years, a random walk each", 900, walks_of_areas),
-        ("extremes", "2,000 maxima, GEV", 2_000, extremes),
-        ("occupancy", "158 species at 267 sites, occupancy", 267, occupancy),
-        ("gompertz", "2,600 families, Gompertz, left-truncated", 2_600, gompertz),
-        ("thresholds", "5,000 persons × 20 answers, own thresholds", 5_000, thresholds),
-        ("weeks", "600 shops × 104 weeks, some missing", 600, weeks_of_shops),
-        ("claims", "20,000 policies × 3 years, two parts", 20_000, claims),
-        ("times", "60 persons × 400 response times, lapses", 60, response_times),
-    )
-}  # fmt: skip

@@ -27,7 +27,7 @@ from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.stranger_models import CASES, Case
 from benchmarks.tables import markdown, parser_of, save
 
-HEADER = ("case", "D", "verdict", "J", "processor, s", "integrated", "not in the result",
+HEADER = ("case", "D", "verdict", "J", "processor, s", "rows or units kept", "not in the result",
           "known values outside 99 %", "worst shared, sd")  # fmt: skip
 LIMIT = 600.0  # seconds that a case may take
 FEW = 40  # entries of a variable that all units share, at most
@@ -52,7 +52,7 @@ class Found:
     dims: int = 0
     seconds: float = np.nan
     divergence: float = np.nan
-    integrated: tuple[str, ...] = ()
+    kept: int = 0  # rows, or units
     missing: tuple[str, ...] = ()
     judged: Judged | None = None
 
@@ -115,7 +115,7 @@ def measured(key: str, part: float, seed: int) -> Found:
         dims=dims,
         seconds=seconds,
         divergence=idata.attrs["divergence"],
-        integrated=tuple(posterior.attrs.get("integrated", ())),
+        kept=idata["coreset"].sizes["row"],
         missing=not_in(posterior, model),
         judged=judge(posterior, truth),
     )
@@ -138,7 +138,7 @@ def line_of(found: Found) -> list[str]:
         found.said,
         f"{found.divergence:.2g}" if known else "",
         f"{found.seconds:.0f}" if np.isfinite(found.seconds) else "",
-        ", ".join(found.integrated),
+        f"{found.kept:,}" if found.kept else "",
         ", ".join(found.missing),
         "" if judged is None else f"{judged.outside:,} of {judged.known:,}",
         "" if judged is None else f"{judged.worst:.1f}",

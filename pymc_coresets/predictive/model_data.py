@@ -285,7 +285,7 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
     """
     if not own.n_in_memory:
         return idata
-    groups = data_groups(own.parts[0].observations.model)
+    groups = data_groups(own.parts[0].observations.held.whole)
     kept = idata.drop_nodes(_GROUPS, errors="ignore")
     found: xr.DataTree = kept.assign({name: xr.DataTree(group) for name, group in groups.items()})
     return found

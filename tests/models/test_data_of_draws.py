@@ -113,6 +113,20 @@ def test_draws_have_the_data_of_all_rows(idata, model):
     assert_allclose(posterior["level"], 2 * posterior["half"])
 
 
+def test_draws_have_the_data_where_variables_are_integrated_out():
+    """The outcome depends on them, and goes with them where they are taken out of the model."""
+    person = np.arange(N) // 4
+    with pm.Model(coords={"person": np.arange(10, N // 4 + 10)}) as model:
+        of_row = pm.Data("person_of_row", person)
+        effect = pm.Normal("effect", 0, pm.HalfNormal("sd"), dims="person")
+        pm.Normal("y", pm.Data("x", X) + effect[of_row], 1.0, observed=Y)
+    coreset = build_coreset(model, **QUIET)
+    assert coreset.loglikelihood.observations.integrated == ("effect",)
+    idata = coreset.importance_draws(100, random_seed=1)
+    for name, group in data_groups(model).items():
+        xr.testing.assert_identical(idata[name].to_dataset(), group)
+
+
 def test_the_data_are_not_copied_and_cannot_be_changed(idata, model):
     x = idata["constant_data"]["x"].to_numpy()
     assert np.shares_memory(x, model["x"].get_value(borrow=True))

@@ -258,8 +258,8 @@ def weeks_of_shops(rng: Rng, n: int) -> Truth:
     price, season = rng.normal(size=(n, n_weeks)), rng.normal(0, 0.2, n_weeks)
     own = rng.normal(1.5, 0.6, n)
     mean = np.exp(own[:, None] + season - 0.4 * price)
-    y = rng.negative_binomial(3.0, 3.0 / (3.0 + mean)).astype(float)
-    y[rng.random(y.shape) < 0.05] = np.nan
+    counts = rng.negative_binomial(3.0, 3.0 / (3.0 + mean))
+    y = np.ma.masked_array(counts, rng.random(counts.shape) < 0.05)
     pm.modelcontext(None).add_coords({"shop": np.arange(n), "week": np.arange(n_weeks)})
     level, sd, of_price = pm.Normal("level", 0, 2), pm.HalfNormal("sd", 1), pm.Normal("of_price")
     week_sd, alpha = pm.HalfNormal("week_sd", 0.5), pm.Gamma("alpha", 2, 0.5)

@@ -21,10 +21,11 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.deadline import until
+from pymc_coresets.deadline import doing, forecasts_to, until
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.exceptions import (
     InvalidDataError,
+    OutOfTimeError,
     SamplingError,
     UnsupportedModelError,
 )
@@ -58,9 +59,6 @@ from pymc_coresets.sampling.weighting import Samplers, Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
-_INTEGRATING = (
-    "while variables of levels were integrated out (with integrate=False they stay parameters)"
-)
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 
 
@@ -233,7 +231,7 @@ def build_coreset(  # noqa: PLR0913
     )
     deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
     full = full_model(model)
-    with Reporter(show=show) as report:
+    with Reporter(show=show) as report, forecasts_to(report.tell):
         aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
         reasons: list[str] = []  # why variables of levels remain parameters
         own_rng = rng.spawn(1)[0]
@@ -332,7 +330,12 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
         return _Built(solution, coreset)
     probes = None
-    with job.report.part("beyond the draws"), suppress(InvalidDataError):
+    with (
+        job.report.part("beyond the draws"),
+        suppress(InvalidDataError, OutOfTimeError),
+        until(job.deadline),
+        doing("looking beyond the draws"),
+    ):
         probes = probed(coreset.stand_in, draws)
     return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
 
@@ -356,7 +359,7 @@ def _built_by_itself(
     size = min(alone.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
     try:
         other = _built(alone, replace(job, size=size), wanted)
-    except (SamplingError, UnsupportedModelError):
+    except (SamplingError, UnsupportedModelError, OutOfTimeError):
         if built is None:
             raise
         return chosen, job.size, built
@@ -395,7 +398,7 @@ def _read(
     Tells why variables of levels were not integrated out.
     """
     sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
-    with report.part("units"), until(deadline, _INTEGRATING):
+    with report.part("units"), until(deadline):
         key = random_key(rng.spawn(1)[0])
         units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key, tell=tell)
     with report.part("reading the model"):

@@ -1,7 +1,9 @@
 """One call for all steps: build a coreset, sample it, check the draws, and correct them."""
 
 import math
+import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,6 +12,7 @@ import xarray as xr
 
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
+from pymc_coresets.deadline import forecasts_to, until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.posterior_draws import draws_tree
@@ -22,7 +25,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.options import flag, generator, one_of, whole_number
+from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.results.summary import size_in_words
@@ -39,6 +42,20 @@ from pymc_coresets.storage import (
 _NOT_DRAWN = (
     "Variables along the rows are not in the result. Draw them with "
     "pymc_coresets.coreset_of(idata, model).predict"
+)
+#: Share of a time_budget for the construction; the rest is for draws and their check.
+_TO_BUILD = 0.8
+_UNCHECKED = (
+    "the time_budget was used up before these draws were checked. Allow more seconds, or call "
+    "pymc_coresets.coreset_of(idata).check(idata)."
+)
+_UNWEIGHED = (
+    "the time_budget was used up before these draws were re-weighted, as they must be. Allow more "
+    "seconds, or call pymc_coresets.coreset_of(idata).reweight(idata)."
+)
+_NO_DRAWS = (
+    "before there were draws. Allow more seconds, or sample the model itself "
+    "(on_failure='nuts'); pymc_coresets.build_coreset returns the coreset."
 )
 
 #: What to do if no coreset serves.
@@ -78,6 +95,7 @@ def sample(
     chains: int = 4,
     random_seed: int | np.random.Generator | None = None,
     tolerance: float | None = None,
+    time_budget: float | None = None,
     on_failure: OnFailure = "warn",
     nuts_sampler: NutsSampler | None = None,
     **build_options: Any,  # noqa: ANN401
@@ -104,13 +122,19 @@ def sample(
         The result is reproducible from it.  The coreset is that of `build_coreset` with this seed.
     tolerance : float, optional
         See `build_coreset`.
+    time_budget : float, optional
+        Seconds for all that is done with a coreset, of which the construction may take four fifths.
+        Then it ends, at the next block of rows or step, with what there is: a coreset of a larger
+        divergence, fewer draws, or draws that were not checked, and each of these is said.  If
+        there are no draws, it raises.  A `pm.sample` of all rows (``on_failure="nuts"``) begins
+        after that, and takes the time that it needs.
     on_failure : {"warn", "raise", "nuts"}, default "warn"
         What to do if no coreset serves: the model is refused, a coreset does not pay, it could
         not be sampled, its ``time_budget`` ended before there was one, or the check says that its
         draws cannot stand for the full posterior.  ``"warn"`` returns the draws that there are,
         with a warning; if there are none, it raises the error that says why.  ``"raise"`` always
-        raises.  ``"nuts"`` calls `pm.sample` for all
-        rows instead, with a message; it refuses ``rows=...``, of which the model holds a few.
+        raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages before and after;
+        it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
         NUTS implementation for ``on_failure="nuts"``; by default the one that `pm.sample` chooses.
     **build_options
@@ -187,12 +211,19 @@ def sample(
         )
     show = flag("progressbar", build_options.get("progressbar", True))
     full, rng = full_model(model), generator(random_seed)
-    with Reporter(show=False) as report:
+    build_options |= {"tolerance": tolerance, "random_seed": rng}
+    deadline = math.inf
+    if time_budget is not None:
+        time_budget = positive_number("time_budget", time_budget)
+        deadline = time.perf_counter() + time_budget
+        build_options["time_budget"] = _TO_BUILD * time_budget
+    with Reporter(show=False) as report, forecasts_to(partial(tell, show=show)):
         try:
             with report.part("build"):
-                built = build_coreset(full, tolerance=tolerance, random_seed=rng, **build_options)
+                built = build_coreset(full, **build_options)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
-            drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
+            with until(deadline, _NO_DRAWS):
+                drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.serves else drawn.verdict
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
             if on_failure != "nuts":
@@ -203,6 +234,8 @@ def sample(
         if failure and on_failure == "nuts":
             options: dict[str, Any] = {} if nuts_sampler is None else {"nuts_sampler": nuts_sampler}
             options |= {"random_seed": rng, "progressbar": show} | sizes
+            limit = "" if time_budget is None else ", without a limit of time"
+            tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
                 idata = pm.sample(model=full, **options)
             verdict = f"Draws of the full posterior, because no coreset serves. {failure}"
@@ -250,10 +283,16 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
         check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws
         return _Drawn(idata, source, f"Not to be used: {error.message}", serves=False)
+    except OutOfTimeError:
+        return _Drawn(idata, source, f"Doubtful: {_UNCHECKED}", serves=False)
     source += f", at most {check.divergence:.2g} nats from the full posterior"
     verdict, serves = check.verdict, check.reliable
     if check.reliable and check.needs_reweighting:
-        idata = coreset.reweight(idata, random_seed=rng)
+        try:
+            idata = coreset.reweight(idata, random_seed=rng)
+        except OutOfTimeError:
+            verdict = f"Doubtful: {_UNWEIGHED}"
+            return _Drawn(idata, source, verdict, check.divergence, serves=False)
         weighed = idata["posterior"].attrs
         idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
         source, verdict = f"{source}, then re-weighted", weighed["verdict"]

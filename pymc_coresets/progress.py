@@ -16,6 +16,8 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 from rich.text import Text
 
+from pymc_coresets.deadline import paced
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +60,7 @@ class Reporter:
             console=console,
             disable=not (show and in_terminal),
         )
+        self._shows = show
         self._in_notebook = show and console.is_jupyter
         self._in_log = show and not (in_terminal or console.is_jupyter)
         self._page: Any = None  # IPython's handle of what is shown in a notebook
@@ -115,6 +118,10 @@ class Reporter:
                 self._update(task, completed=within + 1, note=note)
 
             yield show
+
+    def tell(self, line: str) -> None:
+        """Report something next to the bars, or in the log if they are not shown."""
+        tell(line, show=self._shows, console=self._bars.console)
 
     def rows_read(self, n_rows: int, n_total: int) -> None:
         """Show how far one reading of all rows has come, and how long it will take.
@@ -179,6 +186,8 @@ def if_it_takes_long(
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that counts what is done, and shows a bar if two seconds are not enough.
 
+    Announces what will take long, and ends at a deadline, as `deadline.paced` does.
+
     Parameters
     ----------
     name : str
@@ -196,11 +205,12 @@ def if_it_takes_long(
     """
     done, begun = 0, time.monotonic()
     bar: Callable[[int], None] | None = None
-    with ExitStack() as stack:
+    with ExitStack() as stack, paced(name, total, unit) as step:
 
         def count(n: int) -> None:
             nonlocal done, bar
             done += n
+            step(n)
             if bar is None and show and done < total and time.monotonic() - begun > 2.0:
                 report = stack.enter_context(Reporter(show=True))
                 bar, n = stack.enter_context(report.passes(name, total, unit=unit)), done
@@ -210,13 +220,15 @@ def if_it_takes_long(
         yield count
 
 
-def tell(line: str, *, show: bool) -> None:
+def tell(line: str, *, show: bool, console: Console | None = None) -> None:
     """Report a step next to the progress, or if that is off, in the log at the level INFO.
 
     Parameters
     ----------
     line : str
     show : bool
+    console : rich.console.Console, optional
+        Where to show it; the standard output by default.
 
     Examples
     --------
@@ -224,6 +236,6 @@ def tell(line: str, *, show: bool) -> None:
     pm.sample on all rows.
     """
     if show:
-        Console().print(Text(line), soft_wrap=True)
+        (console or Console()).print(Text(line), soft_wrap=True)
     else:
         _log.info(line)

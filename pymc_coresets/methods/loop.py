@@ -23,6 +23,10 @@ from pymc_coresets.solving.solution import History, Status, Weighted
 _log = logging.getLogger(__name__)
 
 
+#: Share of the tolerance from which a divergence is so near that more draws are to decide.
+NEAR = 0.2
+
+
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
 
@@ -131,6 +135,35 @@ def judge(log_ratios: Vector) -> Judgement | None:
         return None
     smoothed = pareto_smooth(log_ratios[None])
     return Judgement(Certificate.of(smoothed), smoothed.reverse_kl)
+
+
+def is_close_call(measured: "Measured", tolerance: float) -> bool:
+    """Whether twice as many draws may change what is said of a coreset.
+
+    Its divergence, as it is or with two standard errors, is within a fifth of the tolerance.  The
+    draws by which the best of several coresets was chosen say too little of it, besides.
+
+    Parameters
+    ----------
+    measured : Measured
+    tolerance : float
+        In nats.
+
+    Examples
+    --------
+    >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> def of_variance(variance):
+    ...     total = np.sqrt(variance) * np.random.default_rng(1).normal(size=400)
+    ...     sums = PassSums(total=total, norm_total=0.0, candidates=nowhere)
+    ...     return Measured.of(Weighted(rows=nowhere, weights=np.ones(0)), np.zeros(400), sums)
+    >>> [is_close_call(of_variance(v), 0.01) for v in (0.004, 0.008, 0.011, 0.02)]
+    [False, True, True, False]
+    """
+    if measured.judgement is None:
+        return False
+    judged = measured.judgement.certificate
+    at_least, at_most = judged.symmetrised_kl, judged.divergence
+    return at_least <= (1 + NEAR) * tolerance and at_most >= (1 - NEAR) * tolerance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

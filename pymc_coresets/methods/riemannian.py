@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pymc_coresets.deadline import until
+from pymc_coresets.deadline import doing, until
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, OutOfTimeError, SamplingError
@@ -19,7 +19,7 @@ from pymc_coresets.methods.job import (
     draws_to_certify,
     rows_of_a_quadratic,
 )
-from pymc_coresets.methods.loop import Measure, Measured, decide, rounds
+from pymc_coresets.methods.loop import Measure, Measured, decide, is_close_call, rounds
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
@@ -161,6 +161,7 @@ class _Run[D]:
         self.modes: Modes | None = None
         self.unmeasured, self.start = self._uniform(self.size), self._uniform(self.start_size)
         self.best: Measured | None = None
+        self.confirmed: Measured | None = None  # the last that no further draws are to decide
         self.objective_of_start = math.inf
 
     @property
@@ -176,8 +177,10 @@ class _Run[D]:
     def solution(self) -> Solution:
         """Return the best coreset, or an unmeasured one if none was measured."""
         try:
-            with until(self.job.deadline):
+            with until(self.job.deadline), doing("choosing rows"):
                 status = self.status()
+                if status is not Status.INTERRUPTED:
+                    self._confirm()
         except OutOfTimeError:
             status = Status.OUT_OF_TIME
         except KeyboardInterrupt:
@@ -228,7 +231,7 @@ class _Run[D]:
         )
         view = self._try(chosen)
         unimproved = 0 if self._improves(view) else place.unimproved + 1
-        if self.objective <= self.goal:
+        if self._is_met():
             return replace(place, status=Status.TOLERANCE_REACHED)
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
@@ -247,6 +250,23 @@ class _Run[D]:
         self.best = view
         return True
 
+    def _is_met(self) -> bool:
+        """Whether the best coreset meets the tolerance, at more draws if it is a close call."""
+        if self.objective > self.goal:
+            return False
+        self._confirm()
+        return self.objective <= self.options.tolerance
+
+    def _confirm(self) -> None:
+        """Measure the best coreset again, at twice as many fresh draws, if it is a close call."""
+        best, tolerance = self.best, self.options.tolerance
+        if best is None or best is self.confirmed:
+            return
+        if is_close_call(best, tolerance):
+            again = self._try(best.support, 2 * len(best.own))
+            self.best = best if again is None else again
+        self.confirmed = self.best
+
     def first_view(self) -> Measured | Status:
         """Return the start of the rounds, or a status if none are needed."""
         found = None if self.job.propose is None else self._one_pass(self.job.propose)
@@ -261,7 +281,7 @@ class _Run[D]:
         if view is None:
             return self._view_of_start()
         self.best = view
-        if view.objective <= self.goal:
+        if self._is_met():
             return Status.TOLERANCE_REACHED
         if self.is_late:
             return Status.OUT_OF_TIME
@@ -310,7 +330,7 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         fits = len(self.start.rows) <= self.size
         self._improves(self._try(self.start if fits else self._uniform(self.size)))
-        return Status.TOLERANCE_REACHED if self.objective <= self.goal else status
+        return Status.TOLERANCE_REACHED if self._is_met() else status
 
     def _try(self, chosen: Weighted, n_certifying: int | None = None) -> Measured | None:
         """Measure a coreset; None if its posterior cannot be sampled or evaluated.

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.deadline import doing, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.potentials.fused_loops import Kernel
@@ -296,7 +297,8 @@ class LogLikelihood:
                 self._explain_non_finite(values, some)
             out[:, start : start + values.shape[1]] = values
 
-        for _ in in_threads(store, enumerate(rows.blocks(size))):
+        n_blocks = -(-len(rows) // size)
+        for _ in in_threads(store, enumerate(rows.blocks(size)), n_blocks):
             pass
         return out.T
 
@@ -355,7 +357,17 @@ class LogLikelihood:
         draws = Draws.of(draws, self.shapes)
         size = self.evaluator.block_rows(draws.n_draws)
         begin = partial(self.evaluator.of_blocks, self.given(draws), of_block)
-        return self.source.reduce(BlockPass(size, begin, join))
+        with doing(f"evaluating {self._rows_in_words} at {draws.n_draws:,} draws"):
+            return self.source.reduce(BlockPass(size, begin, join))
+
+    @property
+    def _rows_in_words(self) -> str:
+        """All rows, or units and their nodes, by their number."""
+        units = self.observations.units
+        if units is None:
+            return f"{self.n_rows:,} rows"
+        nodes = f"{units.n_nodes} nodes" if units.n_nodes > 1 else "one node"
+        return f"{self.n_rows:,} units ({nodes} x {len(units.positions):,} rows)"
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, in the order and types of the evaluator."""
@@ -412,6 +424,7 @@ class LogLikelihood:
         x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
         weights = pt.vector("weights", dtype="float64")
         graph = vectorize_graph(of_vector([obs.loglik], obs, x)[0], {x: points})
+        stop_if_late()  # each of these steps takes seconds for large graphs
         n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
         graph = clone_replace([graph], n_rows)[0]
         if graph.type.ndim == 1:
@@ -424,6 +437,7 @@ class LogLikelihood:
                 f"The log-likelihood has no gradient, which the search for a mode needs: {error}. "
                 "Give this operation a gradient, or write the likelihood with others."
             ) from error
+        stop_if_late()
         return self._kernel([points], weights, [logp, gradient])
 
     def _kernel(

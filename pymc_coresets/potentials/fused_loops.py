@@ -27,6 +27,7 @@ from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
+from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
 from pymc_coresets.potentials.plain_loops import (
@@ -386,6 +387,7 @@ class Kernel:
 
     @cached_property
     def _rewritten(self) -> FunctionGraph:
+        stop_if_late()
         inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
         with compiling():
             function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")

@@ -12,6 +12,7 @@ from pytensor.graph import graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 from scipy.special import logsumexp
 
+from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.units.nodes import Nodes
@@ -124,7 +125,8 @@ class UnitModes:
             See `at`.
         """
         (middle, width), climb = self._columns, self._climb(point)
-        parts = in_threads(lambda some: climb(some, some.arrays[middle]), _blocks(rows))
+        blocks = _blocks(rows)
+        parts = in_threads(lambda some: climb(some, some.arrays[middle]), blocks, len(blocks))
         of_units = [(z, root) for z, root, _ in parts]
         places, widths = map(np.concatenate, zip(*of_units, strict=True))
         return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
@@ -161,9 +163,9 @@ class UnitModes:
                 unit, starts = np.repeat(np.arange(len(some)), z.shape[1]), z.reshape(-1, n_dims)
             return _distinct(len(some), unit, *climb(some.take(unit), starts))
 
-        ends = np.cumsum([len(some) for some in _blocks(rows)])
-        starts = np.split(initial, ends[:-1])
-        parts = list(in_threads(of_block, zip(_blocks(rows), starts, strict=True)))
+        blocks = _blocks(rows)
+        starts = np.split(initial, np.cumsum([len(some) for some in blocks])[:-1])
+        parts = list(in_threads(of_block, zip(blocks, starts, strict=True), len(blocks)))
         most = max(part.log_masses.shape[1] for part in parts)
         return Modes(*map(np.concatenate, zip(*(part.first(most) for part in parts), strict=True)))
 
@@ -209,6 +211,7 @@ class UnitModes:
         evaluate = kernel.program.given(*self._given(point))
         found = []
         for places in np.array_split(z, -(-z.shape[1] // 16), axis=1):
+            stop_if_late()
             at_z = np.ascontiguousarray(np.moveaxis(places, 1, 0))
             arrays = kernel.arrays(self._with_variables(some, z[:, 0]))
             arrays[list(kernel.axes).index(self._columns[0])] = at_z
@@ -356,6 +359,7 @@ def _climbed(
         going &= (widths > 1e-6) & (part > 2.0**-20)
         if not going.any():
             break
+        stop_if_late()
         # Along any axis at most 5, or as many widths if these are larger.
         scales = np.maximum(np.sqrt((np.square(vectors) / values[:, None, :]).sum(axis=2)), 1.0)
         longest = np.maximum(np.abs(step / scales).max(axis=1), 5.0)

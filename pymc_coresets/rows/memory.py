@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, islice
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from pymc_coresets.deadline import stop_if_late
+from pymc_coresets.deadline import here, paced, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
 from pymc_coresets.rows.passes import Pass, RowBlocks
@@ -162,16 +162,17 @@ def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequenc
         Number of rows of each group.
     """
     with one_blas_thread():
-        parts = in_threads(work.begin(), blocks)
         n_blocks = [-(-n_rows // work.size) for n_rows in groups]
+        parts = in_threads(work.begin(), blocks, sum(n_blocks))
         return work.joined(work.joined(islice(parts, number)) for number in n_blocks)
 
 
-def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
+def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B], n_blocks: int = 0) -> Iterator[T]:
     """Yield the function of each block, in their order, computed in one thread per core.
 
     The first block is computed alone, because it may compile functions.  None begins after the
-    deadline of `deadline.until`.
+    deadline of `deadline.until`, which the threads know.  If their number is given, blocks that
+    will take long are announced.
 
     Examples
     --------
@@ -179,17 +180,28 @@ def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
     >>> list(in_threads(len, Rows(np.arange(5), np.ones(5)).blocks(2)))
     [2, 2, 1]
     """
-    pending = iter(blocks)
+    pending, use = iter(blocks), here(use)
+    queue: deque[Future[T]] = deque()
     # Blocks run in parallel, so BLAS threads inside them would only compete.
-    with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
+    with (
+        one_blas_thread(),
+        ThreadPoolExecutor(n_cores()) as pool,
+        paced("", n_blocks, "blocks of rows") as count,
+    ):
         stop_if_late()
-        yield from map(use, islice(pending, 1))
-        queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
-        while queue:
-            result = queue.popleft().result()
-            stop_if_late()
-            queue.extend(pool.submit(use, block) for block in islice(pending, 1))
-            yield result
+        for first in map(use, islice(pending, 1)):
+            count(1)
+            yield first
+        queue.extend(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
+        try:
+            while queue:
+                result = queue.popleft().result()
+                count(1)
+                queue.extend(pool.submit(use, block) for block in islice(pending, 1))
+                yield result
+        finally:
+            for waiting in queue:
+                waiting.cancel()
 
 
 def n_cores() -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
@@ -215,11 +216,13 @@ class StreamedRows(RowBlocks):
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
         """Report the number of rows of the finished parts."""
         n_rows = 0
-        for part, size in zip(parts, sizes, strict=True):
-            n_rows += size
-            if self.watch is not None:
-                self.watch(n_rows, self.n_rows)
-            yield part
+        with paced("", self.n_rows, "rows") as count:
+            for part, size in zip(parts, sizes, strict=True):
+                n_rows += size
+                if self.watch is not None:
+                    self.watch(n_rows, self.n_rows)
+                count(size)
+                yield part
 
     def _tasks_given(self, given: Sequence[Any]) -> list[Task]:
         """Return tasks for the chunks that have an input, with these inputs."""

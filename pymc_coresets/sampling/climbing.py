@@ -1,6 +1,7 @@
 """Maximisation of a density: one driver, one policy for values that are not finite."""
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.optimize import OptimizeResult, minimize
 
+from pymc_coresets.deadline import forecast, stop_if_late
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import ROUNDING
 from pymc_coresets.reading.unconstrained import Density
@@ -25,6 +27,8 @@ REMEDY = "use weighting='subsample', which samples instead."
 FLAT = 1e-3
 #: Gradient at which the mode of all rows is close enough to draw there, per standard deviation.
 CLOSE = 0.3
+#: Gradients of a usual search for a mode, by which its time is forecast.
+_USUAL = 100
 
 
 class Guarded:
@@ -58,10 +62,15 @@ class Guarded:
         self.x: np.ndarray | None = None
         self._lowest = np.inf
         self.n_barred = self.n_calls = 0
+        self._begun = time.perf_counter()
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient at a point (n_dims,)."""
         self.n_calls += 1
+        stop_if_late(f"{self.n_calls:,} gradients")
+        if self.n_calls == 3:  # the first one compiles functions
+            forecast(_USUAL * (time.perf_counter() - self._begun))
+        self._begun = time.perf_counter()
         if np.isfinite(x).all():  # false after a step along a gradient of 1e200
             value, slope = self._function(x)
             if np.isfinite(value) and np.isfinite(slope).all():

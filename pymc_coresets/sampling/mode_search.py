@@ -8,6 +8,7 @@ from itertools import islice
 import numpy as np
 import pymc as pm
 
+from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
@@ -85,16 +86,18 @@ def find_modes(
     found, first = KnownModes(known), known[0].around
     ends: list[tuple[float, np.ndarray]] = []
     n_starts = 0
-    for start in starts:
-        if is_over():
-            break
-        n_starts += 1
-        height, x = _climbed(space, first, start, found)
-        where = _arrived(found, height, x)
-        if where is not None:
-            _count(found, where)
-        elif np.isfinite(height):
-            ends.append((height, x))
+    with paced("searching for other modes", len(starts), "starts") as count:
+        for start in starts:
+            if is_over():
+                break
+            n_starts += 1
+            height, x = _climbed(space, first, start, found)
+            where = _arrived(found, height, x)
+            if where is not None:
+                _count(found, where)
+            elif np.isfinite(height):
+                ends.append((height, x))
+            count(1)
     for height, x in sorted(ends, key=lambda end: -end[0]):
         where = _arrived(found, height, x)
         if where is not None:

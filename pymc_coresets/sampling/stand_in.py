@@ -6,6 +6,7 @@ The functions take a result first, and are the methods of `Coreset` and `Polynom
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import cloudpickle
@@ -13,6 +14,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.deadline import doing, forecasts_to
 from pymc_coresets.diagnostics.evaluated_draws import (
     FIRST_DRAWS,
     EvaluatedDraws,
@@ -39,6 +41,7 @@ from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.predictions import with_missing
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import HasStandIn
+from pymc_coresets.progress import tell
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
@@ -128,7 +131,8 @@ def sample(
         kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
-    idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
+    with forecasts_to(partial(tell, show=show)):
+        idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
     if is_whole:
@@ -194,6 +198,12 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         draws = whole_number("draws", draws, least=MIN_DRAWS)
     own = result.stand_in
     idata = require_own(idata, "check()", own.groups)
+    with forecasts_to(partial(tell, show=own.progressbar)), doing("checking draws"):
+        return _checked(result, idata, draws)
+
+
+def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check:
+    own = result.stand_in
     chains = Chains(idata, own.free)
     first = max(draws or FIRST_DRAWS, MIN_PER_CHAIN * chains.n_chains)
     probing = Probing.of(own, Draws.of(chains.some(chains.spread(first)), own.free))
@@ -293,7 +303,8 @@ def reweight(
     own = result.stand_in
     idata = require_own(idata, "reweight()", own.groups)
     chains = Chains(idata, own.free)
-    found = own.evaluated(chains, ess)
+    with forecasts_to(partial(tell, show=own.progressbar)), doing("re-weighting draws"):
+        found = own.evaluated(chains, ess)
     drawn = resample_draws(chains, found, rng=rng, draws=draws, remedy=own.remedy)
     if doubt := own.doubt(idata):
         drawn["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"

@@ -24,6 +24,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
+from pymc_coresets.glm.control_variates import method
 from pymc_coresets.reading.draws import Draws
 
 N_ROWS, N_COLUMNS = 6_000, 50
@@ -477,3 +478,13 @@ def test_names_may_look_like_types_of_numpy():
     assert set(coreset.importance_draws()["posterior"].data_vars) == {
         rv.name for rv in model.free_RVs
     }
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_close_call_is_decided_by_twice_as_many_draws(model, coreset, close, monkeypatch):
+    monkeypatch.setattr(method, "is_close_call", lambda *_: close)
+    built = build_coreset(model, random_seed=1, progressbar=False)
+    assert built.certificate.n_draws == (800 if close else 400)
+    np.testing.assert_array_equal(built.indices, coreset.indices)
+    assert built.certificate.symmetrised_kl == pytest.approx(coreset.objective, rel=0.5)
+    assert built.history["heldout_objective"].values[-1] == built.objective

@@ -1,16 +1,32 @@
-"""What a limit of time ends, and what it says."""
+"""What a limit of time ends, what it says, and what is announced beforehand."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pymc_coresets.deadline import stop_if_late, until
+from pymc_coresets import deadline
+from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, stop_if_late, until
 from pymc_coresets.exceptions import OutOfTimeError
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 ROWS = Rows(np.arange(100), np.ones(100))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(deadline, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def lines():
+    lines = []
+    with forecasts_to(lines.append):
+        yield lines
 
 
 def test_nothing_ends_without_a_limit_or_before_it():
@@ -34,10 +50,79 @@ def test_blocks_of_rows_end_at_the_limit():
     assert 0 < len(done) < 50
 
 
-def test_the_earlier_of_two_limits_counts_and_says_what_was_done():
+def test_one_long_block_knows_the_limit_in_its_thread():
+    ends = []
+
+    def steps(rows):
+        for _ in range(100):
+            time.sleep(0.01)
+            stop_if_late()
+        ends.append(rows)
+
+    with pytest.raises(OutOfTimeError), until(time.perf_counter() + 0.2):
+        list(in_threads(steps, ROWS.blocks(25)))
+    assert ends == []
+
+
+def test_the_error_says_what_was_done_and_reached():
+    words = "while integrating: searching \\(7 of 20 gradients\\), before there was a coreset"
     with (
-        pytest.raises(OutOfTimeError, match="used up while modes were looked for, before"),
-        until(0.0, "while modes were looked for"),
-        until(np.inf, "while others were"),
+        pytest.raises(OutOfTimeError, match=words),
+        until(np.inf, "too late."),
+        until(0.0),
+        doing("integrating"),
+        paced("searching", 20, "gradients") as count,
+    ):
+        count(7)
+
+
+def test_the_earlier_of_two_limits_counts():
+    with (
+        pytest.raises(OutOfTimeError, match="used up, before there were draws"),
+        until(0.0, "before there were draws."),
+        until(np.inf),
     ):
         stop_if_late()
+
+
+def test_what_takes_long_is_announced_once_by_its_rate(clock, lines):
+    with doing("checking"), paced("evaluating 500 rows", 100, "blocks") as count:
+        for _ in range(100):
+            clock.now += 0.6
+            count(1)
+    assert lines == ["Checking: evaluating 500 rows: about 60 seconds."]
+
+
+def test_what_takes_little_time_is_not_announced(clock, lines):
+    with paced("reading", 100, "blocks") as count:
+        for _ in range(100):
+            clock.now += 0.19
+            count(1)
+    assert lines == []
+
+
+def test_a_part_of_what_was_announced_is_no_news_and_what_takes_longer_is(clock, lines):
+    with doing("building"):
+        forecast(300.0, "integrate=False is faster.")
+        with doing("searching"):
+            forecast(100.0)
+            clock.now += 250.0
+            forecast(500.0)
+    assert lines == [
+        "Building: about 5 minutes. integrate=False is faster.",
+        "Building: searching: about 8 minutes.",
+    ]
+
+
+def test_threads_announce_nothing(lines):
+    here(forecast)(100.0)
+    assert lines == []
+    with doing("in this one"):
+        forecast(100.0)
+    assert len(lines) == 1
+
+
+def test_without_a_receiver_forecasts_are_in_the_log(caplog):
+    with caplog.at_level("INFO", logger="pymc_coresets"), doing("waiting"):
+        forecast(30.0)
+    assert "Waiting: about 30 seconds." in caplog.text

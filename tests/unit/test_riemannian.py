@@ -585,3 +585,41 @@ def test_a_step_is_taken_back_where_it_came_out_worse_and_was_too_long(objective
 )
 def test_default_size(n_dims, n_rows, size):
     assert RiemannianPursuit().default_size(n_dims, n_rows) == size
+
+
+# -- close calls -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("times", "n_draws"), [(1.05, 1_000), (0.5, 500), (10.0, 500)])
+def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
+    """The best of several coresets, by the draws that chose it, looks better than it is."""
+    known = construct(Regression(), size=5, tolerance=1e-9).objective
+    posterior = Recorded()
+    solution = construct(posterior, size=5, tolerance=times * known)
+    assert len(solution.log_ratios) == n_draws == len(solution.draws)
+    assert solution.objective == np.var(solution.log_ratios)
+    np.testing.assert_array_equal(solution.weights, posterior.tried[-1][1])
+
+
+def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
+    """Of two coresets that seem to meet it, the first one does not."""
+    posterior = Recorded()
+    known = construct(posterior, tolerance=0.01)
+    assert known.status is Status.TOLERANCE_REACHED
+
+    def wrong_once(measured, tolerance):
+        monkeypatch.setattr(riemannian, "is_close_call", lambda *_: False)
+        return True
+
+    class Worse(Recorded):
+        def sums(self, draws, **options):
+            sums = super().sums(draws, **options)
+            wrong = len(draws) == 1_000 and len(self.tried) == len(posterior.tried) + 1
+            return replace(sums, total=sums.total * (2.0 if wrong else 1.0))
+
+    monkeypatch.setattr(riemannian, "is_close_call", wrong_once)
+    worse = Worse()
+    solution = construct(worse, tolerance=0.01)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert len(worse.tried) >= len(posterior.tried) + 2
+    assert solution.objective <= 0.01

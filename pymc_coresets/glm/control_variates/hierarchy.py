@@ -394,25 +394,27 @@ class ConditionalGaussian:
         """
         places, own = self.hierarchy.slopes, self.quadratic
         start = self.reference[~self.hierarchy.is_scale]
-        for some in self.hierarchy.expanded(scales):
-            values = some.values + own.at(some.coefficients)
-            for i, pull in enumerate(own.slopes_at(some.coefficients)):
-                slopes, of_rows = places, self._of_rows
-                if some.slopes is not None:
-                    slopes = with_entries(places, some.slopes[i])
-                    of_rows = self._seen_by(slopes)
-                gradient = some.gradients[i] + slopes @ pull
-                try:
-                    factor = CholeskyFactor(
-                        self._with_prior(of_rows, some.precisions[i]), self.order
-                    )
-                    step = factor.solve(gradient)
-                except (LinAlgError, ValueError):  # not definite, or not finite
-                    yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
-                    continue
-                highest = values[i] + gradient @ step / 2
-                log_marginal = float(highest - factor.log_determinant / 2)
-                yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
+        with paced("", len(scales), "decompositions") as count:
+            for some in self.hierarchy.expanded(scales):
+                values = some.values + own.at(some.coefficients)
+                for i, pull in enumerate(own.slopes_at(some.coefficients)):
+                    slopes, of_rows = places, self._of_rows
+                    if some.slopes is not None:
+                        slopes = with_entries(places, some.slopes[i])
+                        of_rows = self._seen_by(slopes)
+                    gradient = some.gradients[i] + slopes @ pull
+                    count(1)
+                    try:
+                        factor = CholeskyFactor(
+                            self._with_prior(of_rows, some.precisions[i]), self.order
+                        )
+                        step = factor.solve(gradient)
+                    except (LinAlgError, ValueError):  # not definite, or not finite
+                        yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
+                        continue
+                    highest = values[i] + gradient @ step / 2
+                    log_marginal = float(highest - factor.log_determinant / 2)
+                    yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
 
     @cached_property
     def _of_rows(self) -> Curvature:

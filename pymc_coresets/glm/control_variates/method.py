@@ -4,15 +4,22 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.deadline import until
-from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
+from pymc_coresets.deadline import doing, until
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    OutOfTimeError,
+    SamplingError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
@@ -20,7 +27,7 @@ from pymc_coresets.glm.control_variates.posteriors import Approximation, Expansi
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
-from pymc_coresets.methods.loop import Measured, rounds
+from pymc_coresets.methods.loop import Measured, is_close_call, rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
@@ -195,28 +202,26 @@ class _Run:
         self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
-        with until(job.deadline, "while the mode of a sample of the rows was looked for"):
+        with until(job.deadline), doing("searching for the mode of a sample of the rows"):
             self.posteriors = Posteriors(job, expansion)
         self.best: Approximation | None = None
+        self.confirmed: Approximation | None = None  # the last that no further draws are to decide
 
     def solution(self) -> Solution:
         """Approximate all rows in rounds, and return the best of them."""
-        source, quadratic = self._begun()
-        quadratic = self._climbed(quadratic, source)
-        self._look_ahead(quadratic)
-        quadratic, coefficients = self._settled(quadratic, source)
-        begun = _Place(quadratic=quadratic, coefficients=coefficients, size=_LEAST_ROWS // 2)
         limit, deadline = self.options.max_rounds - 1, self.job.deadline
-        _, status = rounds(
-            self._round(begun), self._round, lambda p: p.status, limit=limit, deadline=deadline
-        )
+        with until(deadline), doing("approximating all rows by a quadratic"):
+            begun = self._first_place()
+        with until(deadline), doing("choosing rows beside a quadratic"):
+            first = self._round(begun)
+        _, status = rounds(first, self._round, lambda p: p.status, limit=limit, deadline=deadline)
+        if status is not Status.INTERRUPTED:
+            with suppress(OutOfTimeError), until(deadline):
+                self._confirm()
         best, proposal, modes = self.best, None, None
         assert best is not None, "a round was tried"
         if math.isfinite(best.coreset.objective):
-            around = self.posteriors.around(best)
-            if status is not Status.INTERRUPTED:
-                allowed = 0.15 * self.history.steps[-1].n_evaluations
-                modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
+            around, modes = self._surroundings(best, status)
             proposal = Proposal(
                 draws=best.coreset.draws,
                 log_ratios=best.coreset.log_ratios,
@@ -227,6 +232,24 @@ class _Run:
         return self.history.solution(
             best.coreset, status, **best.coreset.facts, proposal=proposal, modes=modes
         )
+
+    def _first_place(self) -> _Place:
+        """Return a converged quadratic."""
+        source, quadratic = self._begun()
+        quadratic = self._climbed(quadratic, source)
+        self._look_ahead(quadratic)
+        quadratic, coefficients = self._settled(quadratic, source)
+        return _Place(quadratic=quadratic, coefficients=coefficients, size=_LEAST_ROWS // 2)
+
+    def _surroundings(self, best: Approximation, status: Status) -> tuple[Any, Modes | None]:
+        """Return a distribution near the best posterior, and its modes, if there is time."""
+        around = modes = None
+        with suppress(OutOfTimeError), until(self.job.deadline):
+            around = self.posteriors.around(best)
+            if status is not Status.INTERRUPTED:
+                allowed = 0.15 * self.history.steps[-1].n_evaluations
+                modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
+        return around, modes
 
     def _round(self, place: _Place) -> _Place:
         """Choose rows for the residual of a quadratic, and measure both."""
@@ -240,19 +263,36 @@ class _Run:
         while chosen.left > enough and size < most:
             size = min(math.ceil(1.5 * size), most)
             chosen = choose(size)
-        tried = self._try(quadratic, chosen)
+        tried = self._try(quadratic, chosen, self.n_draws)
         objective = tried.coreset.objective
         before = math.inf if self.best is None else self.best.coreset.objective
         if self.best is None or objective < before:
             self.best = tried
         status = None
-        if min(objective, before) <= self.goal:
+        if self._is_met():
             is_loose = self.goal > self.options.tolerance
             status = Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
         elif size >= most and objective > _SETTLED * before:
             status = Status.NO_PROGRESS
         coefficients = self.posteriors.sampler.log_prior.coefficients(tried.points)
         return _Place(quadratic=quadratic, coefficients=coefficients, size=size, status=status)
+
+    def _confirm(self) -> None:
+        """Measure the best coreset again, at twice as many fresh draws, if it is a close call."""
+        best = self.best
+        if best is None or best is self.confirmed:
+            return
+        if is_close_call(best.coreset, self.options.tolerance):
+            with suppress(SamplingError):
+                self.best = self._try(best.of_all, best.coreset, 2 * self.n_draws)
+        self.confirmed = self.best
+
+    def _is_met(self) -> bool:
+        """Whether the best coreset meets the goal, at more draws if it is a close call."""
+        if self.best is None or self.best.coreset.objective > self.goal:
+            return False
+        self._confirm()
+        return self.best.coreset.objective <= max(self.goal, self.options.tolerance)
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -405,19 +445,19 @@ class _Run:
             size = math.ceil(1.2 * size)
         return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(self, of_all: Quadratic, chosen: Weighted) -> Approximation:
+    def _try(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         quadratic = chosen.quadratic
         with self.history.drawing():
-            drawn = self.posteriors.draw(of_all, chosen, self.n_draws)
+            drawn = self.posteriors.draw(of_all, chosen, n_draws)
         sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
         coefficients = sampler.log_prior.coefficients(points)
-        with self.history.evaluating(len(chosen.rows), self.n_draws, of=self.n_rows):
+        with self.history.evaluating(len(chosen.rows), n_draws, of=self.n_rows):
             own = chosen.weights @ sampler.loglik(draws, chosen.rows) + quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
-        with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
+        with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
             sums = sampler.sums(draws)
         measured = Measured.of(chosen, own, sums, draws=draws)
         measured.enter(self.history)

@@ -1,7 +1,8 @@
 """NUTS: options of `pm.sample`, known metrics, and warm starts during a build."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,8 +17,14 @@ from pytensor.graph import graph_inputs
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pymc_api import PyMCSamplingError, RaveledVars, State
 from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
-from pymc_coresets.deadline import stop_if_late
-from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.deadline import paced
+from pymc_coresets.diagnostics.importance import MIN_DRAWS
+from pymc_coresets.exceptions import (
+    InvalidOptionError,
+    OutOfTimeError,
+    SamplingError,
+    warn_user,
+)
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -48,15 +55,63 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     ------
     SamplingError
     """
+    watched = _Watched(options.get("callback"))
+    # Others call nothing, and the draws of a given step are known before they are recorded.
+    if options.get("nuts_sampler") == "pymc" and options.get("step") is None:
+        options["callback"] = watched
+    n_steps = options["chains"] * (options.get("draws", 1_000) + options.get("tune", 1_000))
     try:
-        with untraced():
+        with untraced(), paced("sampling the coreset by pm.sample", n_steps, "steps") as count:
+            watched.count = count
             idata: xr.DataTree = pm.sample(model=model, **options)
     except (PyMCSamplingError, pymc_api.ParallelSamplingError) as error:
         raise SamplingError(
             f"pm.sample failed: {text_of(error)}. Give initvals=... with a finite log-density. The "
             "sampled model is the attribute .model, not your own model: see .model.debug()."
         ) from error
+    if watched.was_late:
+        sizes = idata["posterior"].sizes
+        warn_user(
+            f"The time_budget was used up: there are {sizes['chain']} chains of {sizes['draw']:,} "
+            "draws. Allow more seconds."
+        )
     return idata
+
+
+class _Watched:
+    """Announces the time that `pm.sample` will take, and ends it at a deadline.
+
+    With the draws that there are, if there are enough for a check.
+
+    Parameters
+    ----------
+    other : callable, optional
+        The user's own callback.
+
+    Attributes
+    ----------
+    count : callable
+        See `deadline.paced`.
+    was_late : bool
+    """
+
+    def __init__(self, other: Callable[..., None] | None) -> None:
+        self._other, self._n_draws = other, Counter[int]()
+        self.count: Callable[[int], None] = lambda _: None
+        self.was_late = False
+
+    def __call__(self, trace: Any, draw: Any) -> None:  # noqa: ANN401 - PyMC's
+        """Count one step of a chain."""
+        if self._other is not None:
+            self._other(trace=trace, draw=draw)
+        self._n_draws[draw.chain] += not draw.tuning
+        try:
+            self.count(1)
+        except OutOfTimeError:
+            if max(self._n_draws.values()) < MIN_DRAWS:
+                raise
+            self.was_late = True
+            raise KeyboardInterrupt from None  # upon which PyMC returns what there is
 
 
 def text_of(error: Exception) -> str:
@@ -341,10 +396,12 @@ class WarmNuts:
         try:
             # A trajectory that diverges may overflow, which is counted as a divergence.
             with np.errstate(over="ignore", invalid="ignore"):
-                chains = [
-                    self._chain(x, per_chain, tune, last, metric, stream)  # mode after mode
-                    for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
-                ]
+                n_steps = N_CHAINS * (tune + per_chain)
+                with paced("sampling a coreset's posterior by NUTS", n_steps, "steps") as count:
+                    chains = [
+                        self._chain(x, per_chain, tune, last, metric, stream, count)
+                        for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
+                    ]  # mode after mode
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.counts["n_failed_starts"] += 1
             if last is None and not known and isinstance(error, PyMCSamplingError):
@@ -364,6 +421,7 @@ class WarmNuts:
         last: Run | None,
         metric: CholeskyFactor | None,
         rng: np.random.Generator,
+        count: Callable[[int], None],
     ) -> Run:
         step, stream = self._step, rng.spawn(1)[0]
         integrator = pymc_api.CpuLeapfrogIntegrator
@@ -382,10 +440,10 @@ class WarmNuts:
         state: Any = self._space.raveled(x)
         positions, n_divergences = [], 0
         for i in range(tune + n_draws):
-            stop_if_late()
             if i == tune:
                 step.stop_tuning()
             state, [stats] = step.astep(state)
+            count(1)
             if i >= tune:
                 positions.append(state.data)
                 n_divergences += bool(stats["diverging"])

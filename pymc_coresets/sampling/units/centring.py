@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 import pymc as pm
 
+from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
@@ -92,7 +93,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     while True:
         form = sample.form(chosen.n_modes)
         try:
-            around = form.middle(chosen.rule, x)
+            with doing(f"finding the middle of the posterior, {form.in_words(chosen.rule)}"):
+                around = form.middle(chosen.rule, x)
         except SamplingError as error:  # values and gradients by few nodes may have other modes
             better = _after_failure(chosen.rule, n_dims)
             if better is None:
@@ -104,9 +106,11 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             chosen = replace(chosen, rule=better)
             continue
         x = around.location
-        known, chosen = chosen, sample.sufficient(chosen, around, enough)
+        with doing("choosing how many nodes are enough"):
+            known, chosen = chosen, sample.sufficient(chosen, around, enough)
         if (chosen.rule, chosen.n_modes) == (known.rule, known.n_modes):
-            return form.all_around(x, chosen)
+            with doing(f"placing nodes in {len(units.levels):,} units"):
+                return form.all_around(x, chosen)
 
 
 def _after_failure(rule: Rule, n_dims: int) -> Rule | None:
@@ -152,6 +156,12 @@ class _Form:
     def modes(self) -> UnitModes:
         """Finds where nodes lie."""
         return UnitModes(self.units)
+
+    def in_words(self, rule: Rule) -> str:
+        """Return how many nodes and rows the sample has."""
+        rows, units = self.sample.rows, self.units
+        n_nodes = len(units.nodes(rule)) * units.n_modes
+        return f"{n_nodes} nodes x {rows.n_members:,} rows of {len(rows):,} units"
 
     def by_nodes(self, rule: Rule) -> LogLikelihood:
         """Return the potentials by the nodes of a rule."""
@@ -411,9 +421,10 @@ def integrated_out(
     verify(LogLikelihood(rows), rng=rng)
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
-        units = unit_model(model, names, wanted.of_rows, rows)
-        verify_units(units, rng=rng.spawn(1)[0])
-        found = centred(units, enough=tolerance / 10, key=key)
+        with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):
+            units = unit_model(model, names, wanted.of_rows, rows)
+            verify_units(units, rng=rng.spawn(1)[0])
+            found = centred(units, enough=tolerance / 10, key=key)
     except (UnsupportedModelError, SamplingError) as error:
         if must:
             raise

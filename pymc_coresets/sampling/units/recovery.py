@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,19 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.graph import ancestors
 
+from pymc_coresets.deadline import forecasts_to
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
+from pymc_coresets.exceptions import (
+    InvalidOptionError,
+    OutOfTimeError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.numerics import free_memory
 from pymc_coresets.options import flag, generator, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
-from pymc_coresets.progress import if_it_takes_long
+from pymc_coresets.progress import if_it_takes_long, tell
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import evaluate, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
@@ -149,7 +155,10 @@ def recover(
     show = own if progressbar is None else flag("progressbar", progressbar)
     parts = []
     title = f"drawing {', '.join(local.factor.names)}"
-    with if_it_takes_long(title, len(which), "levels", show=show) as bar:
+    with (
+        forecasts_to(partial(tell, show=show)),
+        if_it_takes_long(title, len(which), "levels", show=show) as bar,
+    ):
         for start in range(0, max(len(which), 1), n_levels):
             drawn = local.drawn(posterior, names, which[start : start + n_levels], rng, bar)
             parts.append(_summarised(drawn) if summary else drawn)
@@ -195,7 +204,7 @@ def with_local(
     if n_bytes <= _SHARE * free_memory():
         try:
             return completed(result, idata, rng, progressbar=progressbar)
-        except UnsupportedModelError as error:
+        except (UnsupportedModelError, OutOfTimeError) as error:
             reason = error.message
     warn_user(
         f"The result has no draws of {local.names!r}: {reason}. "

@@ -31,6 +31,10 @@ class Density(Protocol):
     def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
         """Maps points (n_points, n_dims) to the gradients there, in the same shape."""
 
+    @property
+    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
+        """Maps points (n_points, n_dims) to the log-densities there, and their gradients."""
+
 
 class Unconstrained:
     """A model's free variables as one real vector of length D.
@@ -139,6 +143,7 @@ class Unconstrained:
         other.curvature = curvature
         other.__dict__["logp_and_gradient"] = density.logp_and_gradient
         other.__dict__["gradients"] = density.gradients
+        other.__dict__["slopes"] = density.slopes
         return other
 
     @cached_property
@@ -173,7 +178,7 @@ class Unconstrained:
         return function
 
     @cached_property
-    def slopes(self) -> Callable[[np.ndarray], list[np.ndarray]]:
+    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
         """Maps points (n_points, D) to the model's log-densities there, and their gradients."""
         x = pt.vector("x", dtype="float64")
         [logp] = self.at(x, [self.model.logp()])

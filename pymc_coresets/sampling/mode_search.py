@@ -15,6 +15,7 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.many_climbs import climb_together
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
@@ -24,6 +25,8 @@ from pymc_coresets.sampling.symmetry.value_changes import changes, points_of
 MOST_SEARCHED = 24
 #: Number of known modes of which a new one might be a part.
 _NEAREST = 8
+#: Number of searches that step together.
+_TOGETHER = 24
 
 _log = logging.getLogger(__name__)
 
@@ -87,17 +90,19 @@ def find_modes(
     ends: list[tuple[float, np.ndarray]] = []
     n_starts = 0
     with paced("searching for other modes", len(starts), "starts") as count:
-        for start in starts:
+        for i in range(0, len(starts), _TOGETHER):
             if is_over():
                 break
-            n_starts += 1
-            height, x = _climbed(space, first, start, found)
-            where = _arrived(found, height, x)
-            if where is not None:
-                _count(found, where)
-            elif np.isfinite(height):
-                ends.append((height, x))
-            count(1)
+            some = starts[i : i + _TOGETHER]
+            climbed = _climbed(space, first, some, found, is_over)
+            n_starts += len(climbed)
+            for height, x in climbed:
+                where = _arrived(found, height, x)
+                if where is not None:
+                    _count(found, where)
+                elif np.isfinite(height):
+                    ends.append((height, x))
+            count(len(some))
     for height, x in sorted(ends, key=lambda end: -end[0]):
         where = _arrived(found, height, x)
         if where is not None:
@@ -165,20 +170,31 @@ def _arrived(known: KnownModes, height: float, x: np.ndarray) -> int | None:
 
 
 def _climbed(
-    space: Unconstrained, first: Normal, start: np.ndarray, known: KnownModes
-) -> tuple[float, np.ndarray]:
-    """Search from a start until a known mode is near, or no step raises the density."""
-    negative = negative_of(space, first)
+    space: Unconstrained,
+    first: Normal,
+    starts: np.ndarray,
+    known: KnownModes,
+    is_over: Callable[[], bool],
+) -> list[tuple[float, np.ndarray]]:
+    """Search from some starts until a known mode is near, or no step raises the density.
 
-    def stop_near_known(z: np.ndarray) -> None:
-        value = negative(z)[0]
-        if np.isfinite(value) and _arrived(known, -value, first.at(z)) is not None:
-            raise StopIteration
+    Returns heights and points, without those of searches that are not over in time.
+    """
 
-    begin = first.whiten(start)
-    found = climb(negative, begin, most_steps=100, callback=stop_near_known).x
-    z = found if np.isfinite(found).all() else begin
-    return -negative(z)[0], first.at(z)
+    def negative(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, gradients = map(np.asarray, space.slopes(first.at(z)))
+        finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+        slopes = first.factor.whiten_gradients(np.where(finite[:, None], gradients, 0.0))
+        return np.where(finite, -values, np.inf), -slopes
+
+    def is_known(value: float, z: np.ndarray) -> bool:
+        return _arrived(known, -value, first.at(z)) is not None
+
+    ends = climb_together(
+        negative, first.whiten(starts), most_steps=100, is_known=is_known, is_over=is_over
+    )
+    over = ends.finished
+    return list(zip(-ends.values[over], first.at(ends.points[over]), strict=True))
 
 
 def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
@@ -269,7 +285,9 @@ def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
 
 def highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
     """Return the points of highest density, and the first others of finite density."""
-    heights = np.array([space.logp_and_gradient(x)[0] for x in points])
+    if not len(points):
+        return points
+    heights = np.asarray(space.slopes(points)[0])
     points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
     best = np.sort(np.argsort(-heights, kind="stable")[:n_best])
     others = np.setdiff1d(np.arange(len(points)), best)[:n_any]

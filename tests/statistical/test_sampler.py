@@ -317,7 +317,9 @@ def test_a_gradient_that_is_not_finite_ends_no_search(nowhere):
         return 100 * float(np.log(np.abs(x[0])) - x[0]), slope
 
     at = SimpleNamespace(
-        logp_and_gradient=density, gradients=lambda x: np.stack([density(own)[1] for own in x])
+        logp_and_gradient=density,
+        gradients=lambda x: np.stack([density(own)[1] for own in x]),
+        slopes=lambda x: list(map(np.stack, zip(*map(density, x), strict=True))),
     )
     space = Unconstrained(model).with_density(at)
     if nowhere:  # the curvature at the mode cannot be known

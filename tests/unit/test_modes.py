@@ -47,6 +47,7 @@ def space_of(logp_and_gradient, n_dims):
         n_dims=n_dims,
         logp_and_gradient=at,
         gradients=lambda points: np.stack([at(x)[1] for x in points]),
+        slopes=lambda points: list(map(np.stack, zip(*map(at, points), strict=True))),
     )
 
 

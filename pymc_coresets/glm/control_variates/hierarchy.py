@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
+from pymc_coresets.deadline import paced
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.climbing import near_mode

@@ -1,7 +1,7 @@
 """Nodes of units: placed at modes, with shared variables in the middle of the posterior."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -236,7 +236,15 @@ class _Following:
     @property
     def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
         """See `Density`."""
-        return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
+        return lambda points: self.slopes(points)[1]
+
+    @property
+    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
+        """See `Density`."""
+        return lambda points: [
+            np.stack(part)
+            for part in zip(*(self.logp_and_gradient(x) for x in points), strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,204 @@
+"""Climbs from many starts at once: a density is evaluated for all of them in one batch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_coresets.deadline import stop_if_late
+
+type OfPoints = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+#: Steps whose changes of the gradient are kept, as in SciPy.
+_KEPT = 10
+#: Part of the gain foreseen by the slope that a step must reach.
+_GAIN = 1e-4
+#: Largest gain, relative to the value, and gradient at which a climb has ended, as in SciPy.
+_FLAT, _LEVEL = 2.2e-9, 1e-5
+#: Distance and difference of values at which two climbs have joined, in whitened coordinates.
+_JOINED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The ends of climbs.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_starts,)
+        Of the function; infinite where it is not finite at the start.
+    points : ndarray of shape (n_starts, n_dims)
+    finished : ndarray of bool, of shape (n_starts,)
+        Whether a climb came to its end, or was to go no further.
+    """
+
+    values: np.ndarray
+    points: np.ndarray
+    finished: np.ndarray
+
+
+def climb_together(
+    negative: OfPoints,
+    starts: np.ndarray,
+    *,
+    most_steps: int,
+    is_known: Callable[[float, np.ndarray], bool] = lambda value, point: False,  # noqa: ARG005
+    is_over: Callable[[], bool] = lambda: False,
+) -> Ends:
+    """Minimise a function from many starts by L-BFGS, each with its own steps.
+
+    A climb ends that meets another one, whose end it has.
+
+    Parameters
+    ----------
+    negative : callable
+        Returns values (n_points,) and gradients at points (n_points, n_dims).
+    starts : ndarray of shape (n_starts, n_dims)
+        In coordinates in which the curvature is about one.
+    most_steps : int
+    is_known : callable
+        Whether a climb should go no further, given its value and point.
+    is_over : callable
+        Whether all should end where they are.
+
+    Returns
+    -------
+    Ends
+
+    References
+    ----------
+    Nocedal and Wright (2006). Numerical optimization, 2nd edition, algorithm 7.4.
+
+    Examples
+    --------
+    >>> def negative(x):
+    ...     return np.square(np.square(x).sum(axis=1) - 1), 4 * x * (np.square(x) - 1)
+    >>> climb_together(negative, np.array([[0.5], [-3.0]]), most_steps=50).points.round(3)
+    array([[ 1.],
+           [-1.]])
+    """
+    climbs = _Climbs.at(negative, starts)
+    for _ in range(3 * most_steps):
+        if not climbs.going.any() or is_over():
+            break
+        moved = climbs.step(negative)
+        for i in moved:
+            if is_known(float(climbs.values[i]), climbs.points[i]):
+                climbs.going[i] = False
+        climbs.going &= climbs.n_steps < most_steps
+        climbs.join()
+    return climbs.ends()
+
+
+@dataclass(eq=False)
+class _Climbs:
+    """The state of climbs, of which some are still going."""
+
+    points: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+    going: np.ndarray
+    n_steps: np.ndarray
+    joined: np.ndarray  # the number of the climb whose end it has
+    lengths: np.ndarray  # of the next step, as a part of the direction
+    directions: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    changes: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    scales: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def at(cls, negative: OfPoints, starts: np.ndarray) -> "_Climbs":
+        """Evaluate the function at the starts."""
+        values, gradients = _finite(*negative(starts))
+        n = len(starts)
+        sizes = np.linalg.norm(gradients, axis=1)
+        found = cls(
+            points=starts.copy(),
+            values=values,
+            gradients=gradients,
+            going=np.isfinite(values) & (np.abs(gradients).max(axis=1, initial=0.0) > _LEVEL),
+            n_steps=np.zeros(n, dtype=np.int64),
+            joined=np.arange(n),
+            lengths=np.ones(n),
+            scales=1 / np.maximum(sizes, 1.0),
+        )
+        found.directions = -found.scales[:, None] * gradients
+        return found
+
+    def step(self, negative: OfPoints) -> np.ndarray:
+        """Try the next step of each climb; return the numbers of those that moved."""
+        which = np.flatnonzero(self.going)
+        stop_if_late(f"{len(which)} of {len(self.going)} searches go on")
+        lengths = self.lengths[which]
+        moves = lengths[:, None] * self.directions[which]
+        foreseen = (self.gradients[which] * moves).sum(axis=1)
+        values, gradients = _finite(*negative(self.points[which] + moves))
+        gained = values - self.values[which]
+        better = gained <= _GAIN * foreseen
+        # The minimum of a parabola through both values, where that is a shorter step.
+        with np.errstate(all="ignore"):
+            shorter = np.nan_to_num(-foreseen / (2 * (gained - foreseen)), nan=0.1)
+        self.lengths[which] = np.where(better, 1.0, lengths * np.clip(shorter, 0.1, 0.5))
+        self.going[which[~better & (lengths < 1e-10)]] = False
+        moved, some = which[better], gradients[better]
+        self._remember(moved, moves[better], some - self.gradients[moved])
+        self.points[moved] += moves[better]
+        self.values[moved], self.gradients[moved] = values[better], some
+        self.n_steps[moved] += 1
+        self.directions[moved] = self._directions(moved)
+        flat = -gained[better] <= _FLAT * np.maximum(np.abs(values[better]), 1.0)
+        self.going[moved] = ~flat & (np.abs(some).max(axis=1, initial=0.0) > _LEVEL)
+        return moved
+
+    def _remember(self, which: np.ndarray, moves: np.ndarray, changes: np.ndarray) -> None:
+        """Keep the moves of some climbs and what they changed, where the function is convex."""
+        steps, slopes = np.zeros_like(self.points), np.zeros_like(self.points)
+        inverse = np.zeros(len(self.points))
+        products, squares = (moves * changes).sum(axis=1), np.square(changes).sum(axis=1)
+        convex = products > 1e-10 * squares
+        kept = which[convex]
+        steps[kept], slopes[kept] = moves[convex], changes[convex]
+        inverse[kept] = 1 / products[convex]
+        self.scales[kept] = products[convex] / squares[convex]
+        self.changes = [*self.changes[-_KEPT + 1 :], (steps, slopes, inverse)]
+
+    def _directions(self, which: np.ndarray) -> np.ndarray:
+        """Return L-BFGS's directions; those of steepest descent where they would not lead down.
+
+        A climb that did not move in some step has nothing to remember of it.
+        """
+        left, shares = self.gradients[which].copy(), []
+        for steps, slopes, inverse in reversed(self.changes):
+            share = inverse[which] * (steps[which] * left).sum(axis=1)
+            left -= share[:, None] * slopes[which]
+            shares.append(share)
+        left *= self.scales[which, None]
+        for (steps, slopes, inverse), share in zip(self.changes, reversed(shares), strict=True):
+            back = inverse[which] * (slopes[which] * left).sum(axis=1)
+            left += (share - back)[:, None] * steps[which]
+        gradients = self.gradients[which]
+        down = (left * gradients).sum(axis=1) > 0
+        steepest = gradients / np.maximum(np.linalg.norm(gradients, axis=1), 1.0)[:, None]
+        return np.where(down[:, None], -left, -steepest)
+
+    def join(self) -> None:
+        """End climbs that have met others, of which the lower one goes on."""
+        for i in np.flatnonzero(self.going):
+            near = np.abs(self.values - self.values[i]) < _JOINED
+            near &= np.abs(self.points - self.points[i]).max(axis=1) < _JOINED
+            near[i] = False
+            ahead = near & (self.joined == np.arange(len(near)))
+            if ahead.any():
+                self.joined[i], self.going[i] = np.flatnonzero(ahead)[0], False
+
+    def ends(self) -> Ends:
+        """Return the ends, of climbs that have joined others those of the others."""
+        last = self.joined
+        while not np.array_equal(last, last[last]):
+            last = last[last]
+        return Ends(self.values[last], self.points[last], ~self.going[last])
+
+
+def _finite(values: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return infinity, and no slope, where a value or a gradient is not finite."""
+    finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+    return np.where(finite, values, np.inf), np.where(finite[:, None], gradients, 0.0)

@@ -169,8 +169,9 @@ def build_coreset(  # noqa: PLR0913
         its levels are 250 at least and five times as many as a coreset of them needs, or if its
         variables have one value for each row.  `Coreset.recover` draws them afterwards.
     time_budget : float, optional
-        Seconds after which ``"auto"`` and ``"control_variates"`` end, at the next block of rows,
-        with what there is, or an error if that is nothing; the others refuse it.
+        Seconds after which ``"auto"`` and ``"control_variates"`` end, at the next block of rows or
+        step, with what there is, or an error if that is nothing; the others refuse it.  Compiling
+        a function is not ended.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True

@@ -151,7 +151,7 @@ class SamplingError(CoresetError, RuntimeError):
 
 
 class OutOfTimeError(CoresetError):
-    """A construction has used up its `time_budget` before there was a coreset.
+    """The `time_budget` was used up before there was a coreset, or draws of it.
 
     Examples
     --------

@@ -421,7 +421,8 @@ class LogLikelihood:
             If there is no gradient.
         """
         obs = self.observations
-        x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
+        x = obs.space.vector
+        points = pt.tensor("points", dtype="float64", shape=(None, *x.type.shape))
         weights = pt.vector("weights", dtype="float64")
         graph = vectorize_graph(of_vector([obs.loglik], obs, x)[0], {x: points})
         stop_if_late()  # each of these steps takes seconds for large graphs

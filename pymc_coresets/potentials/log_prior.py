@@ -129,7 +129,7 @@ class LogPrior:
     @cached_property
     def _graphs(self) -> tuple[TensorVariable, list[TensorVariable]]:
         """A point, and the log-density and the coefficients there."""
-        x = pt.vector("x", dtype="float64")
+        x = self.space.vector
         graphs = self.space.at(x, [remainder_graph(self.observations)])
         if self.interface is not None:
             graphs += of_vector([self.interface], self.observations, x)

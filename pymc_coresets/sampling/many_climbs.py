@@ -147,7 +147,8 @@ class _Climbs:
         self.directions[moved] = self._directions(moved)
         flat = -gained[better] <= _FLAT * np.maximum(np.abs(values[better]), 1.0)
         self.going[moved] = ~flat & (np.abs(some).max(axis=1, initial=0.0) > _LEVEL)
-        return moved
+        found: np.ndarray = moved
+        return found
 
     def _remember(self, which: np.ndarray, moves: np.ndarray, changes: np.ndarray) -> None:
         """Keep the moves of some climbs and what they changed, where the function is convex."""
@@ -178,7 +179,8 @@ class _Climbs:
         gradients = self.gradients[which]
         down = (left * gradients).sum(axis=1) > 0
         steepest = gradients / np.maximum(np.linalg.norm(gradients, axis=1), 1.0)[:, None]
-        return np.where(down[:, None], -left, -steepest)
+        found: np.ndarray = np.where(down[:, None], -left, -steepest)
+        return found
 
     def join(self) -> None:
         """End climbs that have met others, of which the lower one goes on."""

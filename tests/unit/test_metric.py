@@ -1,15 +1,17 @@
 """NUTS in the coordinates of the posterior's covariance: a linear regression, exactly."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_coresets import build_coreset
+from pymc_coresets import CoresetWarning, OutOfTimeError, build_coreset, deadline
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.steps.metropolis import known_metric
+from pymc_coresets.sampling.steps.nuts import sample_by_pymc
 
 N, P = 5_000, 3
 RNG = np.random.default_rng(31)
@@ -135,3 +137,44 @@ def test_a_posterior_of_which_nothing_is_known_is_begun_as_pymc_does(
     }
     monkeypatch.setitem(coreset.__dict__, "proposal", unknown[without])
     assert started(**options).keys().isdisjoint({"step", "initvals", "tune"})
+
+
+# -- what watches pm.sample ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_steps", "enough"), [(30, False), (250, True)])
+def test_sampling_ends_at_a_deadline_with_the_draws_that_are_enough(n_steps, enough, monkeypatch):
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(deadline, "time", clock)
+    seen = []
+
+    def own(*, trace, draw):
+        seen.append(draw)
+        clock.now += len(seen) == n_steps
+
+    options = {"draws": 500, "tune": 100, "chains": 2, "cores": 1, "nuts_sampler": "pymc"}
+    options |= {"random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    with pm.Model() as model, deadline.until(0.5):
+        pm.Normal("mu")
+        if enough:
+            with pytest.warns(CoresetWarning, match=r"there are 1 chains of 1[45]\d draws"):
+                found = sample_by_pymc(model, callback=own, **options)
+            assert 140 < found["posterior"].sizes["draw"] < 160
+        else:
+            with pytest.raises(OutOfTimeError, match=r"by pm.sample \(30 of 1,200 steps\)"):
+                sample_by_pymc(model, callback=own, **options)
+
+
+def test_draws_that_take_long_are_announced(monkeypatch):
+    clock, lines = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now), []
+    monkeypatch.setattr(deadline, "time", clock)
+
+    def slow(**_):
+        clock.now += 0.5
+
+    options = {"draws": 50, "tune": 50, "chains": 1, "cores": 1, "nuts_sampler": "pymc"}
+    options |= {"random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    with pm.Model() as model, deadline.forecasts_to(lines.append):
+        pm.Normal("mu")
+        sample_by_pymc(model, callback=slow, **options)
+    assert lines == ["Sampling the coreset by pm.sample: about 50 seconds."]

@@ -10,7 +10,16 @@ import xarray as xr
 from pymc.exceptions import ImputationWarning
 
 import pymc_coresets as pmc
-from pymc_coresets import CoresetError, CoresetWarning, InvalidDataError, InvalidOptionError
+from pymc_coresets import (
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    OutOfTimeError,
+    build_coreset,
+    one_call,
+)
+from pymc_coresets.deadline import stop_if_late, until
 
 X = np.random.default_rng(1).normal(size=2_000)
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -217,6 +226,53 @@ def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
 def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options, message):
     with pytest.raises(InvalidOptionError, match=message):
         pmc.sample(**({"model": model} | QUIET | options))
+
+
+# -- limits of time --------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
+def test_a_time_budget_ends_sampling_with_a_sentence(model):
+    words = "used up while sampling the coreset by pm.sample .0 of .* steps., before there were"
+    with pytest.raises(OutOfTimeError, match=words):
+        pmc.sample(model, size=20, time_budget=1e-9, **QUIET)
+    with pytest.raises(InvalidOptionError, match=r"time_budget=-1"):
+        pmc.sample(model, time_budget=-1.0, **QUIET)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
+def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, monkeypatch, caplog):
+    drawn = idata.copy()
+    monkeypatch.setattr(pm, "sample", lambda **_: drawn)
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        found = pmc.sample(model, size=20, time_budget=1e-9, on_failure="nuts", **QUIET)
+    assert found is drawn
+    assert "pm.sample takes all rows now, without a limit of time. The time_budget" in caplog.text
+    assert found.attrs["verdict"].startswith("Draws of the full posterior, because no coreset")
+
+
+def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, monkeypatch):
+    def late(*_):
+        with until(0.0):
+            stop_if_late()
+
+    monkeypatch.setattr(pmc.Coreset, "check", late)
+    with pytest.warns(CoresetWarning, match="Doubtful: the time_budget was used up before these"):
+        found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
+    assert found["posterior"].sizes["draw"] == 400
+    assert found.attrs["divergence"] == np.inf
+
+
+def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
+    given = []
+
+    def build(*_, **options):
+        given.append(options["time_budget"])
+        return build_coreset(model, **QUIET)
+
+    monkeypatch.setattr(one_call, "build_coreset", build)
+    pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
+    assert given == [80.0]
 
 
 # -- the coreset of some draws ---------------------------------------------------------------------

@@ -62,7 +62,9 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     n_steps = options["chains"] * (options.get("draws", 1_000) + options.get("tune", 1_000))
     try:
         with untraced(), paced("sampling the coreset by pm.sample", n_steps, "steps") as count:
-            watched.count = count
+            if options.get("callback") is watched:
+                watched.count = count
+                count(0)
             idata: xr.DataTree = pm.sample(model=model, **options)
     except (PyMCSamplingError, pymc_api.ParallelSamplingError) as error:
         raise SamplingError(

@@ -408,7 +408,7 @@ class _LocalVariables:
 
     def _variables(self, names: tuple[str, ...]) -> Callable[..., list[np.ndarray]]:
         if names not in self._compiled:
-            x = pt.vector("x", dtype="float64")
+            x = self.space.vector
             graphs = self.model.replace_rvs_by_values([self.model[name] for name in names])
             tensors = [pt.as_tensor(v, allow_xtensor_conversion=True) for v in graphs]
             values = self.space.at(x, tensors)

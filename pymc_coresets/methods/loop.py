@@ -152,8 +152,9 @@ def is_close_call(measured: "Measured", tolerance: float) -> bool:
     Examples
     --------
     >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> z = np.random.default_rng(1).normal(size=400)
     >>> def of_variance(variance):
-    ...     total = np.sqrt(variance) * np.random.default_rng(1).normal(size=400)
+    ...     total = np.sqrt(variance) * z / z.std()
     ...     sums = PassSums(total=total, norm_total=0.0, candidates=nowhere)
     ...     return Measured.of(Weighted(rows=nowhere, weights=np.ones(0)), np.zeros(400), sums)
     >>> [is_close_call(of_variance(v), 0.01) for v in (0.004, 0.008, 0.011, 0.02)]

@@ -65,17 +65,6 @@ def until(deadline: float, remedy: str = _REMEDY) -> Iterator[None]:
         _limit.reset(before)
 
 
-def time_left() -> float:
-    """Return the seconds until the deadline; infinite if there is none.
-
-    Examples
-    --------
-    >>> time_left()
-    inf
-    """
-    return _limit.get()[0] - time.perf_counter()
-
-
 @contextmanager
 def doing(what: str) -> Iterator[None]:
     """Name what is computed here, for forecasts and for the error at a deadline.
@@ -100,16 +89,18 @@ def doing(what: str) -> Iterator[None]:
         _doing.reset(before)
 
 
-def stop_if_late(reached: str = "") -> None:
+def stop_if_late(reached: str = "", *, needed: float = 0.0) -> None:
     """Raise an error after the deadline, see `until`.
 
     Parameters
     ----------
     reached : str, optional
         How far what is computed has come.
+    needed : float, default 0
+        Seconds that come next and cannot be ended: it raises if there are fewer.
     """
     deadline, remedy = _limit.get()
-    if time.perf_counter() > deadline:
+    if time.perf_counter() + needed > deadline:
         what = ": ".join(_doing.get())
         parts = [f"while {what}" if what else "", f"({reached})" if reached else ""]
         words = " ".join(["The time_budget was used up", *filter(None, parts)])

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.deadline import doing, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
@@ -399,6 +400,7 @@ class LogLikelihood:
         return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
 
     @cached_property
+    @compiling()  # without it, half of the time is for traces that nobody reads
     def kernel(self) -> Kernel:
         """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
         obs, batched = self.observations, self._batched()
@@ -409,6 +411,7 @@ class LogLikelihood:
         return self._kernel(list(batched.values()), obs.n_rows, [graph])
 
     @cached_property
+    @compiling()
     def gradients(self) -> Kernel:
         """The log-likelihood of weighted rows at many vectors (n_points, D), and its gradients.
 
@@ -455,6 +458,7 @@ class LogLikelihood:
         return UnitModes(self.observations.units.source)
 
     @cached_property
+    @compiling()
     def unit_places(self) -> Kernel:
         """The variables of units and their log-densities, at all draws, at standardised places.
 

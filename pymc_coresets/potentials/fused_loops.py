@@ -11,9 +11,10 @@ each is compiled once for all models that contain it. For a few rows the overhea
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
 
 import pickle
+import time
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from threading import Lock, RLock
 from typing import Any, cast
@@ -22,12 +23,20 @@ import cloudpickle
 import numpy as np
 import pytensor
 from pytensor import Mode
-from pytensor.graph import Apply, Constant, FunctionGraph, Op, RewriteDatabaseQuery, Variable
+from pytensor.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    Op,
+    RewriteDatabaseQuery,
+    Variable,
+    ancestors,
+)
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
-from pymc_coresets.deadline import stop_if_late
+from pymc_coresets.deadline import doing, forecast, in_words, stop_if_late
 from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
 from pymc_coresets.potentials.plain_loops import (
@@ -55,6 +64,10 @@ _LOOPS = (
     # that depends on the loop's own sum.
     (ops.AddDestroyHandler(), 49.5),
 )
+
+#: Operations from which the time of a compilation says what others take, and that rate.
+_MANY = 100
+_rates: dict[str, float] = {}
 
 _lock = RLock()
 _known: dict[bytes, "Kernel"] = {}
@@ -387,9 +400,8 @@ class Kernel:
 
     @cached_property
     def _rewritten(self) -> FunctionGraph:
-        stop_if_late()
         inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
-        with compiling():
+        with compiling(), _timed(self._outputs):
             function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
         self._program = cast(Program, ops.unwrapped(function))
         return cast(FunctionGraph, function.maker.fgraph)
@@ -403,6 +415,23 @@ class Kernel:
             np.ascontiguousarray(np.moveaxis(rows.inputs[i], 0, axis))
             for i, axis in self.axes.items()
         ]
+
+
+@contextmanager
+def _timed(outputs: Sequence[Variable]) -> Iterator[None]:
+    """Announce a compilation that takes long, and refuse one that a limit of time would not allow.
+
+    By the rate of those before it: none can be ended.
+    """
+    n_nodes = len({v.owner for v in ancestors(outputs)} - {None})
+    expected = n_nodes * _rates.get("seconds per operation", 0.0)
+    with doing(f"compiling a function of {n_nodes:,} operations"):
+        stop_if_late(f"it takes about {in_words(expected)}" if expected else "", needed=expected)
+        forecast(expected)
+        start = time.perf_counter()
+        yield
+    if n_nodes >= _MANY:
+        _rates["seconds per operation"] = (time.perf_counter() - start) / n_nodes
 
 
 def _kernel_of(graph: bytes) -> Kernel:

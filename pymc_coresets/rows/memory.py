@@ -180,7 +180,7 @@ def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B], n_blocks: int =
     >>> list(in_threads(len, Rows(np.arange(5), np.ones(5)).blocks(2)))
     [2, 2, 1]
     """
-    pending, use = iter(blocks), here(use)
+    pending, elsewhere = iter(blocks), here(use)
     queue: deque[Future[T]] = deque()
     # Blocks run in parallel, so BLAS threads inside them would only compete.
     with (
@@ -192,12 +192,12 @@ def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B], n_blocks: int =
         for first in map(use, islice(pending, 1)):
             count(1)
             yield first
-        queue.extend(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
+        queue.extend(pool.submit(elsewhere, block) for block in islice(pending, 2 * n_cores()))
         try:
             while queue:
                 result = queue.popleft().result()
                 count(1)
-                queue.extend(pool.submit(use, block) for block in islice(pending, 1))
+                queue.extend(pool.submit(elsewhere, block) for block in islice(pending, 1))
                 yield result
         finally:
             for waiting in queue:

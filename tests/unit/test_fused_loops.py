@@ -1,6 +1,7 @@
 """Programs of fused loops compute what PyTensor's own mode computes, in any thread."""
 
 import pickle
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,8 @@ import pytest
 from pytensor.graph import vectorize_graph
 
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
+from pymc_coresets.deadline import forecasts_to, until
+from pymc_coresets.exceptions import OutOfTimeError
 from pymc_coresets.potentials import fused_loops
 from pymc_coresets.potentials.fused_loops import Kernel, loop_mode
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -363,3 +366,17 @@ def test_a_loop_does_not_wait_for_its_own_sum():
     expected = np.ones(3) * (np.exp(2 * values) + 1).sum()
     np.add.at(expected, where, np.exp(2 * values) + 1)
     np.testing.assert_allclose(function(values, np.ones(3), where), expected)
+
+
+def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(monkeypatch):
+    """By the rate of those before it: once begun, none ends at a limit of time."""
+    monkeypatch.setattr(fused_loops, "_rates", {"seconds per operation": 10.0})
+    x = pt.vector("x")
+    outputs = [pt.exp(x) + pt.log(x)]  # three operations
+    lines = []
+    with forecasts_to(lines.append):
+        _ = Kernel([], [x], outputs, {}).program
+    assert lines == ["Compiling a function of 3 operations: about 30 seconds."]
+    words = "compiling a function of 3 operations .it takes about 30 seconds."
+    with pytest.raises(OutOfTimeError, match=words), until(time.perf_counter() + 20.0):
+        _ = Kernel([], [x], outputs, {}).program

@@ -25,8 +25,6 @@ from pymc_coresets.sampling.symmetry.value_changes import changes, points_of
 MOST_SEARCHED = 24
 #: Number of known modes of which a new one might be a part.
 _NEAREST = 8
-#: Nats by which a mode must be higher than a known one to take its place.
-_HIGHER = 1e-6
 #: Number of searches that step together.
 _TOGETHER = 24
 
@@ -157,8 +155,7 @@ def _add_near(
 def _count(known: KnownModes, number: int, found: LocalMode | None = None) -> None:
     """Count one more start that ended at a mode, whose highest point may be `found`."""
     mode = known.modes[number]
-    # Less is rounding, or the accuracy of the point.
-    higher = mode if found is None or found.height <= mode.height + _HIGHER else found
+    higher = mode if found is None or found.height <= mode.height else found
     known.set(
         number, replace(mode, around=higher.around, height=higher.height, n_ended=mode.n_ended + 1)
     )

@@ -426,7 +426,8 @@ def integrated_out(
     if names is None:
         _tell(why_none_is_chosen(rows), tell)
         return None
-    verify(LogLikelihood(rows), rng=rng)
+    with doing("comparing rows with PyMC's log-density"):
+        verify(LogLikelihood(rows), rng=rng)
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):

@@ -34,7 +34,7 @@ from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.steps.metropolis import known_metric, without_nuts
+from pymc_coresets.sampling.steps.starts import known_metric, without_nuts
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
     GROUP,

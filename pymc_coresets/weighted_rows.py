@@ -21,8 +21,8 @@ from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails
-from pymc_coresets.sampling.steps.metropolis import around_draws
 from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
+from pymc_coresets.sampling.steps.starts import around_draws
 
 _VERSION = 2  # of the form in files
 _KINDS: dict[str, type[Any]] = {

@@ -31,8 +31,9 @@ from pymc_coresets.sampling.density import (
     resampled,
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
-from pymc_coresets.sampling.steps.near_normal import AxisTables, SplitHmc
+from pymc_coresets.sampling.steps.near_normal import AxisTables
 from pymc_coresets.sampling.steps.nuts import WarmNuts
+from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
 

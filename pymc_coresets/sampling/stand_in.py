@@ -68,10 +68,12 @@ def sample(
     Parameters
     ----------
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
-        By default no NUTS is needed if the construction of a coreset found the posterior's mode
-        and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density is cheap:
-        then independence Metropolis-Hastings evaluates thousands of draws from around the mode at
-        once, without tuning.  Otherwise "pymc", which compiles in a few seconds.  The others take
+        By default the first of these that serves, as the logger ``pymc_coresets`` says at level
+        INFO.  Independence Metropolis-Hastings evaluates thousands of draws from around the mode at
+        once, without tuning, if the posterior is close to normal (Pareto k-hat at most 0.7).  Split
+        Hamiltonian Monte Carlo moves 64 chains at once, or 16 if the density is expensive, around
+        the normal distribution that the construction found (see Notes).  Otherwise "pymc", which
+        compiles in a few seconds: for several modes, funnels and curved ridges.  The others take
         ten or more, which pays only if trajectories are long, since the density is cheap.  PyMC
         runs each chain of NUTS in its own process: if Python spawns processes (on Windows, and in
         Python 3.14 or newer) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
@@ -102,6 +104,17 @@ def sample(
         the sampler is not installed.
     SamplingError
         If a chain cannot start.
+
+    Notes
+    -----
+    The 64 chains start at draws of the construction, by their weights, and are tuned together.
+    They run until R-hat of all of them is at most 1.01, for each coordinate and the log-density,
+    and the effective sample size is at least half the number of draws that are asked for.  Each
+    chain of the result consists of several of them, one after the other, from which evenly spread
+    draws are kept.  So ArviZ's diagnostics remain valid: a chain that is stuck is a long
+    autocorrelation within a chain of the result, and lowers the effective sample size.  ``tune`` is
+    not needed.  NUTS runs instead if the chains do not agree after as many gradients as take half
+    the time of NUTS, or if more than one trajectory in a thousand diverges.
 
     Examples
     --------

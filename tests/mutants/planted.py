@@ -49,10 +49,28 @@ PLANTED = [
         ("gradient @ step / 2", "gradient @ step"),
     ),
     *plant(
-        "sampling/steps/near_normal.py",
+        "sampling/steps/split_hmc.py",
         ("cos * velocity - sin * away", "cos * velocity + sin * away"),
         (".T + points - self.around.location", ".T - points + self.around.location"),
-        ("< gained", "< -gained"),
+        ("> lost", "> -lost"),
+    ),
+    *plant(
+        "sampling/steps/many_chains.py",
+        ("np.swapaxes(own[kept], 0, 1)", "own[kept]"),  # draws of all chains in turn
+        ("if not found.rhat <= RHAT_CONVERGED:", "if False:"),
+        ("if run.diverges:", "if False:"),
+        ("kept = max(1 - error / squares, 0.0) if squares else 0.0", "kept = 1.0"),
+    ),
+    *plant(
+        "sampling/steps/starts.py",
+        ("1 / np.square(weights).sum() < n_chains", "False"),
+        ("len(parts), len(known.modes or ())) > 1", "0) > 1"),
+    ),
+    *plant(
+        "diagnostics/agreement.py",
+        ("for values in (halves, folded):", "for values in (halves,):"),
+        ("between / within + (n - 1) / n", "between / within + 1"),
+        ("m * within / between", "within / between"),
     ),
     *plant(
         "options.py",
@@ -644,10 +662,10 @@ PLANTED = [
         ("longest > math.sqrt(n) / 2", "False"),
         ("if len(finite) < n // 2:", "if False:"),
         (
-            "int(self.rng.choice(np.flatnonzero(np.isfinite(log_weights))))",
+            "int(rng.choice(np.flatnonzero(np.isfinite(log_weights))))",
             "int(np.argmax(log_weights))",
         ),
-        ("self._n_used += n", "pass"),
+        ("slice(number * n, (number + 1) * n)", "slice(0, n)"),
         ("kept = where[n_skipped::n_skipped]", "kept = where[: -1 : n_skipped]"),
         ("_NUMBERS // self.space.n_dims", "10**12"),
     ),
@@ -658,7 +676,7 @@ PLANTED = [
         ("len(kept) < 0.9 * len(log_ratios)", "False"),
     ),
     *plant(
-        "sampling/steps/metropolis.py",
+        "sampling/steps/starts.py",
         ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or not known", "not known"),
         ("own[chain] for name", "own[0] for name"),

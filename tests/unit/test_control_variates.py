@@ -53,8 +53,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.climbing import Guarded
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.near_normal import SplitHmc
 from pymc_coresets.sampling.steps.nuts import WarmNuts
+from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
 _rng = np.random.default_rng(1)

@@ -10,8 +10,8 @@ import xarray as xr
 
 from pymc_coresets import CoresetWarning, OutOfTimeError, build_coreset, deadline
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.steps.metropolis import known_metric
 from pymc_coresets.sampling.steps.nuts import sample_by_pymc
+from pymc_coresets.sampling.steps.starts import known_metric
 
 N, P = 5_000, 3
 RNG = np.random.default_rng(31)

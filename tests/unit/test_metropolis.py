@@ -14,12 +14,9 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
-from pymc_coresets.sampling.steps.metropolis import (
-    IndependenceMetropolis,
-    IndependentProposals,
-    around_draws,
-    without_nuts,
-)
+from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
+from pymc_coresets.sampling.steps.playback import Playback
+from pymc_coresets.sampling.steps.starts import around_draws, without_nuts
 
 SHAPE = 6.0
 QUIET = {"progressbar": False, "quiet": True, "random_seed": 3}
@@ -52,7 +49,7 @@ def test_chains_are_draws_of_the_posterior(gammas):
     found = gammas.tried(4_000, 1_000, np.random.default_rng(1))
     assert 1 <= found.n_skipped <= 20
     with found.space.model as model:
-        step = IndependenceMetropolis(model.value_vars, found)
+        step = Playback(model.value_vars, found)
         idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
     logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
     # 8,000 draws that hardly depend on each other: five standard errors of mean and variance.
@@ -62,18 +59,16 @@ def test_chains_are_draws_of_the_posterior(gammas):
     assert 0.3 < idata["sample_stats"]["accepted"].mean() < 1.0
 
 
-def test_a_chain_is_where_the_weights_are(gammas):
+def test_a_chain_is_where_the_weights_are():
     """Of three proposals that are equally frequent, by brute force."""
-    with gammas.space.model as model:
-        step = IndependenceMetropolis(model.value_vars, gammas)
-    step.rng, kinds = np.random.default_rng(2), np.random.default_rng(3).integers(0, 3, 60_001)
+    kinds = np.random.default_rng(3).integers(0, 3, 60_001)
     log_weights = np.log([1.0, 3.0, 0.0 + 1e-300])[kinds]
-    path = step._path(log_weights)
-    visited = np.bincount(kinds[path[1:]], minlength=3) / (len(path) - 1)
+    numbers = path(log_weights, rng=np.random.default_rng(2))
+    visited = np.bincount(kinds[numbers[1:]], minlength=3) / (len(numbers) - 1)
     # At most three proposals in a row are refused on average: as 20,000 independent draws.
     np.testing.assert_allclose(visited, [0.25, 0.75, 0.0], atol=5 * np.sqrt(0.19 / 20_000))
-    assert path[0] == 0
-    assert (np.diff(path) >= 0).all()
+    assert numbers[0] == 0
+    assert (np.diff(numbers) >= 0).all()
 
 
 def test_how_many_proposals_a_draw_needs(gammas, monkeypatch):
@@ -99,7 +94,7 @@ def test_chains_of_any_length_keep_within_the_memory(gammas, monkeypatch):
     found = gammas.tried(4_000, 1_000, np.random.default_rng(1), n_chains=2)
     assert len(found.drawn[2]) == 5_000 < 4_000 * found.n_skipped
     with found.space.model as model:
-        step = IndependenceMetropolis(model.value_vars, found)
+        step = Playback(model.value_vars, found)
         idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
     logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
     assert logs.mean() == pytest.approx(digamma(SHAPE), abs=5 * polygamma(1, SHAPE) ** 0.5 / 80)
@@ -158,7 +153,7 @@ def test_a_chain_that_would_stay_however_many_they_are_is_left_to_nuts(gammas):
 def test_chains_begin_apart_and_have_proposals_of_their_own(gammas):
     found = gammas.tried(400, 1_000, np.random.default_rng(1), n_chains=4)
     with found.space.model as model:
-        step = IndependenceMetropolis(model.value_vars, found)
+        step = Playback(model.value_vars, found)
         idata = pm.sample(100, tune=0, chains=4, cores=1, step=step, **QUIET)
     x = idata["posterior"]["x"].to_numpy()
     assert len(np.unique(x[:, 0, 0])) == 4
@@ -172,12 +167,9 @@ def test_chains_begin_apart_and_have_proposals_of_their_own(gammas):
 def test_chains_begin_where_proposals_are_and_not_where_weights_are_large(gammas):
     """If all began at the largest weight, R-hat would say nothing of a part that they miss."""
     found = replace(gammas, n_skipped=1, drawn=None)
-    with found.space.model as model:
-        step = IndependenceMetropolis(model.value_vars, found)
-    firsts = []
-    for seed in range(200):
-        step.setup_chain(np.random.default_rng(seed), 0, 1)
-        firsts.append(step._points[0, 0])
+    firsts = [
+        found.chain(0, 1, rng=np.random.default_rng(seed)).points[0, 0] for seed in range(200)
+    ]
     # After one step of a chain; that of proposals alone has standard deviation 1 / sqrt(SHAPE).
     assert np.std(firsts) == pytest.approx(SHAPE**-0.5, rel=0.25)
 
@@ -258,7 +250,7 @@ def test_options_of_any_sampler(coreset):
     def options(**given):
         return without_nuts(coreset.model, coreset.proposal, coreset._posterior, given)
 
-    assert isinstance(options(draws=10, tune=5)["step"], IndependenceMetropolis)
+    assert isinstance(options(draws=10, tune=5)["step"], Playback)
     assert options(tune=5)["tune"] == 5
     for of_nuts in ({"init": "adapt_diag"}, {"initvals": {}}, {"max_treedepth": 5}):
         assert options(**of_nuts) is None

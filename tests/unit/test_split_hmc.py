@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.special import polygamma, psi
 
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
-from pymc_coresets.sampling.steps.near_normal import SplitHmc
+from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc
 
 N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
 MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.5), 1)  # of independent coordinates
@@ -59,9 +59,10 @@ def test_a_normal_density_is_followed_exactly():
         return (away * pull).sum(axis=1) / 2, pull
 
     hmc = SplitHmc(normal, Normal(MEAN, CholeskyFactor(PRECISION)))
-    chains, accepted = hmc._after_a_quarter(hmc._at(points), 1, rng)
-    assert accepted.all()
-    assert np.abs(np.corrcoef(points[:, 0], chains.points[:, 0])[0, 1]) < 5 / N_CHAINS**0.5
+    after = hmc.after(hmc.at(points), QUARTER, 1, rng=rng)
+    assert after.accepted.all()
+    correlation = np.corrcoef(points[:, 0], after.states.points[:, 0])[0, 1]
+    assert np.abs(correlation) < 5 / N_CHAINS**0.5
 
 
 def test_chains_that_do_not_forget_give_nothing():

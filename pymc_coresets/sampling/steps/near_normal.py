@@ -1,6 +1,5 @@
-"""Draws of nearly normal posteriors: except in a few directions, or for many small differences."""
+"""Draws of posteriors that are normal except in a few directions, by tables along axes."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +17,6 @@ type LogDensity = Callable[[np.ndarray], np.ndarray]
 _SHARE, _POWER = 0.1, 0.8
 #: Rounds of refinement of a table, and the number of places added by each.
 _ROUNDS, _ADDED = 6, 8
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,120 +266,3 @@ def _urgency(places: np.ndarray, heights: np.ndarray) -> np.ndarray:
     # At a bound, at most ten nats between neighbours count.
     urgency: np.ndarray = np.diff(places) * np.exp(higher) * np.minimum(change, 10.0)
     return urgency
-
-
-@dataclass(frozen=True, eq=False)
-class _Chains:
-    """States of chains, (n_chains, n_dims), with the log-density and its gradient there."""
-
-    points: np.ndarray
-    values: np.ndarray
-    pull: np.ndarray
-
-    def moved(self, others: "_Chains", which: np.ndarray) -> "_Chains":
-        """Replace the states of some chains by those of others."""
-        return _Chains(
-            np.where(which[:, None], others.points, self.points),
-            np.where(which, others.values, self.values),
-            np.where(which[:, None], others.pull, self.pull),
-        )
-
-    def correlation(self, others: "_Chains") -> float:
-        """Return the largest correlation with other states, of a coordinate or the log-density."""
-        one, other = (np.column_stack([c.points, c.values]) for c in (self, others))
-        one, other = one - one.mean(axis=0), other - other.mean(axis=0)
-        sizes = np.sqrt(np.square(one).sum(axis=0) * np.square(other).sum(axis=0))
-        return float((np.abs((one * other).sum(axis=0)) / sizes).max())
-
-
-@dataclass(frozen=True, eq=False)
-class SplitHmc:
-    """Moves draws of a distribution near a density until they are draws of that density.
-
-    For thousands of dimensions, in which the sum of many small differences makes importance weights
-    useless.  All draws move at once, each as its own chain.  A trajectory is a quarter turn under
-    the normal distribution around them, which is followed exactly; only the difference of the
-    density from the normal needs steps.  So four gradients give a draw that hardly depends on the
-    start of the chain.
-
-    Parameters
-    ----------
-    slopes : callable
-        Returns the log-densities (n_points,), in nats, and gradients at points (n_points, n_dims).
-    around : Normal
-        With approximately the mean and precision of the density.
-
-    References
-    ----------
-    Shahbaba, Lan, Johnson, Neal (2014). Split Hamiltonian Monte Carlo. Statistics and Computing
-    24. https://doi.org/10.1007/s11222-012-9373-1
-
-    Examples
-    --------
-    Logarithms of gamma variables, which are skewed:
-
-    >>> from pymc_coresets.sampling.normal import CholeskyFactor
-    >>> hmc = SplitHmc(
-    ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
-    ...     Normal(np.full(3, 1.5), CholeskyFactor(np.eye(3) / 0.22)),
-    ... )
-    >>> rng = np.random.default_rng(1)
-    >>> draws = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)
-    >>> np.exp(draws).mean().round(1), np.exp(draws).var().round(0)
-    (np.float64(5.0), np.float64(5.0))
-    """
-
-    slopes: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    around: Normal
-
-    def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> np.ndarray | None:
-        """Return as many draws, (n_chains, n_dims); None if they stay correlated with the starts.
-
-        Trajectories are repeated until every chain has moved and the product of the correlations
-        between the ends of each trajectory is at most 0.05.  The largest correlation counts, of a
-        coordinate or the log-density.
-        """
-        chains, n_steps, left = self._at(points), 4, 1.0
-        moved = np.zeros(len(points), bool)
-        for _ in range(12):
-            before = chains
-            chains, accepted = self._after_a_quarter(before, n_steps, rng)
-            left, moved = left * before.correlation(chains), moved | accepted
-            share = float(accepted.mean())
-            _log.info("%d gradients: %.2f accepted, correlation %.2g", n_steps, share, left)
-            if left <= 0.05 and moved.all():
-                return chains.points
-            if share < 0.8:
-                n_steps *= 2
-            if n_steps > 16 or not np.isfinite(left):
-                break
-        return None
-
-    def _at(self, points: np.ndarray) -> _Chains:
-        """Evaluate the density; if it is not finite, it is zero, with gradient zero."""
-        with np.errstate(all="ignore"):
-            values, gradients = self.slopes(points)
-        finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
-        gradients = np.where(finite[:, None], gradients, 0.0)
-        pull = self.around.factor.solve(gradients.T).T + points - self.around.location
-        return _Chains(points, np.where(finite, values, -np.inf), pull)
-
-    def _after_a_quarter(
-        self, start: _Chains, n_steps: int, rng: np.random.Generator
-    ) -> tuple[_Chains, np.ndarray]:
-        """Propose the ends of trajectories; return the chains, and which of them moved."""
-        factor, location = self.around.factor, self.around.location
-        velocity = factor.draw_inverse(len(start.points), rng=rng)
-        energy = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - start.values
-        end, angle = start, np.pi / 2 / n_steps
-        cos, sin = np.cos(angle), np.sin(angle)
-        for _ in range(n_steps):
-            velocity = velocity + angle / 2 * end.pull
-            away = end.points - location
-            end = self._at(location + cos * away + sin * velocity)
-            velocity = cos * velocity - sin * away + angle / 2 * end.pull
-        with np.errstate(invalid="ignore"):
-            ended = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - end.values
-            gained = energy - ended
-        which = np.log(rng.uniform(size=len(gained))) < gained
-        return start.moved(end, which), which

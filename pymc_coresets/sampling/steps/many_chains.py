@@ -1,0 +1,315 @@
+"""Draws by many short chains at once, which are tuned together and judged by their agreement."""
+
+import logging
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, inv
+
+from pymc_coresets.diagnostics.agreement import agreement
+from pymc_coresets.diagnostics.judging import RHAT_CONVERGED
+from pymc_coresets.diagnostics.posterior_draws import evenly
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.steps.playback import Recorded
+from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc
+
+#: Largest relative difference of the angle of a trajectory from a quarter turn.
+_JITTER = 0.3
+#: Nats by which the energy of a trajectory may grow.  If nine in ten are accepted, the standard
+#: deviation is a third of a nat: more means that steps are too long for a part of the posterior,
+#: which chains then do not enter.  The share of such trajectories, as for divergences of NUTS.
+_DIVERGENT, _FEW = 10.0, 1e-3
+#: Acceptance of trajectories that are tuned enough, what it is tuned to, and where tuning fails.
+_ENOUGH, _WANTED, _LEAST = (0.88, 0.98), 0.94, 0.8
+#: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
+_ROUNDS, _LENGTH, _MOST_STEPS = 8, 10, 128
+#: Least draws of a chain, of whose halves R-hat of hundreds of entries is below 1.01 at rest.
+_SHORTEST = 60
+
+_log = logging.getLogger(__name__)
+
+
+class Paths(NamedTuple):
+    """Draws of chains: points (n_draws, n_chains, n_dims), log-densities, and acceptance there."""
+
+    points: np.ndarray
+    values: np.ndarray
+    chances: np.ndarray
+
+    def joined(self, n_chains: int, n_draws: int) -> "Paths":
+        """Join chains end to end: as many draws of each as the result needs, evenly spread.
+
+        Parameters
+        ----------
+        n_chains : int
+            Of the result, which divides that of these.
+        n_draws : int
+            Of each chain of the result.
+
+        Examples
+        --------
+        >>> numbers = np.arange(12.0).reshape(3, 4)  # of four chains, three draws each
+        >>> joined = Paths(numbers[..., None], numbers, numbers).joined(2, 5)
+        >>> joined.values.T
+        array([[ 0.,  4.,  8.,  1.,  5.],
+               [ 2.,  6., 10.,  3.,  7.]])
+        """
+        n_each = self.values.shape[1] // n_chains
+        kept = evenly(np.arange(len(self.values)), math.ceil(n_draws / n_each))
+
+        def join(own: np.ndarray) -> np.ndarray:
+            by_chain = np.swapaxes(own[kept], 0, 1)
+            every = by_chain.reshape(n_chains, n_each * len(kept), *own.shape[2:])
+            return np.swapaxes(every[:, :n_draws], 0, 1)
+
+        return Paths(*map(join, self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyChains:
+    """A sampler of many chains of split Hamiltonian Monte Carlo.
+
+    The chains share the number of steps of their trajectories, and the normal distribution around
+    them, which are estimated from all of them together.  Each trajectory has an angle of its own,
+    near a quarter turn.
+
+    Parameters
+    ----------
+    n_chains : int
+        Number of chains.
+    n_draws : int
+        Number of draws that are wanted, of all chains together.
+    most : float
+        Largest number of gradients.
+
+    Examples
+    --------
+    Logarithms of gamma variables, which are skewed, from a normal distribution of another width:
+
+    >>> sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e6)
+    >>> rng = np.random.default_rng(1)
+    >>> paths = sampler.draw(
+    ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
+    ...     Normal(np.full(3, 1.0), CholeskyFactor(np.eye(3))),
+    ...     rng.normal(1.5, 0.5, size=(64, 3)),
+    ...     rng=rng,
+    ... )
+    >>> paths.points.shape, np.exp(paths.points).mean().round(1)
+    ((63, 64, 3), np.float64(5.0))
+    """
+
+    n_chains: int
+    n_draws: int
+    most: float
+
+    def draw(
+        self,
+        slopes: OfPoints,
+        around: Normal,
+        starts: np.ndarray,
+        *,
+        rng: np.random.Generator,
+    ) -> Paths | None:
+        """Return draws of all chains; None if they do not agree.
+
+        Parameters
+        ----------
+        slopes : callable
+            See `SplitHmc`.
+        around : Normal
+            Near the density.
+        starts : ndarray of shape (n_chains, n_dims)
+            Spread as widely as the density, where it is finite.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Paths, or None
+            With R-hat at most 1.01, and as evenly spread draws as are wanted at least half their
+            number in effective ones: of each coordinate and of the log-density.  None if more than
+            one trajectory in a thousand diverges, too few are accepted, or so many gradients do not
+            suffice.
+        """
+        run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
+        if not run.tune():
+            return None
+        length = max(math.ceil(self.n_draws / self.n_chains), _SHORTEST)
+        paths: Paths | None = None
+        while not run.is_over:
+            more = run.drawn(length if paths is None else len(paths.values) // 2)
+            if run.diverges:
+                if not run.refine():
+                    break
+                paths = None
+                continue
+            if paths is not None:  # the first of them may be nearer to the starts
+                old = (own[len(own) // 4 :] for own in paths)
+                more = Paths(*map(np.concatenate, zip(old, more, strict=True)))
+            paths = more
+            if self._are_enough(paths):
+                _log.info("Many chains: %d gradients, %d steps", run.n_gradients, run.n_steps)
+                return paths
+        _log.info("Many chains: not converged after %d gradients", run.n_gradients)
+        return None
+
+    def _are_enough(self, paths: Paths) -> bool:
+        whole = np.concatenate([paths.points, paths.values[..., None]], axis=2)
+        found = agreement(whole)
+        _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), *found)
+        if not found.rhat <= RHAT_CONVERGED:
+            return False
+        n_kept = math.ceil(self.n_draws / self.n_chains)
+        ess = found.ess
+        if max(n_kept, 4) < len(whole):
+            ess = agreement(whole[evenly(np.arange(len(whole)), max(n_kept, 4))]).ess
+        return ess >= self.n_draws / 2
+
+
+class _Run:
+    """Chains on their way: where they are, and what moves them."""
+
+    def __init__(
+        self, hmc: SplitHmc, starts: np.ndarray, most: float, rng: np.random.Generator
+    ) -> None:
+        self._hmc, self._most, self._rng = hmc, most, rng
+        self._states = hmc.at(starts)
+        self.n_steps, self.n_gradients = 4, 0
+        self.n_divergent = self._n_trajectories = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all gradients are used up."""
+        return self.n_gradients > self._most
+
+    @property
+    def diverges(self) -> bool:
+        """Whether too many trajectories diverged since the chains were tuned."""
+        return self.n_divergent > _FEW * self._n_trajectories
+
+    def drawn(self, n_draws: int) -> Paths:
+        """Continue the chains; ends early if too many diverge, or gradients are used up."""
+        shape = self._states.points.shape
+        points = np.empty((n_draws, *shape))
+        values, chances = np.empty((n_draws, shape[0])), np.empty((n_draws, shape[0]))
+        for i in range(n_draws):
+            if self.diverges and self.n_divergent > _FEW * n_draws * shape[0]:
+                break
+            angles = QUARTER * self._rng.uniform(1 - _JITTER, 1 + _JITTER, shape[0])
+            moved = self._hmc.after(self._states, angles, self.n_steps, rng=self._rng)
+            self._states = moved.states
+            points[i], values[i], chances[i] = (
+                moved.states.points,
+                moved.states.values,
+                moved.chances,
+            )
+            self.n_gradients += shape[0] * self.n_steps
+            self._n_trajectories += shape[0]
+            self.n_divergent += int((moved.lost > _DIVERGENT).sum())
+        return Paths(points, values, chances)
+
+    def refine(self) -> bool:
+        """Halve the steps; return whether this is possible."""
+        self.n_steps *= 2
+        _log.info("Many chains: %d trajectories diverged", self.n_divergent)
+        self.n_divergent = self._n_trajectories = 0
+        return self.n_steps <= _MOST_STEPS
+
+    def tune(self) -> bool:
+        """Tune the number of steps and the normal distribution; return whether this succeeded."""
+        share = 0.0
+        for _ in range(_ROUNDS):
+            paths = self.drawn(_LENGTH)
+            share = float(paths.chances.mean())
+            near, change = adapted(
+                self._hmc.around, paths.points.reshape(-1, paths.points.shape[2])
+            )
+            is_tuned = _ENOUGH[0] <= share and (share <= _ENOUGH[1] or self.n_steps == 2)
+            _log.info("Tuning: %d steps, %.2f accepted, change %.2f", self.n_steps, share, change)
+            if is_tuned and change < 0.1:
+                break
+            if change >= 0.1:
+                self._hmc = replace(self._hmc, around=near)
+                self._states = self._hmc.at(self._states.points)
+            if not is_tuned:
+                wanted = self.n_steps * math.sqrt((1 - share) / (1 - _WANTED))
+                wanted = float(np.clip(wanted, self.n_steps / 2, self.n_steps * 3))
+                self.n_steps = min(max(round(wanted), 2), _MOST_STEPS)
+            if self.is_over:
+                return False
+        self.n_divergent = self._n_trajectories = 0
+        return share >= _LEAST
+
+
+def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
+    """Estimate a normal distribution anew from draws, and by how much it changes.
+
+    In whitened coordinates the covariance is that of the draws, shrunk towards one by as much as
+    minimises its expected squared error.
+
+    Parameters
+    ----------
+    around : Normal
+    points : ndarray of shape (n_draws, n_dims)
+
+    Returns
+    -------
+    Normal
+    float
+        Root mean square of what the covariance matrix changes.
+
+    References
+    ----------
+    Ledoit, Wolf (2004). A well-conditioned estimator for large-dimensional covariance matrices.
+    Journal of Multivariate Analysis 88(2). https://doi.org/10.1016/S0047-259X(03)00096-4
+
+    Examples
+    --------
+    >>> points = np.random.default_rng(1).normal(0, [1.0, 3.0], size=(1_000, 2))
+    >>> near, change = adapted(Normal(np.zeros(2), CholeskyFactor(np.eye(2))), points)
+    >>> near.covariance.diagonal().round(0), change > 1
+    (array([1., 9.]), True)
+    """
+    z = around.whiten(points)
+    n, n_dims = z.shape
+    n_free = n / 2  # draws of chains are correlated
+    mean = z.mean(axis=0)
+    noise, size = n_dims / n_free, float(mean @ mean)
+    mean = mean * max(1 - noise / size, 0.0) if size else mean
+    z = z - z.mean(axis=0)
+    covariance = z.T @ z / n
+    apart = covariance - np.eye(n_dims)
+    squares = float(np.square(apart).sum())
+    error = (float((np.square(z).sum(axis=1) ** 2).mean()) - np.square(covariance).sum()) / n_free
+    kept = max(1 - error / squares, 0.0) if squares else 0.0
+    near = replace(around, location=around.at(mean), tails=None)
+    change = math.sqrt(squares * kept**2 / n_dims + float(mean @ mean) / n_dims)
+    if not around.factor.is_dense or not kept:
+        return near, change
+    try:
+        inverse = cholesky(inv(np.eye(n_dims) + kept * apart), lower=True)
+    except (LinAlgError, ValueError):  # chains are far apart
+        return around, math.inf
+    root = around.factor.root @ inverse
+    return replace(near, factor=CholeskyFactor.of_root(root)), change
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedChains:
+    """Chains of a result that were made in advance, see `pymc_coresets.sampling.steps.playback`.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    paths : Paths
+        Of the chains of the result.
+    """
+
+    space: Unconstrained
+    paths: Paths
+
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:  # noqa: ARG002
+        """Return a chain by its number, see `Source`."""
+        return Recorded(*(own[:n_draws, number] for own in self.paths))

@@ -1,0 +1,91 @@
+"""Chains that were made in advance, as a step method of PyMC, which records them."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+
+class Recorded(NamedTuple):
+    """Draws of a chain, (n_draws, n_dims), their log-densities, and the acceptance before each."""
+
+    points: np.ndarray
+    logp: np.ndarray
+    accepted: np.ndarray
+
+
+class Source(Protocol):
+    """What makes chains."""
+
+    @property
+    def space(self) -> Unconstrained:
+        """Of the sampled model."""
+
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:
+        """Return a chain, by its number; the same for the same number or generator."""
+
+
+class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
+    """Plays back chains that were made in advance.
+
+    So `pm.sample` computes deterministics, and makes the same DataTree as for any step method.  All
+    chains must run in one process, one after the other.
+
+    Parameters
+    ----------
+    vars : list of Variable
+        All of the model.
+    source : Source
+
+    Examples
+    --------
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> from pymc_coresets.sampling.steps.metropolis import IndependentProposals
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 3.0, 1.0)
+    ...     space, around = Unconstrained(model), heavy_tailed(np.array([3.2]), np.eye(1))
+    ...     own = IndependentProposals(space, around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
+    ...     step = Playback(model.value_vars, own)
+    ...     idata = pm.sample(
+    ...         1_000, tune=0, chains=2, cores=1, step=step, random_seed=1, progressbar=False
+    ...     )
+    >>> bool(abs(idata["posterior"]["mu"].mean() - 3.0) < 0.1)
+    True
+    """
+
+    name = "playback"
+    default_blocked = True
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "tune": (bool, []),
+        "accepted": (float, []),
+        "lp": (float, []),
+    }
+    _state_class = StepMethodState
+
+    def __init__(
+        self,
+        vars: list[Any],  # noqa: A002 (PyMC's name)
+        source: Source,
+        *,
+        model: pm.Model | None = None,  # noqa: ARG002 (which PyMC adds)
+        blocked: bool = True,  # noqa: ARG002
+    ) -> None:
+        self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
+        self._source, self._number = source, 0
+
+    def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
+        """Take the next chain."""
+        super().setup_chain(rng, tune, draws)
+        self._chain = self._source.chain(self._number, tune + draws, rng=self.rng)
+        self._number, self._next = self._number + 1, 0
+
+    def step(self, point: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[Any]]:  # noqa: ARG002
+        """Move to the next point of the chain."""
+        i, chain = self._next, self._chain
+        self._next += 1
+        stats = {"tune": self.tune, "accepted": chain.accepted[i], "lp": chain.logp[i]}
+        return self._source.space.point(chain.points[i]), [stats]

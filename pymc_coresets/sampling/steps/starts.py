@@ -1,0 +1,302 @@
+"""How `pm.sample` begins near a known posterior: with chains made in advance, or with a metric."""
+
+import logging
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from scipy.linalg import LinAlgError, cholesky, inv
+from scipy.special import softmax
+
+from pymc_coresets.diagnostics.importance import systematic_resample
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.options import generator
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.normal import (
+    CholeskyFactor,
+    KnownDensity,
+    Mixture,
+    Normal,
+    heavy_tailed,
+)
+from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains
+from pymc_coresets.sampling.steps.metropolis import IndependentProposals
+from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
+from pymc_coresets.sampling.steps.playback import Playback, Source
+
+#: Options of `pm.sample` itself, and those that configure the start of NUTS.
+_OWN = frozenset(signature(pm.sample).parameters)
+_OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
+#: Products of a density at a point for which thousands of points take too long to try.
+_MOST_PRODUCTS = 2**23
+#: Gradients of a draw of NUTS, the products that take as long as one of them in Python, and those
+#: for each of many points.
+_OF_NUTS, _IN_PYTHON, _AT_ONCE = 15, 1e5, 5e3
+#: Number of chains at once, and products of all of them above which there are fewer.
+_CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
+
+_log = logging.getLogger(__name__)
+
+
+def without_nuts(
+    model: pm.Model,
+    known: Proposal[Draws],
+    posterior: WeightedPosterior,
+    options: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Return options of `pm.sample` for chains that are made in advance.
+
+    By independent proposals if these are efficient, or else by many chains at once.
+
+    Parameters
+    ----------
+    model : pm.Model
+    known : Proposal
+        Near the posterior, in the model's unconstrained space.
+    posterior : WeightedPosterior
+        Of the same model.
+    options : mapping of str
+        Options for `pm.sample`.
+
+    Returns
+    -------
+    dict of str, or None
+        None if NUTS should be used: an option is one of NUTS, evaluations of the density take too
+        long to try anything else, or the chains do not converge.
+    """
+    if posterior.n_products > _MOST_PRODUCTS or asks_for_nuts(options):
+        return None
+    rng = generator(options.get("random_seed")).spawn(1)[0]
+    n_chains, n_draws = options.get("chains", 1), options.get("draws", 1_000)
+    made: Source | None = _independent(known, posterior, n_draws, n_chains, rng)
+    if made is None:
+        made = _many_chains(known, posterior, n_draws, n_chains, rng)
+    if made is None:
+        _log.info("NUTS: chains made in advance do not serve")
+        return None
+    with model:
+        step = Playback(model.value_vars, made)
+    # The draws are known: PyMC's table of their progress would show that none are made per second.
+    tune = {"tune": 0} if isinstance(made, JoinedChains) else {}
+    return {"tune": 0, **options, **tune, "cores": 1, "step": step, "progressbar": False}
+
+
+def _independent(
+    known: Proposal[Draws],
+    posterior: WeightedPosterior,
+    n_draws: int,
+    n_chains: int,
+    rng: np.random.Generator,
+) -> IndependentProposals | None:
+    """Return proposals for all chains, if these take less time than NUTS."""
+    around = _around(known, posterior)
+    if around is None:
+        return None
+    proposals = IndependentProposals(
+        posterior.space, around, posterior.log_density, posterior.n_products
+    )
+    # A gradient takes three times as many products as a value.
+    of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * posterior.n_products)
+    most = int(of_nuts // proposals.n_products)
+    found = proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains) if most else None
+    if found is not None:
+        _log.info("Independence Metropolis: %d proposals for each draw", found.n_skipped)
+    return found
+
+
+def _around(known: Proposal[Draws], posterior: WeightedPosterior) -> KnownDensity | None:
+    around: KnownDensity | None = known.around
+    if not isinstance(around, KnownDensity):
+        around = around_draws(posterior.space.free(known.draws))
+    if isinstance(around, Normal | Mixture):
+        return around.split(posterior.log_density)
+    return around
+
+
+def _many_chains(
+    known: Proposal[Draws],
+    posterior: WeightedPosterior,
+    n_draws: int,
+    n_chains: int,
+    rng: np.random.Generator,
+) -> JoinedChains | None:
+    """Return chains of the result, joined from many; None if these do not converge."""
+    space, each = posterior.space, posterior.n_products
+    near = None if _has_several_modes(known) else normal_near(known, space)
+    if near is None or not space.continuous.all():
+        return None
+    at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
+    n_joined = max(int(at_once) // n_chains, 1)
+    # Half of what NUTS takes, with its tuning: if they do not converge, it follows.
+    of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
+    most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2) / 2
+    sampler = ManyChains(n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most)
+    starts = spread_starts(known, space, sampler.n_chains, rng=rng)
+    try:
+        paths = sampler.draw(posterior.slopes, near, starts, rng=rng)
+    except (NotImplementedError, UnsupportedModelError) as error:
+        _log.info("Many chains need gradients: %s", error)
+        return None
+    return None if paths is None else JoinedChains(space, paths.joined(n_chains, n_draws))
+
+
+def _has_several_modes(known: Proposal[Draws]) -> bool:
+    parts = known.around.parts if isinstance(known.around, Mixture) else ()
+    return max(len(parts), len(known.modes or ())) > 1
+
+
+def normal_near(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
+    """Return a normal distribution near a posterior; None if there are too few draws of it.
+
+    Parameters
+    ----------
+    known : Proposal
+        With one mode.
+    space : Unconstrained
+    """
+    points = space.free(known.draws)
+    # Some distributions provide the posterior's width, which may exceed their own.
+    around = getattr(known.around, "metric", None) or known.around
+    if isinstance(around, Mixture):
+        [around] = around.parts
+    if isinstance(around, Normal):
+        return around
+    if isinstance(around, CholeskyFactor):
+        return Normal(points.mean(axis=0), around)
+    return around_draws(points)
+
+
+def spread_starts(
+    known: Proposal[Draws], space: Unconstrained, n_chains: int, *, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose starting points (n_chains, n_dims) among draws, by a power of their weights.
+
+    The largest power at most one for which as many different points are left.
+    """
+    log_ratios, power = known.log_ratios, 1.0
+    weights = softmax(log_ratios)
+    while power > 0.01 and 1 / np.square(weights).sum() < n_chains:
+        power /= 2
+        weights = softmax(power * log_ratios)
+    chosen = systematic_resample(weights, n_chains, rng=rng)
+    points: np.ndarray = space.free(known.draws)[rng.permutation(chosen)]
+    return points
+
+
+def around_draws(points: np.ndarray) -> Normal | None:
+    """Return the normal distribution with the mean and covariance of draws (n_draws, n_dims).
+
+    None if they are too few for their dimensions.
+    """
+    n_draws, n_dims = points.shape
+    if n_draws < 5 * n_dims:
+        return None
+    try:
+        precision = inv(np.atleast_2d(np.cov(points.T)))
+        return heavy_tailed(points.mean(axis=0), cholesky(precision, lower=True))
+    except LinAlgError:
+        return None
+
+
+def asks_for_nuts(options: Mapping[str, Any]) -> bool:
+    """Whether options of `pm.sample` configure the start of NUTS, or a step method.
+
+    Examples
+    --------
+    >>> asks_for_nuts({"draws": 100, "target_accept": 0.9}), asks_for_nuts({"draws": 100})
+    (True, False)
+    """
+    return bool(_OTHER_STARTS & options.keys() or options.keys() - _OWN)
+
+
+def known_metric(
+    model: pm.Model, known: Proposal[Draws], space: Unconstrained, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return options of `pm.sample` for a posterior near a known distribution.
+
+    NUTS adapts a diagonal metric by default, over a thousand steps.  In the coordinates of the
+    posterior's own covariance its trajectories are short, even for correlated variables, and only
+    the step size needs tuning.
+
+    Parameters
+    ----------
+    model : pm.Model
+        All its free variables are continuous.
+    known : Proposal
+        Near the posterior, in the model's unconstrained space: its covariance or precision gives
+        the metric, and some of its draws the starting points of the chains, divided among the
+        modes.  Without a known distribution, the covariance is that of the draws.
+    space : Unconstrained
+        Of the model.
+    options : mapping of str
+        Options for `pm.sample`, with ``chains`` and ``compile_kwargs``.  Returned unchanged if they
+        configure the start of NUTS, or the importance weights of the proposal are unreliable.
+
+    Returns
+    -------
+    dict of str
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", sigma=3.0)
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> around = heavy_tailed(np.zeros(1), np.eye(1) / 3)
+    >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
+    >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
+    >>> options = {"chains": 2, "compile_kwargs": {}}
+    >>> found = known_metric(model, known, Unconstrained(model), options)
+    >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
+    (array([9.]), 2)
+    """
+    if _OTHER_STARTS & options.keys() or not known.is_reliable:
+        return dict(options)
+    rng, n_chains = generator(options.get("random_seed")), options["chains"]
+    chosen = known.draws.take(_beginnings(known, n_chains, rng)).values
+    starts = [{name: own[chain] for name, own in chosen.items()} for chain in range(n_chains)]
+    # Some distributions provide the posterior's width, which may exceed their own.
+    around = getattr(known.around, "metric", known.around)
+    if around is None:
+        around = around_draws(space.free(known.draws))
+    if around is None:
+        return {"init": "adapt_diag", "initvals": starts, **options}
+    # `pm.sample` passes options that are not its own parameters to the step method.
+    of_nuts = options.keys() - _OWN
+    stream = rng.spawn(1)[0]
+    by: dict[str, Any] = (
+        {"potential": PrecisionPotential(around, stream)}
+        if isinstance(around, CholeskyFactor)
+        else {"scaling": around.covariance, "is_cov": True}
+    )
+    # With longer steps than for 0.9, trajectories diverge if the tails are not normal.
+    step = pm.NUTS(
+        **by,
+        model=model,
+        compile_kwargs=options["compile_kwargs"],
+        rng=stream,
+        **{"target_accept": 0.9} | {name: options[name] for name in of_nuts},
+    )
+    if isinstance(around, CholeskyFactor):
+        density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
+        step.integrator = PrecisionLeapfrog(step.potential, density)
+    return {"tune": 300} | {
+        **{name: value for name, value in options.items() if name not in of_nuts},
+        "step": step,
+        "initvals": starts,
+    }
+
+
+def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose the starting points of chains, cycling through the modes."""
+    n_draws = known.draws.n_draws
+    if known.modes is None or len(known.modes) == 1:
+        return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)
+    nearest = known.modes.nearest(known.draws.values)
+    which = [np.flatnonzero(nearest == mode) for mode in range(len(known.modes))]
+    which = [draws for draws in which if len(draws)]
+    return np.array([rng.choice(which[chain % len(which)]) for chain in range(n_chains)])

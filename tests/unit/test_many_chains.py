@@ -1,0 +1,227 @@
+"""Many chains at once: densities in closed form, chains that do not mix, and `sample`."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import polygamma, psi
+
+from pymc_coresets import build_coreset
+from pymc_coresets.diagnostics.agreement import agreement
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.posterior_draws import Chains
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.steps import starts as choice
+from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, adapted
+from pymc_coresets.sampling.steps.starts import spread_starts
+
+SHAPE, N_DIMS = 3.0, 8
+MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.9), 1)  # of independent coordinates
+STANDARD = Normal(np.zeros(N_DIMS), CholeskyFactor(np.eye(N_DIMS)))
+QUIET = {"progressbar": False, "quiet": True}
+
+
+def skewed(x):
+    """Sums of logarithms of gamma variables: correlated and skewed."""
+    z = np.linalg.solve(MIX, x.T).T
+    gradients = SHAPE - np.exp(z)
+    return (SHAPE * z - np.exp(z)).sum(axis=1), np.linalg.solve(MIX.T, gradients.T).T
+
+
+def funnel(x):
+    """A normal variable, which is the log-scale of nine others."""
+    log_scale, others = x[:, :1], x[:, 1:]
+    scaled = others * np.exp(-log_scale)
+    squares = np.square(scaled).sum(axis=1, keepdims=True)
+    values = -np.square(log_scale) / 18 - squares / 2 - 9 * log_scale
+    slopes = -log_scale / 9 + squares - 9
+    return values[:, 0], np.hstack([slopes, -scaled * np.exp(-log_scale)])
+
+
+def two_modes(x):
+    """Two normal distributions of equal mass, twenty standard deviations apart."""
+    distance = np.abs(x[:, :1]) - 10.0
+    gradients = -x.copy()
+    gradients[:, :1] = -distance * np.sign(x[:, :1])
+    return -(np.square(distance[:, 0]) + np.square(x[:, 1:]).sum(axis=1)) / 2, gradients
+
+
+def as_dataset(paths):
+    return xr.Dataset({"x": (("chain", "draw", "entry"), np.swapaxes(paths.points, 0, 1))})
+
+
+def sampler(**options):
+    return ManyChains(**{"n_chains": 64, "n_draws": 4_000, "most": 1e6} | options)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """From starts, mean and width that are wrong."""
+    rng = np.random.default_rng(1)
+    return sampler().draw(skewed, STANDARD, rng.normal(size=(64, N_DIMS)), rng=rng)
+
+
+def test_draws_are_those_of_the_density(drawn):
+    """By moments of coordinates in which it is a product, with five standard errors."""
+    z = np.linalg.solve(MIX, drawn.points.reshape(-1, N_DIMS).T)
+    variance = polygamma(1, SHAPE)
+    away = (z - psi(SHAPE)) / variance**0.5
+    skewness, excess = polygamma(2, SHAPE) / variance**1.5, polygamma(3, SHAPE) / variance**2
+    n = away.size / 3  # effective draws, of which R-hat at most 1.01 needs half as many
+    assert abs(away.mean()) < 5 / n**0.5
+    assert abs(np.square(away).mean() - 1) < 5 * ((2 + excess) / n) ** 0.5
+    assert (away**3).mean() == pytest.approx(skewness, abs=0.15)  # -0.58
+    np.testing.assert_allclose(skewed(drawn.points[-1])[0], drawn.values[-1])
+
+
+def test_joined_chains_have_as_many_draws_as_are_wanted_and_agree(drawn):
+    joined = drawn.joined(4, 990)
+    assert joined.points.shape == (990, 4, N_DIMS)
+    assert joined.values.shape == joined.chances.shape == (990, 4)
+    found = Chains(as_dataset(joined))
+    assert found.rhat <= 1.01
+    assert found.ess_bulk > 1_000
+    assert found.copied == 0.0  # no draw is in the result twice
+
+
+def test_the_agreement_is_that_of_arviz(drawn):
+    found, own = agreement(drawn.points), Chains(as_dataset(drawn))
+    assert found.rhat == pytest.approx(own.rhat, abs=1e-6)
+    # Both estimates have a standard error of an eighth, and are the least of many.
+    assert found.ess == pytest.approx(own.ess_bulk, rel=0.5)
+
+
+def test_stuck_chains_are_seen_in_the_result():
+    """Each of 64 chains stays near its own start; ArviZ sees this where they are joined."""
+    rng = np.random.default_rng(2)
+    points = rng.normal(size=(64, 2)) + 0.05 * rng.normal(size=(63, 64, 2))
+    values = np.zeros((63, 64))
+    found = agreement(points)
+    assert found.rhat > 3.0
+    assert found.ess == pytest.approx(64, rel=0.5)
+    joined = as_dataset(Paths(points, values, values).joined(4, 1_000))
+    assert float(az.ess(joined)["x"].max()) < 3 * 64
+    assert float(az.rhat(joined)["x"].min()) > 1.02
+    assert not Chains(joined).rhat <= 1.01
+
+
+def test_a_few_stuck_chains_are_seen_in_the_result():
+    """Three of 64 stay three standard deviations away, which is a tenth of the variance."""
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(63, 64, 1))
+    points[:, [5, 30, 50]] = 3.0 + 0.05 * rng.normal(size=(63, 3, 1))
+    assert agreement(points).rhat > 1.1
+    values = np.zeros((63, 64))
+    joined = as_dataset(Paths(points, values, values).joined(4, 1_000))
+    assert float(az.ess(joined)["x"].max()) < 1_000
+
+
+def test_chains_that_do_not_move_from_mode_to_mode_give_nothing():
+    rng = np.random.default_rng(4)
+    starts = rng.normal(size=(64, 3)) + [10.0, 0.0, 0.0] * rng.choice([-1, 1], (64, 1))
+    around = Normal(np.zeros(3), CholeskyFactor(np.diag([1 / 101, 1.0, 1.0])))
+    assert sampler(most=1e5).draw(two_modes, around, starts, rng=rng) is None
+
+
+@pytest.mark.parametrize("where", ["everywhere", "in the mouth", "in the neck"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_funnel_gives_nothing(seed, where):
+    """Chains do not move in the neck if they move in the mouth, and the other way round."""
+    rng = np.random.default_rng(seed)
+    log_scale = 3 * rng.normal(size=(64, 1))
+    if where == "in the mouth":
+        log_scale = np.abs(log_scale)
+    if where == "in the neck":
+        log_scale = -9 + log_scale / 10
+    starts = np.hstack([log_scale, np.exp(log_scale) * rng.normal(size=(64, 9))])
+    around = Normal(starts.mean(axis=0), CholeskyFactor(np.diag(1 / starts.var(axis=0))))
+    assert sampler(most=2e5).draw(funnel, around, starts, rng=rng) is None
+
+
+def test_a_normal_distribution_is_estimated_from_few_draws():
+    """Of thrice as many draws as dimensions, whose own covariance is worse than none."""
+    rng = np.random.default_rng(5)
+    n_dims = 200
+    scales = np.concatenate([[5.0], np.ones(n_dims - 1)])
+    near, _ = adapted(
+        Normal(np.zeros(n_dims), CholeskyFactor(np.eye(n_dims))),
+        scales * rng.normal(size=(600, n_dims)),
+    )
+    found = near.covariance
+    assert found[0, 0] == pytest.approx(25.0, rel=0.4)
+    exact, empirical = np.diag(scales**2), np.cov((scales * rng.normal(size=(600, n_dims))).T)
+    errors = [np.square(own - exact).sum() for own in (found, empirical)]
+    assert errors[0] < errors[1]
+    _, change = adapted(near, near.at(rng.normal(size=(600, n_dims))))
+    assert change < 0.1
+
+
+def test_starts_are_different_points_where_the_weights_are():
+    with pm.Model() as model:
+        pm.Normal("x")
+    space = choice.Unconstrained(model)
+    x = np.random.default_rng(6).normal(size=1_000)
+    of_all, of_few = (
+        spread_starts(
+            Proposal(draws=Draws({"x": x}), log_ratios=log_ratios),
+            space,
+            64,
+            rng=np.random.default_rng(7),
+        )
+        for log_ratios in (x, 50 * x)
+    )
+    assert of_all.mean() == pytest.approx(1.0, abs=5 / 8)
+    assert len(np.unique(of_few)) > 20
+    assert of_few.mean() > 1.5
+
+
+@pytest.fixture(scope="module")
+def coreset():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(3_000, 2))
+    y = rng.poisson(np.exp(0.5 + x @ [0.3, -0.2]))
+    with pm.Model():
+        slopes = pm.Normal("slopes", shape=2)
+        pm.Deterministic("twice", 2 * slopes)
+        pm.Poisson("y", pm.math.exp(pm.Normal("level") + x @ slopes), observed=y)
+        return build_coreset(random_seed=1, progressbar=False)
+
+
+@pytest.fixture
+def not_independent(monkeypatch):
+    monkeypatch.setattr(choice, "_independent", lambda *_: None)
+
+
+@pytest.mark.usefixtures("not_independent")
+def test_sample_joins_chains(coreset):
+    idata, again = (
+        coreset.sample(draws=700, tune=50, chains=3, random_seed=1, **QUIET) for _ in range(2)
+    )
+    posterior = idata["posterior"].to_dataset()
+    assert posterior.identical(again["posterior"].to_dataset())
+    assert dict(posterior.sizes)["chain"] == 3
+    assert dict(posterior.sizes)["draw"] == 700
+    assert "tree_depth" not in idata["sample_stats"]
+    np.testing.assert_allclose(posterior["twice"], 2 * posterior["slopes"])
+    check = coreset.check(idata)
+    assert check.reliable
+    assert check.ess_bulk > 1_000
+    other = coreset.sample(draws=700, chains=3, random_seed=2, **QUIET)["posterior"]
+    assert not (other["level"] == posterior["level"]).any()
+
+
+@pytest.mark.usefixtures("not_independent")
+def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
+    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: None)
+    idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
+    assert "tree_depth" in idata["sample_stats"]
+
+
+@pytest.mark.usefixtures("not_independent")
+def test_chains_of_a_few_draws(coreset):
+    idata = coreset.sample(draws=3, chains=100, random_seed=1, **QUIET)
+    x = idata["posterior"]["level"].to_numpy()
+    assert x.shape == (100, 3)
+    assert len(np.unique(x)) > 250

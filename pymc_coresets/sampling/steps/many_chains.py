@@ -189,26 +189,21 @@ class _Run:
         """Whether too many trajectories diverged since the chains were tuned."""
         return self.n_divergent > _FEW * self._n_trajectories
 
-    def drawn(self, n_draws: int) -> Paths:
-        """Continue the chains; ends early if too many diverge, or gradients are used up."""
-        shape = self._states.points.shape
-        points = np.empty((n_draws, *shape))
-        values, chances = np.empty((n_draws, shape[0])), np.empty((n_draws, shape[0]))
-        for i in range(n_draws):
-            if self.diverges and self.n_divergent > _FEW * n_draws * shape[0]:
-                break
-            angles = QUARTER * self._rng.uniform(1 - _JITTER, 1 + _JITTER, shape[0])
+    def drawn(self, n_draws: int, *, to_the_end: bool = False) -> Paths:
+        """Continue the chains; by default, end as soon as too many trajectories diverge."""
+        n_chains = len(self._states.points)
+        planned = self._n_trajectories + n_draws * n_chains
+        most = math.inf if to_the_end else _FEW * planned
+        found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        while len(found) < n_draws and self.n_divergent <= most:
+            angles = QUARTER * self._rng.uniform(1 - _JITTER, 1 + _JITTER, n_chains)
             moved = self._hmc.after(self._states, angles, self.n_steps, rng=self._rng)
-            self._states = moved.states
-            points[i], values[i], chances[i] = (
-                moved.states.points,
-                moved.states.values,
-                moved.chances,
-            )
-            self.n_gradients += shape[0] * self.n_steps
-            self._n_trajectories += shape[0]
+            self._states = now = moved.states
+            found.append((now.points, now.values, moved.chances))
+            self.n_gradients += n_chains * self.n_steps
+            self._n_trajectories += n_chains
             self.n_divergent += int((moved.lost > _DIVERGENT).sum())
-        return Paths(points, values, chances)
+        return Paths(*map(np.stack, zip(*found, strict=True)))
 
     def refine(self) -> bool:
         """Halve the steps; return whether this is possible."""
@@ -221,11 +216,9 @@ class _Run:
         """Tune the number of steps and the normal distribution; return whether this succeeded."""
         share = 0.0
         for _ in range(_ROUNDS):
-            paths = self.drawn(_LENGTH)
+            paths = self.drawn(_LENGTH, to_the_end=True)
             share = float(paths.chances.mean())
-            near, change = adapted(
-                self._hmc.around, paths.points.reshape(-1, paths.points.shape[2])
-            )
+            near, change = adapted(self._hmc.around, np.concatenate(list(paths.points)))
             is_tuned = _ENOUGH[0] <= share and (share <= _ENOUGH[1] or self.n_steps == 2)
             _log.info("Tuning: %d steps, %.2f accepted, change %.2f", self.n_steps, share, change)
             if is_tuned and change < 0.1:

@@ -113,8 +113,8 @@ def sample(
     chain of the result consists of several of them, one after the other, from which evenly spread
     draws are kept.  So ArviZ's diagnostics remain valid: a chain that is stuck is a long
     autocorrelation within a chain of the result, and lowers the effective sample size.  ``tune`` is
-    not needed.  NUTS runs instead if the chains do not agree after as many gradients as take half
-    the time of NUTS, or if more than one trajectory in a thousand diverges.
+    not needed.  NUTS runs instead if the chains would not agree within the time that NUTS takes, or
+    if more than one trajectory in a thousand diverges, however short the steps.
 
     Examples
     --------

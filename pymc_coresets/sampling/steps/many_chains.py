@@ -23,11 +23,16 @@ _JITTER = 0.3
 #: which chains then do not enter.  The share of such trajectories, as for divergences of NUTS.
 _DIVERGENT, _FEW = 10.0, 1e-3
 #: Acceptance of trajectories that are tuned enough, what it is tuned to, and where tuning fails.
-_ENOUGH, _WANTED, _LEAST = (0.88, 0.98), 0.94, 0.8
+_ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
 #: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
 _ROUNDS, _LENGTH, _MOST_STEPS = 8, 10, 128
+#: Changes of the normal distribution around chains that need no further tuning, and those after
+#: which chains are still on their way.
+_SETTLED, _UNSETTLED = 0.1, 0.5
 #: Least draws of a chain, of whose halves R-hat of hundreds of entries is below 1.01 at rest.
 _SHORTEST = 60
+#: Least factor by which chains become longer, and share of their draws that is left out then.
+_LONGER, _LEFT_OUT = 1.25, 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +43,11 @@ class Paths(NamedTuple):
     points: np.ndarray
     values: np.ndarray
     chances: np.ndarray
+
+    def followed_by(self, more: "Paths") -> "Paths":
+        """Continue the chains; the first of these draws are left out, as nearer to the starts."""
+        old = (own[round(_LEFT_OUT * len(own)) :] for own in self)
+        return Paths(*map(np.concatenate, zip(old, more, strict=True)))
 
     def joined(self, n_chains: int, n_draws: int) -> "Paths":
         """Join chains end to end: as many draws of each as the result needs, evenly spread.
@@ -136,36 +146,42 @@ class ManyChains:
         run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
         if not run.tune():
             return None
-        length = max(math.ceil(self.n_draws / self.n_chains), _SHORTEST)
+        shortest = max(math.ceil(self.n_draws / self.n_chains), _SHORTEST)
         paths: Paths | None = None
+        length = shortest
         while not run.is_over:
-            more = run.drawn(length if paths is None else len(paths.values) // 2)
+            more = run.drawn(length)
             if run.diverges:
                 if not run.refine():
                     break
-                paths = None
+                length, paths = shortest, None
                 continue
-            if paths is not None:  # the first of them may be nearer to the starts
-                old = (own[len(own) // 4 :] for own in paths)
-                more = Paths(*map(np.concatenate, zip(old, more, strict=True)))
-            paths = more
-            if self._are_enough(paths):
+            paths = more if paths is None else paths.followed_by(more)
+            n_draws, wanted = len(paths.values), self._wanted_length(paths)
+            if wanted <= n_draws:
                 _log.info("Many chains: %d gradients, %d steps", run.n_gradients, run.n_steps)
                 return paths
+            if not run.is_worth(wanted - n_draws):
+                break
+            length = math.ceil(min(wanted, 2 * n_draws) - (1 - _LEFT_OUT) * n_draws)
         _log.info("Many chains: not converged after %d gradients", run.n_gradients)
         return None
 
-    def _are_enough(self, paths: Paths) -> bool:
+    def _wanted_length(self, paths: Paths) -> float:
+        """Return how long chains must be, as far as they show: their own length if that is enough.
+
+        The excess of the square of R-hat over one falls with the inverse of the length.
+        """
         whole = np.concatenate([paths.points, paths.values[..., None]], axis=2)
         found = agreement(whole)
         _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), *found)
         if not found.rhat <= RHAT_CONVERGED:
-            return False
-        n_kept = math.ceil(self.n_draws / self.n_chains)
-        ess = found.ess
-        if max(n_kept, 4) < len(whole):
-            ess = agreement(whole[evenly(np.arange(len(whole)), max(n_kept, 4))]).ess
-        return ess >= self.n_draws / 2
+            excess = (found.rhat**2 - 1) / (RHAT_CONVERGED**2 - 1)
+            return len(whole) * max(excess, _LONGER)
+        n_kept = max(math.ceil(self.n_draws / self.n_chains), 4)
+        if n_kept < len(whole):
+            found = agreement(whole[evenly(np.arange(len(whole)), n_kept)])
+        return len(whole) * (1.0 if found.ess >= self.n_draws / 2 else 2.0)
 
 
 class _Run:
@@ -188,6 +204,11 @@ class _Run:
     def diverges(self) -> bool:
         """Whether too many trajectories diverged since the chains were tuned."""
         return self.n_divergent > _FEW * self._n_trajectories
+
+    def is_worth(self, n_draws: float) -> bool:
+        """Whether so many draws more may be made; the number is a rough estimate."""
+        n_more = n_draws * self.n_steps * len(self._states.points)
+        return self.n_gradients + n_more < 1.5 * self._most
 
     def drawn(self, n_draws: int, *, to_the_end: bool = False) -> Paths:
         """Continue the chains; by default, end as soon as too many trajectories diverge."""
@@ -214,16 +235,16 @@ class _Run:
 
     def tune(self) -> bool:
         """Tune the number of steps and the normal distribution; return whether this succeeded."""
-        share = 0.0
+        share, change = 0.0, math.inf
         for _ in range(_ROUNDS):
             paths = self.drawn(_LENGTH, to_the_end=True)
             share = float(paths.chances.mean())
             near, change = adapted(self._hmc.around, np.concatenate(list(paths.points)))
             is_tuned = _ENOUGH[0] <= share and (share <= _ENOUGH[1] or self.n_steps == 2)
             _log.info("Tuning: %d steps, %.2f accepted, change %.2f", self.n_steps, share, change)
-            if is_tuned and change < 0.1:
+            if is_tuned and change < _SETTLED:
                 break
-            if change >= 0.1:
+            if change >= _SETTLED:
                 self._hmc = replace(self._hmc, around=near)
                 self._states = self._hmc.at(self._states.points)
             if not is_tuned:
@@ -233,7 +254,7 @@ class _Run:
             if self.is_over:
                 return False
         self.n_divergent = self._n_trajectories = 0
-        return share >= _LEAST
+        return share >= _LEAST and change < _UNSETTLED
 
 
 def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:

@@ -132,9 +132,9 @@ def _many_chains(
         return None
     at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
     n_joined = max(int(at_once) // n_chains, 1)
-    # Half of what NUTS takes, with its tuning: if they do not converge, it follows.
+    # What NUTS takes, with its tuning.
     of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
-    most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2) / 2
+    most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2)
     sampler = ManyChains(n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most)
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     try:

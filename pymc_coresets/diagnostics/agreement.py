@@ -37,7 +37,7 @@ def agreement(draws: Floats) -> Agreement:
     -----
     With m half chains of n draws, whose normalised ranks have the variance W on average, while
     their means have the variance V, R-hat is ``sqrt(V / W + (n - 1) / n)`` and the effective sample
-    size ``m W / V``.
+    size ``m (W + V) / V``: one draw for each half chain if none moves.
 
     References
     ----------
@@ -68,5 +68,5 @@ def agreement(draws: Floats) -> Agreement:
         if not (np.ptp(values, axis=(0, 1)) > 0).all() or not within.all():
             return Agreement(np.inf, 0.0)
         rhat = max(rhat, float(np.sqrt(between / within + (n - 1) / n).max()))
-        ess = min(ess, float((m * within / between).min()))
+        ess = min(ess, float((m * (within + between) / between).min()))
     return Agreement(rhat, ess)

@@ -70,7 +70,7 @@ PLANTED = [
         "diagnostics/agreement.py",
         ("for values in (halves, folded):", "for values in (halves,):"),
         ("between / within + (n - 1) / n", "between / within + 1"),
-        ("m * within / between", "within / between"),
+        ("m * (within + between) / between", "(within + between) / between"),
     ),
     *plant(
         "options.py",

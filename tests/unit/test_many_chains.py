@@ -100,7 +100,7 @@ def test_stuck_chains_are_seen_in_the_result():
     values = np.zeros((63, 64))
     found = agreement(points)
     assert found.rhat > 3.0
-    assert found.ess == pytest.approx(64, rel=0.5)
+    assert found.ess == pytest.approx(2 * 64, rel=0.1)  # one draw of each half chain
     joined = as_dataset(Paths(points, values, values).joined(4, 1_000))
     assert float(az.ess(joined)["x"].max()) < 3 * 64
     assert float(az.rhat(joined)["x"].min()) > 1.02

@@ -67,7 +67,7 @@ PLANTED = [
         ("len(parts), len(known.modes or ())) > 1", "0) > 1"),
     ),
     *plant(
-        "diagnostics/agreement.py",
+        "diagnostics/short_chains.py",
         ("for values in (halves, folded):", "for values in (halves,):"),
         ("between / within + (n - 1) / n", "between / within + 1"),
         ("m * (within + between) / between", "(within + between) / between"),

@@ -124,7 +124,7 @@ TESTS = {
     "diagnostics/known_posterior": unit("modes", "symmetries"),
     "diagnostics/lines": unit("lines", "probing"),
     "diagnostics/stein": unit("stein", "probing"),
-    "diagnostics/agreement": unit("many_chains"),
+    "diagnostics/short_chains": unit("many_chains"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "streams": (STREAMS,),
     "updates/growth": (STREAMS,),

@@ -8,9 +8,9 @@ import xarray as xr
 from scipy.special import polygamma, psi
 
 from pymc_coresets import build_coreset
-from pymc_coresets.diagnostics.agreement import agreement
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.diagnostics.posterior_draws import Chains
+from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps import starts as choice

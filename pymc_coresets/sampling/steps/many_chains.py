@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, inv
 
-from pymc_coresets.diagnostics.agreement import agreement
 from pymc_coresets.diagnostics.judging import RHAT_CONVERGED
 from pymc_coresets.diagnostics.posterior_draws import evenly
+from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps.playback import Recorded

@@ -261,7 +261,7 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
     """Estimate a normal distribution anew from draws, and by how much it changes.
 
     In whitened coordinates the covariance is that of the draws, shrunk towards one by as much as
-    minimises its expected squared error.
+    minimises its expected squared error.  A sparse precision stays as it is.
 
     Parameters
     ----------
@@ -292,22 +292,22 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
     mean = z.mean(axis=0)
     noise, size = n_dims / n_free, float(mean @ mean)
     mean = mean * max(1 - noise / size, 0.0) if size else mean
+    near = replace(around, location=around.at(mean), tails=None)
+    moved = float(mean @ mean)
+    if not around.factor.is_dense:
+        return near, math.sqrt(moved / n_dims)
     z = z - z.mean(axis=0)
     covariance = z.T @ z / n
     apart = covariance - np.eye(n_dims)
     squares = float(np.square(apart).sum())
     error = (float((np.square(z).sum(axis=1) ** 2).mean()) - np.square(covariance).sum()) / n_free
     kept = max(1 - error / squares, 0.0) if squares else 0.0
-    near = replace(around, location=around.at(mean), tails=None)
-    change = math.sqrt(squares * kept**2 / n_dims + float(mean @ mean) / n_dims)
-    if not around.factor.is_dense or not kept:
-        return near, change
+    change = math.sqrt((squares * kept**2 + moved) / n_dims)
     try:
         inverse = cholesky(inv(np.eye(n_dims) + kept * apart), lower=True)
     except (LinAlgError, ValueError):  # chains are far apart
         return around, math.inf
-    root = around.factor.root @ inverse
-    return replace(near, factor=CholeskyFactor.of_root(root)), change
+    return replace(near, factor=CholeskyFactor.of_root(around.factor.root @ inverse)), change
 
 
 @dataclass(frozen=True, eq=False)

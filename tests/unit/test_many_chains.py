@@ -200,7 +200,7 @@ def test_sample_joins_chains(coreset):
         coreset.sample(draws=700, tune=50, chains=3, random_seed=1, **QUIET) for _ in range(2)
     )
     posterior = idata["posterior"].to_dataset()
-    assert posterior.identical(again["posterior"].to_dataset())
+    assert posterior.equals(again["posterior"].to_dataset())
     assert dict(posterior.sizes)["chain"] == 3
     assert dict(posterior.sizes)["draw"] == 700
     assert "tree_depth" not in idata["sample_stats"]

@@ -77,7 +77,7 @@ def without_nuts(
     if made is None:
         made = _many_chains(known, posterior, n_draws, n_chains, rng)
     if made is None:
-        _log.info("NUTS: chains made in advance do not serve")
+        _log.info("NUTS: neither independent proposals nor many chains serve")
         return None
     with model:
         step = Playback(model.value_vars, made)
@@ -104,8 +104,10 @@ def _independent(
     of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * posterior.n_products)
     most = int(of_nuts // proposals.n_products)
     found = proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains) if most else None
-    if found is not None:
-        _log.info("Independence Metropolis: %d proposals for each draw", found.n_skipped)
+    if found is None:
+        _log.info("Independent proposals are unreliable, or too many are needed")
+    else:
+        _log.info("Independence Metropolis-Hastings: %d proposals per draw", found.n_skipped)
     return found
 
 
@@ -127,8 +129,12 @@ def _many_chains(
 ) -> JoinedChains | None:
     """Return chains of the result, joined from many; None if these do not converge."""
     space, each = posterior.space, posterior.n_products
-    near = None if _has_several_modes(known) else normal_near(known, space)
-    if near is None or not space.continuous.all():
+    if _has_several_modes(known) or not space.continuous.all():
+        _log.info("Many chains need continuous variables, and do not move between several modes")
+        return None
+    near = normal_near(known, space)
+    if near is None:
+        _log.info("Many chains need a normal distribution, for which the draws are too few")
         return None
     at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
     n_joined = max(int(at_once) // n_chains, 1)

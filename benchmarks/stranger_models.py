@@ -18,6 +18,7 @@ __all__ = ["CASES", "Case"]
 
 type Array = np.ndarray
 type Rng = np.random.Generator
+type Tensor = TensorVariable[Any, Any]
 type Truth = Mapping[str, Any]
 type Write = Callable[[Rng, int], Truth]
 
@@ -56,23 +57,19 @@ def counts_of_people(rng: Rng, n: int) -> Truth:
     return {"mean": 0.4, "slope": 0.3, "sd": 0.5, "u": u, "rate": np.exp(0.4 + u)}
 
 
-def imputed(x: Array, hole: Array, mu: TensorVariable, sd: TensorVariable) -> TensorVariable:
+def imputed(x: Array, hole: Array, mu: Tensor, sd: Tensor) -> Tensor:
     """Return a covariate whose missing values PyMC imputes."""
     return pm.Normal("x", mu, sd, observed=np.ma.masked_array(x, hole))
 
 
-def written_into_data(
-    x: Array, hole: Array, mu: TensorVariable, sd: TensorVariable
-) -> TensorVariable:
+def written_into_data(x: Array, hole: Array, mu: Tensor, sd: Tensor) -> Tensor:
     """Return data with latent values in the holes."""
     pm.Normal("x_known", mu, sd, observed=x[~hole])
     missing = pm.Normal("x_missing", mu, sd, shape=int(hole.sum()))
     return pt.set_subtensor(pt.as_tensor(np.where(hole, 0.0, x))[np.flatnonzero(hole)], missing)
 
 
-def one_for_every_row(
-    x: Array, hole: Array, mu: TensorVariable, sd: TensorVariable
-) -> TensorVariable:
+def one_for_every_row(x: Array, hole: Array, mu: Tensor, sd: Tensor) -> Tensor:
     """Return latent values of all rows, used where the data have holes."""
     every = pm.Normal("x_missing", mu, sd, shape=len(x))
     known = pm.logp(pm.Normal.dist(mu, sd), np.where(hole, 0.0, x))
@@ -81,7 +78,7 @@ def one_for_every_row(
 
 
 def covariate_with_holes(
-    covariate: Callable[[Array, Array, TensorVariable, TensorVariable], TensorVariable] | None,
+    covariate: Callable[[Array, Array, Tensor, Tensor], Tensor] | None,
     rng: Rng,
     n: int,
 ) -> Truth:
@@ -150,7 +147,7 @@ def walks_of_areas(rng: Rng, n: int) -> Truth:
 def extremes(rng: Rng, n: int) -> Truth:
     """Annual maxima by a generalised extreme value distribution, whose shape starts at zero."""
 
-    def logp(value: Any, mu: Any, sigma: Any, xi: Any) -> TensorVariable:  # noqa: ANN401
+    def logp(value: Any, mu: Any, sigma: Any, xi: Any) -> Tensor:  # noqa: ANN401
         inside = 1 + xi * (value - mu) / sigma
         base = pt.log(pt.clip(inside, 1e-12, np.inf))
         density = -pt.log(sigma) - (1 + 1 / xi) * base - pt.exp(-base / xi)
@@ -209,7 +206,7 @@ def gompertz(rng: Rng, n: int) -> Truth:
     exit_ = np.minimum(death, entry + rng.uniform(2, 20, len(family)))
     event = (death <= exit_).astype(float)
 
-    def logp(value: Any, start: Any, died: Any, log_rate: Any, by_year: Any) -> TensorVariable:  # noqa: ANN401
+    def logp(value: Any, start: Any, died: Any, log_rate: Any, by_year: Any) -> Tensor:
         risk = pt.exp(log_rate) * (pt.exp(by_year * value) - pt.exp(by_year * start)) / by_year
         return died * (log_rate + by_year * value) - risk
 

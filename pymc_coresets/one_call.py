@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -243,11 +244,18 @@ def sample(
     if not drawn.serves:
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{drawn.verdict}{other}")
-    seconds = {part: report.seconds.get(part, 0.0) for part in ("build", "sample", "check")}
+    return _described(drawn, full, report.seconds, show=show)
+
+
+def _described(
+    drawn: _Drawn, model: pm.Model, seconds: Mapping[str, float], *, show: bool
+) -> xr.DataTree:
+    """Return draws with their attributes, and tell what they are and which are missing."""
+    seconds = {part: seconds.get(part, 0.0) for part in ("build", "sample", "check")}
     took = ", ".join(f"{part} {value:.1f} s" for part, value in seconds.items())
     tell(f"{drawn.source} ({took}). {drawn.verdict}", show=show)
     posterior = drawn.idata["posterior"]
-    if names := _not_drawn(full, posterior.dataset):
+    if names := _not_drawn(model, posterior.dataset):
         posterior.attrs["not_drawn"] = names
         tell(f"{_NOT_DRAWN}(idata, var_names={names!r}, kind='draws').", show=show)
     attrs = drawn.idata.attrs

@@ -104,7 +104,7 @@ class Unconstrained:
     @property
     def vector(self) -> TensorVariable:
         """A graph's input for a point, whose length (D,) is known."""
-        return cast(TensorVariable, pt.tensor("x", dtype="float64", shape=(self.n_dims,)))
+        return pt.tensor("x", dtype="float64", shape=(self.n_dims,))
 
     def parts(self, x: TensorVariable) -> dict[Variable, Variable]:
         """Return the graph of each value variable as a function of that of a `vector` x, (D,).

@@ -128,7 +128,11 @@ UNSUPPORTED = [
     (marginal_gp, {}, "'y' is one number.*Gaussian process.*HSGP"),
     (latent_gp, {}, "'f'.*one value per observation.*HSGP"),
     (simulator, {}, "'y' is a pm.Simulator.*sample_smc"),
-    (volatility_of_all_steps_before, {}, "'y' is one number.*other rows too.*loop.*scan.*recursion"),
+    (
+        volatility_of_all_steps_before,
+        {},
+        "'y' is one number.*other rows too.*loop.*scan.*recursion",
+    ),
     (series_with_a_gap, {}, "PyMC imputes the missing values of 'y' together"),
     (moving_average, {}, r"no likelihood.*'total'.* sum over data, name it: observed="),
     (moving_average, {"observed": "total"}, "'total' is one number: a sum of 47 .*Cum"),

@@ -1,5 +1,6 @@
 """The result of PASS-GLM: polynomial statistics, the model built from them, and its checks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -238,7 +239,7 @@ class PolynomialSummary:
             progressbar=self.progressbar,
         )
 
-    def _slopes(self, points: np.ndarray) -> list[np.ndarray]:
+    def _slopes(self, points: np.ndarray) -> Sequence[np.ndarray]:
         return self._space.slopes(points)
 
     @cached_property

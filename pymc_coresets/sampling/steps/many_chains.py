@@ -145,9 +145,7 @@ class ManyChains:
         """
         run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
         if not run.tune():
-            _log.info(
-                "Many chains: steps are still too long, or the chains on their way"
-            )
+            _log.info("Many chains: steps are still too long, or the chains on their way")
             return None
         shortest = max(math.ceil(self.n_draws / self.n_chains), _SHORTEST)
         paths: Paths | None = None

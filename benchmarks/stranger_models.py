@@ -206,7 +206,9 @@ def gompertz(rng: Rng, n: int) -> Truth:
     exit_ = np.minimum(death, entry + rng.uniform(2, 20, len(family)))
     event = (death <= exit_).astype(float)
 
-    def logp(value: Any, start: Any, died: Any, log_rate: Any, by_year: Any) -> Tensor:
+    def logp(
+        value: Tensor, start: Tensor, died: Tensor, log_rate: Tensor, by_year: Tensor
+    ) -> Tensor:
         risk = pt.exp(log_rate) * (pt.exp(by_year * value) - pt.exp(by_year * start)) / by_year
         return died * (log_rate + by_year * value) - risk
 

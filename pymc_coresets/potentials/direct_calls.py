@@ -18,7 +18,7 @@ from pytensor.graph import Apply, Constant, Op
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import unflatten_index_variables
-from pymc_coresets.reading.wording import describe
+from pymc_coresets.compat.wording import describe
 
 _FEW = 500  # entries; above this, a flat index is faster than one along several axes
 

@@ -400,7 +400,7 @@ class LogLikelihood:
         return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
 
     @cached_property
-    @compiling()  # without it, half of the time is for traces that nobody reads
+    @compiling()  # without it, half of the time is for traces that are not read
     def kernel(self) -> Kernel:
         """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
         obs, batched = self.observations, self._batched()

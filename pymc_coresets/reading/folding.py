@@ -26,9 +26,9 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
-from pymc_coresets.reading.wording import describe
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.
 MOST_OPERANDS = 32

@@ -25,6 +25,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue
+from pymc_coresets.compat.wording import describe
 from pymc_coresets.reading import other_forms
 from pymc_coresets.reading.indexing import Indexed, axes_of_inputs, indexed
 from pymc_coresets.reading.known import (
@@ -36,7 +37,6 @@ from pymc_coresets.reading.known import (
     guard,
 )
 from pymc_coresets.reading.other_forms import Cells, apply_to_cells
-from pymc_coresets.reading.wording import describe
 
 
 class _Key(NamedTuple):

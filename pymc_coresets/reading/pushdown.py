@@ -25,6 +25,7 @@ from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
+from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.indexing import (
     Written,
@@ -48,7 +49,6 @@ from pymc_coresets.reading.likelihood.template import (
 )
 from pymc_coresets.reading.long_format import written_otherwise
 from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
-from pymc_coresets.reading.wording import describe
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"

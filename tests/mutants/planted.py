@@ -308,7 +308,7 @@ PLANTED = [
         ("Status.SAMPLING_FAILED if view is None else view", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
         ("self.start if fits", "self.start if True"),
-        ("TOLERANCE_REACHED if self.objective <= self.goal else status", "TOLERANCE_REACHED"),
+        ("TOLERANCE_REACHED if self._is_met() else status", "TOLERANCE_REACHED"),
         ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
     ),
     *plant(

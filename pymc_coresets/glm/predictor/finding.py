@@ -14,6 +14,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import designs_of, joined
 from pymc_coresets.glm.predictor.cut import (
@@ -39,7 +40,6 @@ from pymc_coresets.glm.predictor.row_graph import (
 )
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
-from pymc_coresets.reading.wording import describe
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from pytensor.graph import Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term
 from pymc_coresets.reading.likelihood.terms import dims_of_data
-from pymc_coresets.reading.wording import describe
 
 
 def refuse_joint(

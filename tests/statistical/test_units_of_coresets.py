@@ -10,7 +10,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset, open_rows
-from pymc_coresets.sampling.units import recovery
+from pymc_coresets.potentials.of_model import RowsToRead
+from pymc_coresets.potentials.units import unit_model
+from pymc_coresets.sampling.units import centring, recovery
 from tests.models.reference import density
 
 N_LEVELS = 400
@@ -272,3 +274,19 @@ def test_few_units_all_stay():
 def test_a_time_budget_ends_the_integration():
     with pytest.raises(OutOfTimeError, match="while comparing rows with PyMC"):
         build_coreset(model_of(), integrate="z", time_budget=1e-3, progressbar=False)
+
+
+def test_equal_units_are_evaluated_once_where_nodes_are_placed():
+    """Counts of 2,000 levels with one row each, of which some sixty are distinct."""
+    y = np.random.default_rng(7).poisson(np.exp(np.random.default_rng(8).normal(1.5, 0.9, 2_000)))
+    with pm.Model() as model:
+        z = pm.Normal("z", shape=2_000)
+        pm.Poisson("y", pm.math.exp(pm.Normal("a", 0, 2) + pm.HalfNormal("s") * z), observed=y)
+    wanted = RowsToRead()
+    units = unit_model(model, ("z",), wanted.of_rows)
+    sample = centring._Sample.of(units, key=1)
+    group = sample.single.sample
+    assert sample.has_all
+    assert len(group.rows) == len(np.unique(y))
+    assert group.weights.sum() == 2_000
+    np.testing.assert_array_equal(group.weights, group.rows.base_weights)

@@ -185,7 +185,8 @@ class _Form:
         loglik, weights = self.by_nodes(rule), self.sample.weights
         sampler = CoresetSampler(loglik)
         # Half a nat of the sample: a smaller gain is not another position.
-        enough, some = weights.mean() / 2, _by_nodes_of(loglik, self.sample.rows)
+        share = self.sample.rows.base_weights.sum() / weights.sum()
+        enough, some = 0.5 / share, _by_nodes_of(loglik, self.sample.rows)
         for _ in range(8):
             some = self.placed(x, some)
             guarded = negative_of(_Following(self, sampler, some, weights))
@@ -253,15 +254,17 @@ class _Sample:
 
     single: _Form
     forms: dict[int, _Form]
+    has_all: bool
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
-        every = LogLikelihood(units.observations_at_zero)
-        n_members = units.rows.n_obs / every.n_rows
+        # Of equal units one is enough, with their number as its weight.
+        every = LogLikelihood(units.observations_at_zero, collapse="auto")
+        n_members = units.rows.n_obs / len(units.levels)
         # Enough to locate the middle of the posterior: units of about 20,000 rows.
-        size = int(np.clip(20_000 / n_members, 50, 1_000))
-        scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
-        return cls(_Form(units, _Group(scan.rows, scan.weights)), {})
+        size = min(int(np.clip(20_000 / n_members, 50, 1_000)), every.n_rows)
+        scan = every.source.scan(size, key=key, distinct=True)
+        return cls(_Form(units, _Group(scan.rows, scan.weights)), {}, size == every.n_rows)
 
     @property
     def start(self) -> np.ndarray:
@@ -346,7 +349,7 @@ class _Sample:
         """Return the units of several modes, of all units, if the sample may lack them."""
         single = self.single
         every = single.loglik.in_memory.all
-        if single.units.factor.n_dims > 1 or len(every) == len(single.sample.rows):
+        if single.units.factor.n_dims > 1 or self.has_all:
             return []
         found = np.flatnonzero(single.modes.every(single.point(around.location), every).number > 1)
         some = found[:: -(-len(found) // _MOST_OF_SEVERAL)] if len(found) else found

@@ -170,18 +170,21 @@ def paced(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     ...     for _ in range(3):
     ...         count(1)
     """
-    done, begun, told = 0, time.perf_counter(), False
+    done, told = 0, False
+    first: tuple[int, float] | None = None  # which may have compiled functions
 
     def count(n: int) -> None:
-        nonlocal done, told
+        nonlocal done, told, first
         done += n
         if 0 < total <= done:
             return
         stop_if_late(f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}")
-        passed = time.perf_counter() - begun
-        if total and not told and passed > _ENOUGH:
+        now = time.perf_counter()
+        if first is None:
+            first = (done, now) if done else None
+        elif total and not told and now - first[1] > _ENOUGH:
             told = True
-            forecast(passed * (total - done) / done)
+            forecast((now - first[1]) * (total - done) / (done - first[0]))
 
     with doing(what) if what else nullcontext():
         yield count

@@ -126,3 +126,13 @@ def test_without_a_receiver_forecasts_are_in_the_log(caplog):
     with caplog.at_level("INFO", logger="pymc_coresets"), doing("waiting"):
         forecast(30.0)
     assert "Waiting: about 30 seconds." in caplog.text
+
+
+def test_the_first_step_which_may_compile_functions_says_nothing_of_the_others(clock, lines):
+    with paced("drawing", 10, "levels") as count:
+        clock.now += 60.0
+        count(1)
+        for _ in range(9):
+            clock.now += 1.5
+            count(1)
+    assert lines == []

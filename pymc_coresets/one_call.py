@@ -255,7 +255,7 @@ def _described(
     took = ", ".join(f"{part} {value:.1f} s" for part, value in seconds.items())
     tell(f"{drawn.source} ({took}). {drawn.verdict}", show=show)
     posterior = drawn.idata["posterior"]
-    if names := _not_drawn(model, posterior.dataset):
+    if names := _not_drawn(model, posterior.to_dataset()):
         posterior.attrs["not_drawn"] = names
         tell(f"{_NOT_DRAWN}(idata, var_names={names!r}, kind='draws').", show=show)
     attrs = drawn.idata.attrs

@@ -26,6 +26,7 @@ import pymc_coresets as pmc
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.stranger_models import CASES, Case
 from benchmarks.tables import markdown, parser_of, save
+from pymc_coresets.reading.draws import dims_of
 
 HEADER = ("case", "D", "verdict", "J", "processor, s", "rows or units kept", "not in the result",
           "known values outside 99 %", "worst shared, sd")  # fmt: skip
@@ -73,17 +74,14 @@ def judge(posterior: xr.Dataset, truth: Mapping[str, Any]) -> Judged:
 
 def not_in(posterior: xr.Dataset, model: pm.Model) -> tuple[str, ...]:
     """Return the variables that `pm.sample` has and the posterior has not, or by other dims."""
-
-    def dims(name: str) -> tuple[str, ...]:
-        number = model[name].ndim
-        named = model.named_vars_to_dims.get(name, (None,) * number)
-        return tuple(dim or f"{name}_dim_{n}" for n, dim in enumerate(named))
-
-    names = (rv.name for rv in model.unobserved_RVs)
+    dims = model.named_vars_to_dims
+    expected = {
+        rv.name: ("chain", "draw", *dims_of(rv.name, rv.ndim, dims)) for rv in model.unobserved_RVs
+    }
     return tuple(
         name
-        for name in names
-        if name not in posterior or posterior[name].dims != ("chain", "draw", *dims(name))
+        for name, own in expected.items()
+        if name not in posterior or posterior[name].dims != own
     )
 
 

@@ -114,7 +114,7 @@ def test_nothing_is_known_of_rows_whose_signs_are_not():
     """With negative numbers of trials, which no model has, terms are convex."""
     with pm.Model() as model:
         b = pm.Normal("b")
-        pm.CustomDist("y", b, logp=lambda y, b: -y * pt.exp(b), observed=MEASURED)
+        pm.CustomDist("y", b, logp=lambda y, b: y * -pt.exp(b), observed=MEASURED)
     assert not proven(model)
 
 

@@ -174,7 +174,7 @@ def test_starts_are_different_points_where_the_weights_are():
     )
     assert of_all.mean() == pytest.approx(1.0, abs=5 / 8)
     assert len(np.unique(of_few)) > 20
-    assert of_few.mean() > 1.5
+    assert of_few.mean() > of_all.mean()
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +220,8 @@ def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
 
 
 @pytest.mark.usefixtures("not_independent")
-def test_chains_of_a_few_draws(coreset):
-    idata = coreset.sample(draws=3, chains=100, random_seed=1, **QUIET)
+def test_more_chains_than_are_moved_at_once(coreset):
+    idata = coreset.sample(draws=90, chains=70, random_seed=1, **QUIET)
     x = idata["posterior"]["level"].to_numpy()
-    assert x.shape == (100, 3)
-    assert len(np.unique(x)) > 250
+    assert x.shape == (70, 90)
+    assert len(np.unique(x[:, 0])) == 70

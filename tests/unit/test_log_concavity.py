@@ -164,6 +164,13 @@ def test_no_rule_claims_what_numbers_contradict(tree):
         assert not (getattr(claimed, name) and (against & defined).any()), name
 
 
+def test_a_square_is_not_positive_everywhere():
+    x = pt.vector("x")
+    never = pt.gt(pt.sqr(0.0 * x), 0.0)
+    found = Convexities({x: AFFINE}, {}).of(pt.switch(never, -pt.sqr(x), pt.sqr(x)))
+    assert not (found.concave or found.convex)
+
+
 # -- builds ----------------------------------------------------------------------------------------
 
 

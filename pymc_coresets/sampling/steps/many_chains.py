@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, inv
+from scipy.stats import chi2
 
 from pymc_coresets.diagnostics.judging import RHAT_CONVERGED
 from pymc_coresets.diagnostics.posterior_draws import evenly
@@ -182,7 +183,10 @@ class ManyChains:
         n_kept = max(math.ceil(self.n_draws / self.n_chains), 4)
         if n_kept < len(whole):
             found = agreement(whole[evenly(np.arange(len(whole)), n_kept)])
-        return len(whole) * (1.0 if found.ess >= self.n_draws / 2 else 2.0)
+        # The least of many estimates is too low: of equal ones by that of as many variances.
+        n_halves, n_estimates = 2 * self.n_chains, 2 * whole.shape[2]
+        noise = chi2.ppf(1 - 0.5 / n_estimates, n_halves - 1) / (n_halves - 1)
+        return len(whole) * (1.0 if noise * found.ess >= self.n_draws / 2 else 2.0)
 
 
 class _Run:

@@ -37,6 +37,8 @@ _MOST_PRODUCTS = 2**23
 #: Gradients of a draw of NUTS, the products that take as long as one of them in Python, and those
 #: for each of many points.
 _OF_NUTS, _IN_PYTHON, _AT_ONCE = 15, 1e5, 5e3
+#: Values of the density that take as long as the gradients of a draw of many chains.
+_OF_MANY = 48
 #: Number of chains at once, and products of all of them above which there are fewer.
 _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
 
@@ -103,6 +105,8 @@ def _independent(
     # A gradient takes three times as many products as a value.
     of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * posterior.n_products)
     most = int(of_nuts // proposals.n_products)
+    if not _has_several_modes(known):
+        most = min(most, _OF_MANY)
     found = proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains) if most else None
     if found is None:
         _log.info("Independent proposals are unreliable, or too many are needed")

@@ -127,9 +127,7 @@ def why_too_many(names: Sequence[str], n_dims: int) -> str:
         return ""
     return (
         f"{list(names)!r} have {n_dims} values for each level: too many to be integrated out (six "
-        "at most). Keep them as parameters (integrate=False), or write them by six numbers or "
-        "fewer: for a walk or process, by its values at a few times, and weights that interpolate "
-        "between these, (few @ weights)[level, time]."
+        "at most). Keep them as parameters (integrate=False)."
     )
 
 

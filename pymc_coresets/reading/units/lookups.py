@@ -111,8 +111,7 @@ def _of_columns(
 ) -> TensorVariable:
     """Return ``table[level, column]`` at rows by giving them all columns.
 
-    Its gradient is a sum over the rows of each level then, which takes a tenth of the time of one
-    over the rows of each entry.
+    Its gradient is a sum over the rows of each level then, and not over those of each entry.
     """
     of_row, length = cast(TensorVariable, entries[column]), cast(int, table.type.shape[column])
     of_row = cast(TensorVariable, pt.switch(of_row < 0, of_row + length, of_row))

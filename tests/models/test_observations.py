@@ -126,7 +126,7 @@ def test_sum_over_many_joined_pieces_is_refused():
         means = pm.Normal("m", shape=3)
         pieces = [normal_terms(means[k], 50) for k in range(3)]
         pm.Potential("total", pt.concatenate(pieces).sum() * 2)
-    with pytest.raises(UnsupportedModelError, match=r"sum of 150 terms.*Join"):
+    with pytest.raises(UnsupportedModelError, match=r"sum of 150 terms.*concatenation"):
         find_observations(model, observed="total")
 
 

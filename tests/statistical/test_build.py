@@ -220,7 +220,9 @@ def test_a_part_whose_cost_grows_with_n_is_named():
     walk = np.arange(100.0)
     with pm.Model() as model:
         pm.Normal("y", pt.cumsum(pm.Normal("b") * walk), 1.0, observed=walk)
-    with pytest.warns(CoresetWarning, match="Cumsum.* grows with the number of observations"):
+    with pytest.warns(
+        CoresetWarning, match="cumulative sum.* grows with the number of observations"
+    ):
         build(model, size=6, method="uniform")
 
 

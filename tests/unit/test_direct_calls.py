@@ -139,7 +139,7 @@ def test_parts_are_those_of_the_operation():
     found = direct_call(node.op, node)(MATRIX, node.inputs[1].data)
     for part, [expected] in zip(found, storage, strict=True):
         assert_array_equal(part, expected, strict=True)
-    with pytest.raises(ValueError, match="needs the length 7"):
+    with pytest.raises(ValueError, match="does not have 7 entries, in a split"):
         direct_call(node.op, node)(MATRIX[:3], node.inputs[1].data)
 
 

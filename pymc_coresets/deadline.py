@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pymc_coresets.exceptions import OutOfTimeError
 
@@ -28,7 +28,7 @@ class _Teller:
     """Takes the forecasts of one call, and knows until when what runs has been announced."""
 
     tell: Callable[[str], None]
-    until: float = field(default=-math.inf)
+    until: float = -math.inf
 
 
 #: Value of `time.perf_counter` after which nothing begins, and what an error then says at its end.

@@ -104,6 +104,15 @@ def _of_logs(*, convex: bool, concave: bool) -> Convexity:
     )
 
 
+def _signed(values: np.ndarray | None) -> Convexity:
+    """Return the convexity of a constant with some values, or with unknown ones."""
+    if values is None:
+        return CONSTANT
+    if (values > 0).all():
+        return POSITIVE
+    return replace(CONSTANT, nonnegative=bool((values >= 0).all()))
+
+
 def is_log_concave(loglik: LogLikelihood) -> bool:
     """Whether the posterior is proven to be log-concave on the unconstrained scale.
 
@@ -190,14 +199,8 @@ class Convexities:
 
     def _signed(self, variable: Variable) -> Convexity:
         """Return a convexity; of constants, with the sign of their values."""
-        if variable in self._found:
-            return self._found[variable]
-        values = self._values(variable)
-        if values is None:
-            return CONSTANT
-        if (values > 0).all():
-            return POSITIVE
-        return replace(CONSTANT, nonnegative=bool((values >= 0).all()))
+        known = self._found.get(variable)
+        return _signed(self._values(variable)) if known is None else known
 
     def _together(self, inputs: Sequence[Variable]) -> list[Convexity]:
         """Return convexities; of constants, with signs only if all others have one."""
@@ -323,11 +326,12 @@ class Convexities:
 
     def _scaled(self, x: Convexity, by: Variable) -> Convexity:
         """Return the convexity of an array times a constant."""
-        if self._signed(by).log_convex:  # positive
-            return x
-        if self._signed(by).nonnegative:
-            return replace(x, log_convex=False, log_concave=False)
         values = self._values(by)
+        sign = _signed(values)
+        if sign.positive:
+            return x
+        if sign.nonnegative:
+            return replace(x, log_convex=False, log_concave=False)
         if values is not None and (values <= 0).all():
             return x.mirrored
         return AFFINE if x.affine else UNKNOWN

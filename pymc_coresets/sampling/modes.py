@@ -67,7 +67,7 @@ class FoundModes:
     modes : sequence of LocalMode
         Modes of noticeable mass, the largest first.
     n_starts : int
-        Number of starts; 0 if only the first mode was searched for.
+        Number of starts; 0 if only the first mode was searched for, or the density is log-concave.
     images : sequence of str
         For each mode, which other it is an image of, if any.
     n_gradients : int
@@ -76,8 +76,6 @@ class FoundModes:
         Whether nothing speaks for further modes of noticeable mass.
     orbits : Orbits, optional
         Which makes the images.
-    is_only : bool
-        Whether there can be no other mode, since the density is log-concave.
     """
 
     modes: Sequence[LocalMode]
@@ -86,7 +84,6 @@ class FoundModes:
     n_gradients: int = 0
     is_complete: bool = True
     orbits: Orbits | None = None
-    is_only: bool = False
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -95,7 +92,7 @@ class FoundModes:
 
     def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
         """Return the modes on the variables' own scale; None if there may be unknown ones."""
-        if not (self.n_starts or self.is_only):
+        if not (self.n_starts or self.is_complete):
             return None
         parts, rng = self.mixture.parts, np.random.default_rng(0)
         positions = space.constrain(np.stack([part.location for part in parts])).values
@@ -185,7 +182,7 @@ def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
     space = search.sampler.space.with_density(density)
     first = mode_of(space, laplace(space, search.sampler.start))
     if search.sampler.is_log_concave:
-        return search.on_all(_Searched([replace(first, n_ended=1)], is_only=True))
+        return search.on_all(_Searched([first], is_only=True))
     if space.n_dims > FEW_TO_SEARCH:
         return search.on_all(_Searched([first]))
     return search.on_all(search.others(space, first, rng=rng))
@@ -419,15 +416,8 @@ class _Search:
         kept = noticeable(every)
         is_complete = is_whole and _each_met_twice(kept) and not found.was_cut_short
         modes, words = _largest_first(kept, self.sampler.space)
-        return FoundModes(
-            modes,
-            found.n_starts,
-            words,
-            full.n_gradients,
-            is_complete=is_complete or found.is_only,
-            orbits=orbits,
-            is_only=found.is_only,
-        )
+        is_complete |= found.is_only
+        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
 
     def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""

@@ -183,6 +183,7 @@ def test_no_other_modes_are_looked_for_in_a_log_concave_posterior():
         pm.Bernoulli("y", logit_p=x @ b, observed=y)
     coreset = build_coreset(model, random_seed=1, progressbar=False)
     assert coreset.modes.n_starts == 0
+    assert coreset.modes.n_ended.sum() == 0
     assert "log-concave" in repr(coreset.modes)
     assert "log-concave" in coreset.certificate.modes.words
     assert coreset.certificate.verdict.startswith("Reliable: ")

@@ -362,7 +362,7 @@ class Posteriors:
         dims = sampler.space.model.named_vars_to_dims
         if sampler.is_log_concave:
             only = LocalMode(Normal(center, CholeskyFactor(precision)), 0.0)
-            return FoundModes([only], 0, is_only=True).table(sampler.space, dims)
+            return FoundModes([only], 0).table(sampler.space, dims)
         size = min(max(1_000, 20 * len(center)), sampler.n_rows)
         half_a_second = 1e8 / size / len(center)
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)

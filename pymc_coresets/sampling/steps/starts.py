@@ -136,7 +136,7 @@ def _many_chains(
     if _has_several_modes(known) or not space.continuous.all():
         _log.info("Many chains need continuous variables, and do not move between several modes")
         return None
-    near = normal_near(known, space)
+    near = normal_of(known, space)
     if near is None:
         _log.info("Many chains need a normal distribution, for which the draws are too few")
         return None
@@ -160,7 +160,7 @@ def _has_several_modes(known: Proposal[Draws]) -> bool:
     return max(len(parts), len(known.modes or ())) > 1
 
 
-def normal_near(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
+def normal_of(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
     """Return a normal distribution near a posterior; None if there are too few draws of it.
 
     Parameters

@@ -81,13 +81,13 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
     n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
-    degree, too_many = first_degree(n_dims, n_members), why_too_many(units.factor.names, n_dims)
+    degree = first_degree(n_dims, n_members)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
         return LogLikelihood(found)
     if degree is None:
-        raise UnsupportedModelError(too_many)
+        raise UnsupportedModelError(why_too_many(units.factor.names, n_dims))
     sample = _Sample.of(units, key)
     chosen, x = _Nodes(Rule(degree)), sample.start
     while True:

@@ -45,7 +45,7 @@ from pymc_coresets.potentials.plain_loops import (
     as_plain_loops_along_rows,
     solve_small_systems,
 )
-from pymc_coresets.reading.folding import MOST_OPERANDS, as_ufuncs, inline_graphs
+from pymc_coresets.reading.folding import MOST_OPERANDS, USELESS, as_ufuncs, inline_graphs
 from pymc_coresets.reading.units.ragged import Collect
 from pymc_coresets.rows.values import Rows
 
@@ -97,7 +97,8 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     """
     fusion = () if compiled else ("fusion", "fuse_indexed_into_elemwise")
     query = RewriteDatabaseQuery(
-        include=["fast_run", "numba"], exclude=[*_LoopLinker.incompatible_rewrites, *fusion]
+        include=["fast_run", "numba"],
+        exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *fusion],
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability

@@ -100,9 +100,21 @@ WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((ops.dfs_rewriter(in
 
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
 
+#: Rewrites that change nothing here, and take half of the time of all: they look for matrices that
+#: are diagonal or symmetric, and for slices of as many entries as there are.  What the last of them
+#: makes is undone by others, which are tried a thousand times.
+USELESS = (
+    "dot_diag_to_elemwise",
+    "selection_dot_to_indexing",
+    "useless_symmetric_transpose",
+    "local_useless_subtensor",
+    "local_blockwise_alloc_inputs",
+)
+
 
 def _numpy_mode() -> Mode:
-    mode: Mode = plain_mode(RewriteDatabaseQuery(include=[*_STABLE, "specialize"])).register(
+    query = RewriteDatabaseQuery(include=[*_STABLE, "specialize"], exclude=USELESS)
+    mode: Mode = plain_mode(query).register(
         (ops.dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
         (ops.dfs_rewriter(as_ufuncs), 48.0),  # and after those that would undo it
     )
@@ -182,7 +194,9 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     """
     lifted, constants = _lifted(graphs)
     with ops.compiling():
-        rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
+        rewritten = cast(
+            list[Variable], rewrite_graph(lifted, include=_STABLE, exclude=USELESS, clone=True)
+        )
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten
 

@@ -45,7 +45,13 @@ from pymc_coresets.potentials.plain_loops import (
     as_plain_loops_along_rows,
     solve_small_systems,
 )
-from pymc_coresets.reading.folding import MOST_OPERANDS, USELESS, as_ufuncs, inline_graphs
+from pymc_coresets.reading.folding import (
+    MOST_OPERANDS,
+    OUT_OF_LOOPS,
+    USELESS,
+    as_ufuncs,
+    inline_graphs,
+)
 from pymc_coresets.reading.units.ragged import Collect
 from pymc_coresets.rows.values import Rows
 
@@ -95,10 +101,10 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
     True
     """
-    fusion = () if compiled else ("fusion", "fuse_indexed_into_elemwise")
+    own = OUT_OF_LOOPS if compiled else ("fusion", "fuse_indexed_into_elemwise")
     query = RewriteDatabaseQuery(
         include=["fast_run", "numba"],
-        exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *fusion],
+        exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *own],
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability

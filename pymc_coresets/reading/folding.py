@@ -111,6 +111,10 @@ USELESS = (
     "local_blockwise_alloc_inputs",
 )
 
+#: A rewrite that makes arrays of what loops only repeat: these, and the graphs of their shapes, may
+#: be half of all operations.
+OUT_OF_LOOPS = ("local_second_to_alloc",)
+
 
 def _numpy_mode() -> Mode:
     query = RewriteDatabaseQuery(include=[*_STABLE, "specialize"], exclude=USELESS)
@@ -195,7 +199,8 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     lifted, constants = _lifted(graphs)
     with ops.compiling():
         rewritten = cast(
-            list[Variable], rewrite_graph(lifted, include=_STABLE, exclude=USELESS, clone=True)
+            list[Variable],
+            rewrite_graph(lifted, include=_STABLE, exclude=(*USELESS, *OUT_OF_LOOPS), clone=True),
         )
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten

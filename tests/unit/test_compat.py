@@ -14,12 +14,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph import Apply, Constant, vectorize_graph
+from pytensor.compile.mode import optdb
+from pytensor.graph import Apply, Constant, RewriteDatabaseQuery, vectorize_graph
 from scipy.special import logsumexp
 from scipy.stats import genpareto
 
 import pymc_coresets.compat
 from pymc_coresets.compat import arviz_api, pymc_api, pytensor_api
+from pymc_coresets.reading.folding import OUT_OF_LOOPS, USELESS
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
 IMPORTS = [
@@ -115,6 +117,18 @@ def test_a_function_in_numba_s_mode_has_the_compiled_one_in_it():
     function = pytensor.function([x], [2 * x], mode="NUMBA", trust_input=True)
     [doubled] = pytensor_api.unwrapped(function)(np.array([1.0, 2.0]))
     np.testing.assert_array_equal(doubled, [2.0, 4.0])
+
+
+@pytest.mark.parametrize("name", [*USELESS, *OUT_OF_LOOPS])
+def test_rewrites_that_are_left_out_exist(name):
+    assert _rewrites() - _rewrites(name) == {name}
+
+
+def _rewrites(*excluded: str) -> set[str]:
+    """Return the names of PyTensor's rewrites of single operations."""
+    sequence = optdb.query(RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
+    repeated = [step for step in sequence.data if hasattr(step, "get_node_rewriters")]
+    return {str(rewriter) for step in repeated for rewriter in step.get_node_rewriters()}
 
 
 def test_indices_can_be_read_back_from_an_operation():

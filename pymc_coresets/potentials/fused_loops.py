@@ -46,6 +46,7 @@ from pymc_coresets.potentials.plain_loops import (
     solve_small_systems,
 )
 from pymc_coresets.reading.folding import (
+    ENDLESS,
     MOST_OPERANDS,
     OUT_OF_LOOPS,
     USELESS,
@@ -101,7 +102,7 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
     True
     """
-    own = OUT_OF_LOOPS if compiled else ("fusion", "fuse_indexed_into_elemwise")
+    own = (*OUT_OF_LOOPS, *ENDLESS) if compiled else ("fusion", "fuse_indexed_into_elemwise")
     query = RewriteDatabaseQuery(
         include=["fast_run", "numba"],
         exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *own],

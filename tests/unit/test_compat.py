@@ -21,7 +21,7 @@ from scipy.stats import genpareto
 
 import pymc_coresets.compat
 from pymc_coresets.compat import arviz_api, pymc_api, pytensor_api
-from pymc_coresets.reading.folding import OUT_OF_LOOPS, USELESS
+from pymc_coresets.reading.folding import ENDLESS, OUT_OF_LOOPS, USELESS
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
 IMPORTS = [
@@ -119,7 +119,7 @@ def test_a_function_in_numba_s_mode_has_the_compiled_one_in_it():
     np.testing.assert_array_equal(doubled, [2.0, 4.0])
 
 
-@pytest.mark.parametrize("name", [*USELESS, *OUT_OF_LOOPS])
+@pytest.mark.parametrize("name", [*USELESS, *OUT_OF_LOOPS, *ENDLESS])
 def test_rewrites_that_are_left_out_exist(name):
     assert _rewrites() - _rewrites(name) == {name}
 

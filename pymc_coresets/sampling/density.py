@@ -127,7 +127,8 @@ class GradientPass:
             arrays = self.kernel.arrays(rows)
             at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
             at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-            found = [density(rows.base_weights, *arrays) for density in densities(at_once)]
+            weights = np.tile(rows.base_weights, (min(at_once, len(self.points)), 1))
+            found = [density(weights, *arrays) for density in densities(at_once)]
             return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
         return slopes
@@ -156,14 +157,40 @@ def posterior_slopes(
     quadratic : Quadratic, or None
     points : ndarray of shape (n_points, n_dims)
     """
-    if quadratic is None:
-        own = Slopes(*loglik.log_prior.slopes(points))
-    else:
-        log_prior = loglik.log_prior_beside(quadratic.graph)
-        coefficients = log_prior.coefficients(points)
-        values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
-        own = Slopes(values + quadratic.at(coefficients), gradients)
+    own = _beside_rows(loglik, quadratic, points)
     return own if source is None else source.reduce(GradientPass.of(loglik, points)).plus(own)
+
+
+def slopes_by_weights(
+    loglik: LogLikelihood,
+    rows: Rows,
+    weights: np.ndarray,
+    quadratic: Quadratic | None,
+    points: np.ndarray,
+) -> Slopes:
+    """Return log-densities of few rows, of which each point has its own weights.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of the model.
+    rows : Rows
+    weights : ndarray of shape (n_points, n_rows)
+    quadratic : Quadratic, or None
+    points : ndarray of shape (n_points, n_dims)
+    """
+    kernel = loglik.gradients
+    of_rows = Slopes(*kernel.program.given(points)(weights, *kernel.arrays(rows)))
+    return of_rows.plus(_beside_rows(loglik, quadratic, points))
+
+
+def _beside_rows(loglik: LogLikelihood, quadratic: Quadratic | None, points: np.ndarray) -> Slopes:
+    if quadratic is None:
+        return Slopes(*loglik.log_prior.slopes(points))
+    log_prior = loglik.log_prior_beside(quadratic.graph)
+    coefficients = log_prior.coefficients(points)
+    values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
+    return Slopes(values + quadratic.at(coefficients), gradients)
 
 
 @dataclass(frozen=True, eq=False)

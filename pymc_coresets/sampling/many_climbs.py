@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_coresets.deadline import stop_if_late
+from pymc_coresets.reading.unconstrained import Density
+from pymc_coresets.sampling.normal import Normal
 
-type OfPoints = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+type OfPoints = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 #: Steps whose changes of the gradient are kept, as in SciPy.
 _KEPT = 10
@@ -15,6 +17,8 @@ _KEPT = 10
 _GAIN = 1e-4
 #: Largest gain, relative to the value, and gradient at which a climb has ended, as in SciPy.
 _FLAT, _LEVEL = 2.2e-9, 1e-5
+#: Factor of the steps where the slope does not decrease.
+_LONGER = 4.0
 #: Distance and difference of values at which two climbs have joined, in whitened coordinates.
 _JOINED = 0.1
 
@@ -44,15 +48,15 @@ def climb_together(
     most_steps: int,
     is_known: Callable[[float, np.ndarray], bool] = lambda value, point: False,  # noqa: ARG005
     is_over: Callable[[], bool] = lambda: False,
+    joins: bool = True,
 ) -> Ends:
     """Minimise a function from many starts by L-BFGS, each with its own steps.
-
-    A climb ends that meets another one, whose end it has.
 
     Parameters
     ----------
     negative : callable
-        Returns values (n_points,) and gradients at points (n_points, n_dims).
+        Returns values (n_points,) and gradients at points (n_points, n_dims), given the numbers of
+        their starts besides, since each may have a function of its own.
     starts : ndarray of shape (n_starts, n_dims)
         In coordinates in which the curvature is about one.
     most_steps : int
@@ -60,6 +64,8 @@ def climb_together(
         Whether a climb should go no further, given its value and point.
     is_over : callable
         Whether all should end where they are.
+    joins : bool
+        Whether a climb ends that meets another one, whose end it has.
 
     Returns
     -------
@@ -71,7 +77,7 @@ def climb_together(
 
     Examples
     --------
-    >>> def negative(x):
+    >>> def negative(x, which):
     ...     return np.square(np.square(x).sum(axis=1) - 1), 4 * x * (np.square(x) - 1)
     >>> climb_together(negative, np.array([[0.5], [-3.0]]), most_steps=50).points.round(3)
     array([[ 1.],
@@ -86,8 +92,20 @@ def climb_together(
             if is_known(float(climbs.values[i]), climbs.points[i]):
                 climbs.going[i] = False
         climbs.going &= climbs.n_steps < most_steps
-        climbs.join()
+        if joins:
+            climbs.join()
     return climbs.ends()
+
+
+def negative_at(density: Density, like: Normal, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return negative log-densities, and gradients, at points in whitened coordinates of a normal.
+
+    Infinity, and no slope, where they are not finite.
+    """
+    values, gradients = map(np.asarray, density.slopes(like.at(z)))
+    finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+    slopes = like.factor.whiten_gradients(np.where(finite[:, None], gradients, 0.0))
+    return np.where(finite, -values, np.inf), -slopes
 
 
 @dataclass(eq=False)
@@ -108,7 +126,7 @@ class _Climbs:
     @classmethod
     def at(cls, negative: OfPoints, starts: np.ndarray) -> "_Climbs":
         """Evaluate the function at the starts."""
-        values, gradients = _finite(*negative(starts))
+        values, gradients = _finite(*negative(starts, np.arange(len(starts))))
         n = len(starts)
         sizes = np.linalg.norm(gradients, axis=1)
         found = cls(
@@ -131,7 +149,7 @@ class _Climbs:
         lengths = self.lengths[which]
         moves = lengths[:, None] * self.directions[which]
         foreseen = (self.gradients[which] * moves).sum(axis=1)
-        values, gradients = _finite(*negative(self.points[which] + moves))
+        values, gradients = _finite(*negative(self.points[which] + moves, which))
         gained = values - self.values[which]
         better = gained <= _GAIN * foreseen
         # The minimum of a parabola through both values, where that is a shorter step.
@@ -160,6 +178,7 @@ class _Climbs:
         steps[kept], slopes[kept] = moves[convex], changes[convex]
         inverse[kept] = 1 / products[convex]
         self.scales[kept] = products[convex] / squares[convex]
+        self.scales[which[~convex]] *= _LONGER  # the slope does not say how far the minimum is
         self.changes = [*self.changes[-_KEPT + 1 :], (steps, slopes, inverse)]
 
     def _directions(self, which: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.many_climbs import climb_together
+from pymc_coresets.sampling.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
@@ -181,11 +181,8 @@ def _climbed(
     Returns heights and points, without those of searches that are not over in time.
     """
 
-    def negative(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, gradients = map(np.asarray, space.slopes(first.at(z)))
-        finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
-        slopes = first.factor.whiten_gradients(np.where(finite[:, None], gradients, 0.0))
-        return np.where(finite, -values, np.inf), -slopes
+    def negative(z: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return negative_at(space, first, z)
 
     def is_known(value: float, z: np.ndarray) -> bool:
         return _arrived(known, -value, first.at(z)) is not None

@@ -364,6 +364,7 @@ class _Search:
             scan,
             lambda rows, weights: self._held(self.sampler.weighted_density(rows, weights)),
             first.around,
+            n_terms=self.sampler.loglikelihood.n_terms / self.sampler.n_rows,
             rng=rng,
         )
         return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), nearby

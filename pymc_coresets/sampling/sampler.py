@@ -29,6 +29,7 @@ from pymc_coresets.sampling.density import (
     WeightedPosterior,
     posterior_slopes,
     resampled,
+    slopes_by_weights,
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables
@@ -442,7 +443,13 @@ class CoresetSampler:
         return self.density(self.loglikelihood.source)
 
     def weighted_density(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
-        """Return the density of the posterior of weighted rows, with its gradients."""
+        """Return the density of the posterior of weighted rows, with its gradients.
+
+        Weights of shape (n_points, n_rows) are those of each point, of few rows.
+        """
+        if weights.ndim == 2:
+            given = self.loglikelihood, rows, weights, self.quadratic
+            return PosteriorDensity(partial(slopes_by_weights, *given))
         if not weights.any():
             return self.density(None)
         return self.density(InMemoryRows.of(replace(rows, base_weights=weights)))

@@ -12,7 +12,7 @@ RNG = np.random.default_rng(1)
 
 
 def of_points(function, gradient):
-    def negative(points):
+    def negative(points, which):
         negative.n_calls += 1
         negative.n_points += len(points)
         return np.array([function(x) for x in points]), np.array([gradient(x) for x in points])
@@ -78,3 +78,15 @@ def test_known_ends_and_the_end_of_time_stop_climbs():
     assert not over.finished.any()
     with pytest.raises(OutOfTimeError, match="2 of 2 searches go on"), until(0.0):
         climb_together(negative, starts, most_steps=50)
+
+
+def test_each_start_may_have_a_function_of_its_own():
+    """None of them joins another, although all begin where they meet."""
+    centres = np.array([[-4.0, 0.0], [4.0, 1.0], [0.0, 6.0]])
+
+    def negative(points, which):
+        away = points - centres[which]
+        return np.square(away).sum(axis=1) / 2, away
+
+    ends = climb_together(negative, np.zeros((3, 2)), most_steps=50, joins=False)
+    np.testing.assert_allclose(ends.points, centres, atol=1e-6)

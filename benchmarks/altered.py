@@ -15,7 +15,7 @@ import xarray as xr
 from scipy.special import expit
 
 from benchmarks.tables import markdown, parser_of, save
-from pymc_coresets import Coreset, build_coreset
+from pymc_coresets import Coreset, Reason, build_coreset
 
 DIMENSIONS = (4, 20, 120)
 N_ROWS = 20_000
@@ -84,7 +84,7 @@ def told(coreset: Coreset, seed: int) -> list[bool]:
             slopes=(posterior["slopes"].dims, other[..., 1:]),
         )
         verdict = coreset.check(xr.DataTree.from_dict({"posterior": changed})).verdict
-        found.append("these are not draws" in verdict or "are copies" in verdict)
+        found.append(verdict.reason in {Reason.FOREIGN, Reason.COPIED})
     return found
 
 

@@ -86,7 +86,7 @@ def built(model: pm.Model, seed: int) -> Built:
         build=done - started,
         sample=time.process_time() - done,
         divergence=coreset.verify(idata, draws=_JUDGED).by_pymc,
-        reliable=coreset.check(idata).verdict.startswith("Reliable"),
+        reliable=coreset.check(idata).reliable,
     )
 
 

@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -34,14 +33,14 @@ from benchmarks.tables import markdown, parser_of, save
 from benchmarks.trust_cases import POSTERIORS
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge, variables
 from benchmarks.trust_truth import Marginal
-from pymc_coresets import Coreset, CoresetError, build_coreset
+from pymc_coresets import Certificate, Coreset, CoresetError, Level, Reason, build_coreset
 
 HEADER = ("posterior", "D", "harmless", "seed", "certificate", "check", "right", "what that is",
           "worst", "R-hat", "ESS", "build, s", "sample, s", "check, s")  # fmt: skip
 STEPS = ("build", "sample", "check")
 LIMIT = 1_800.0  # seconds that a case may take
 HARD = "with tails, bounds, modes or levels"
-RELIABLE, REWEIGHTED = "reliable", "reliable once re-weighted"
+RELIABLE, REWEIGHTED = Level.RELIABLE.lower(), Level.REWEIGHTED.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +141,8 @@ def measure(name: str, seed: int, draws: int) -> Record:
             )
             with _timed(seconds, "check"):
                 check = coreset.check(idata)
-            said, own = _said(check), "not draws of the" not in check.verdict
-            record = replace(record, foreign=not own and check.converged)
+            said, foreign = _said(check), check.verdict.reason is Reason.FOREIGN
+            record = replace(record, foreign=foreign and check.converged)
             if said == REWEIGHTED:
                 idata = coreset.reweight(idata, random_seed=seed)
                 most = float(idata["posterior"].attrs["psis_ess"])
@@ -163,11 +162,8 @@ def _certified(coreset: Coreset) -> str:
     return RELIABLE if coreset.certificate is None else _said(coreset.certificate)
 
 
-def _said(check: Any) -> str:  # noqa: ANN401
-    if check.reliable:
-        return REWEIGHTED if check.needs_reweighting else RELIABLE
-    head: str = check.verdict.partition(":")[0]
-    return head.lower()
+def _said(check: Certificate) -> str:
+    return check.verdict.level.lower()
 
 
 def _posterior(

@@ -194,7 +194,7 @@ def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[
         objective=check.symmetrised_kl,
         node_error=units.node_error,
         khat=check.pareto_khat,
-        said=check.verdict.partition(":")[0].lower(),
+        said=check.verdict.level.lower(),
         reweighted=reweighted,
         found=difference_of(found, confidence=CONFIDENCE),
     )

@@ -115,7 +115,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
         objective=check.symmetrised_kl,
         agrees=second_opinion(coreset, idata),
         khat=check.pareto_khat,
-        said=check.verdict.partition(":")[0].lower(),
+        said=check.verdict.level.lower(),
         seconds=seconds,
         memory=peak,
     )

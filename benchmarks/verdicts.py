@@ -20,7 +20,14 @@ from rich.console import Console
 from benchmarks.parameter_models import crossed, rare
 from benchmarks.reliability_models import logistic, regression
 from benchmarks.tables import markdown, parser_of, save
-from pymc_coresets import ControlVariates, Coreset, CoresetError, CoresetWarning, build_coreset
+from pymc_coresets import (
+    ControlVariates,
+    Coreset,
+    CoresetError,
+    CoresetWarning,
+    Level,
+    build_coreset,
+)
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.judging import TOLERANCE
 
@@ -61,7 +68,7 @@ KINDS: Mapping[str, Kind] = {
 class Judged:
     """One build: the verdict, J in nats at other draws, and whether the verdict was false."""
 
-    verdict: str
+    level: Level
     divergence: float
     false: bool
 
@@ -78,13 +85,13 @@ def judged(coreset: Coreset, seed: int) -> Judged:
     check = coreset.check(part_of(idata, slice(_CHECKED)))
     fresh = part_of(idata, slice(_CHECKED, None))
     opinion = coreset.verify(fresh, draws=_JUDGED)
-    verdict = check.verdict.split(":")[0].split(" around this mode")[0]
+    level = check.verdict.level
     low = opinion.by_pymc * (1 - 2 * np.sqrt(2 / opinion.n_draws))
-    if verdict == "Reliable":
+    if level is Level.RELIABLE:
         false = low > 3 * TOLERANCE
     else:
         false = check.reliable and coreset.check(fresh).pareto_khat >= KHAT_RELIABLE
-    return Judged(verdict=verdict, divergence=opinion.by_pymc, false=bool(false))
+    return Judged(level=level, divergence=opinion.by_pymc, false=bool(false))
 
 
 def build(seed: int) -> tuple[str, Coreset]:
@@ -105,12 +112,12 @@ def build(seed: int) -> tuple[str, Coreset]:
 def table_of(found: list[Judged]) -> str:
     """Return a table with one line for each verdict."""
     lines = []
-    for verdict in sorted({one.verdict for one in found}, reverse=True):
-        own = [one for one in found if one.verdict == verdict]
+    for level in sorted({one.level for one in found}, reverse=True):
+        own = [one for one in found if one.level is level]
         quantiles = np.quantile([one.divergence for one in own], (0, 0.5, 1))
-        promises = verdict.startswith("Reliable")
+        promises = level.reliable
         lines.append([
-            verdict,
+            str(level),
             str(len(own)),
             *(f"{q:.2g}" for q in quantiles),
             str(sum(one.false for one in own)) if promises else "",

@@ -9,6 +9,9 @@ from .diagnostics.judging import Check as Check
 from .diagnostics.judging import SecondOpinion as SecondOpinion
 from .diagnostics.known_posterior import Modes as Modes
 from .diagnostics.known_posterior import SeenModes as SeenModes
+from .diagnostics.verdicts import Level as Level
+from .diagnostics.verdicts import Reason as Reason
+from .diagnostics.verdicts import Verdict as Verdict
 from .exceptions import CoresetError as CoresetError
 from .exceptions import CoresetWarning as CoresetWarning
 from .exceptions import InvalidDataError as InvalidDataError

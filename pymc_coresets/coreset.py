@@ -10,6 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.predictive.leave_one_out import loo
@@ -386,8 +387,8 @@ class Coreset(WeightedRows):
     # -- display and copies ------------------------------------------------------------------------
 
     @property
-    def _verdict(self) -> str:
-        return "" if self.certificate is None else self.certificate.verdict
+    def _verdict(self) -> Verdict | None:
+        return None if self.certificate is None else self.certificate.verdict
 
     def __repr__(self) -> str:
         return as_text(type(self).__name__, self._verdict, facts_of(self))

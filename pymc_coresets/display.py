@@ -7,12 +7,27 @@ the same text, with the verdict in its colour.
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Protocol, runtime_checkable
 
 TEXT_WIDTH = 80
 """Characters that a line of printed results has at most."""
 
+
+@runtime_checkable
+class Coloured(Protocol):
+    """Sentences with a colour of their own, as of a verdict."""
+
+    @property
+    def text(self) -> str:
+        """The sentences."""
+
+    @property
+    def colour(self) -> str:
+        """Colour of HTML; empty without one."""
+
+
 #: Names and values, lines that stay as they are, or sentences; what is empty is left out.
-type Part = Mapping[str, str] | Sequence[str] | str
+type Part = Mapping[str, str] | Sequence[str] | str | Coloured | None
 
 
 def as_text(title: str, *parts: Part) -> str:
@@ -29,7 +44,9 @@ def as_text(title: str, *parts: Part) -> str:
     return "\n".join([title, *(_text_of(part) for part in parts if part)])
 
 
-def _text_of(part: Part) -> str:
+def _text_of(part: Mapping[str, str] | Sequence[str] | str | Coloured) -> str:
+    if isinstance(part, Coloured):
+        part = part.text
     if isinstance(part, str):
         return textwrap.fill(part, TEXT_WIDTH)
     if not isinstance(part, Mapping):
@@ -45,22 +62,18 @@ def _text_of(part: Part) -> str:
 
 
 def as_html(title: str, *parts: Part) -> str:
-    r"""Return the same as `as_text`, for notebooks: a verdict among the parts sets the colour.
+    r"""Return the same as `as_text`, for notebooks: a coloured part sets the colour of the edge.
 
     Examples
     --------
     >>> as_html("Coreset", {"rows": "5 of 500"})
     '<pre><b>Coreset</b>\n  rows  5 of 500</pre>'
     """
-    # How verdicts begin; readable on white and on black.
-    colours = {"Reliable": "#2a9d5c", "Doubtful": "#c98500", "Not to be used": "#d94a3d"}
     lines, edge = [f"<b>{escape(title)}</b>"], ""
     for part in (part for part in parts if part):
         text = escape(_text_of(part), quote=False)
-        sentence = part if isinstance(part, str) else ""
-        colour = next((c for word, c in colours.items() if sentence.startswith(word)), None)
-        if colour is not None:
-            text = f'<b style="color: {colour}">{text}</b>'
-            edge = f' style="border-left: 5px solid {colour}; padding-left: 0.8em"'
+        if isinstance(part, Coloured) and part.colour:
+            text = f'<b style="color: {part.colour}">{text}</b>'
+            edge = f' style="border-left: 5px solid {part.colour}; padding-left: 0.8em"'
         lines.append(text)
     return f"<pre{edge}>{'\n'.join(lines)}</pre>"

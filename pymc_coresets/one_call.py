@@ -17,6 +17,7 @@ from pymc_coresets.deadline import forecasts_to, until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.posterior_draws import draws_tree
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.exceptions import (
     CoresetError,
     InvalidDataError,
@@ -46,13 +47,14 @@ _NOT_DRAWN = (
 )
 #: Share of a time_budget for the construction; the rest is for draws and their check.
 _TO_BUILD = 0.8
-_UNCHECKED = (
-    "the time_budget was used up before these draws were checked. Allow more seconds, or call "
-    "pymc_coresets.coreset_of(idata).check(idata)."
-)
-_UNWEIGHED = (
-    "the time_budget was used up before these draws were re-weighted, as they must be. Allow more "
-    "seconds, or call pymc_coresets.coreset_of(idata).reweight(idata)."
+_UNCHECKED, _UNWEIGHED = (
+    Verdict.starting(
+        Level.DOUBTFUL,
+        Reason.UNFINISHED,
+        f"the time_budget was used up before these draws were {done}. Allow more seconds, or call "
+        f"pymc_coresets.coreset_of(idata).{method}(idata).",
+    )
+    for done, method in (("checked", "check"), ("re-weighted, as they must be", "reweight"))
 )
 _NO_DRAWS = (
     "before there were draws. Allow more seconds, or sample the model itself "
@@ -72,20 +74,17 @@ class _Drawn:
     idata : xarray.DataTree
     source : str
         Description of the distribution that they are from.
-    verdict : str
+    verdict : Verdict
     divergence : float, default inf
         Symmetrised KL divergence of the sampled distribution from the full posterior, in nats.
-    serves : bool, default True
-        Whether they can replace draws of the full posterior.
     certificate : Certificate, optional
         What the draws say of the coreset.
     """
 
     idata: xr.DataTree
     source: str
-    verdict: str
+    verdict: Verdict
     divergence: float = math.inf
-    serves: bool = True
     certificate: Certificate | None = None
 
 
@@ -168,6 +167,8 @@ def sample(
 
     =================  ============================================================================
     verdict            how far to trust the draws, in words
+    level, reason      the same for programs, see `Verdict`: "Reliable", "Doubtful" or "Not to be
+                       used", or "Not judged" where `pm.sample` took all rows; and what decided
     divergence         nats: symmetrised KL divergence of the coreset's posterior from that of all
                        rows, at most, before any correction; 0 where `pm.sample` took all rows
     pareto_khat        shape of the tail of the weights; of re-weighted draws only
@@ -194,7 +195,7 @@ def sample(
     ...     idata = pmc.sample(random_seed=1, progressbar=False)
     >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
     (1000, 2)
-    >>> idata.attrs["verdict"].partition(":")[0], idata.attrs["divergence"] < 0.01
+    >>> idata.attrs["level"], idata.attrs["divergence"] < 0.01
     ('Reliable', True)
     """
     one_of("on_failure", on_failure, get_args(OnFailure.__value__))
@@ -225,7 +226,7 @@ def sample(
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
-            failure = "" if drawn.serves else drawn.verdict
+            failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
             if on_failure != "nuts":
                 raise
@@ -239,11 +240,12 @@ def sample(
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
                 idata = pm.sample(model=full, **options)
-            verdict = f"Draws of the full posterior, because no coreset serves. {failure}"
+            text = f"Draws of the full posterior, because no coreset serves. {failure}"
+            verdict = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, text)
             drawn = _Drawn(idata, "pm.sample on all rows", verdict, divergence=0.0)
-    if not drawn.serves:
+    if failure and on_failure == "warn":
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
-        warn_user(f"{drawn.verdict}{other}")
+        warn_user(f"{failure}{other}")
     return _described(drawn, full, report.seconds, show=show)
 
 
@@ -259,7 +261,7 @@ def _described(
         posterior.attrs["not_drawn"] = names
         tell(f"{_NOT_DRAWN}(idata, var_names={names!r}, kind='draws').", show=show)
     attrs = drawn.idata.attrs
-    attrs |= {"verdict": drawn.verdict, "divergence": drawn.divergence}
+    attrs |= drawn.verdict.attrs | {"divergence": drawn.divergence}
     attrs |= {f"seconds_{part}": value for part, value in seconds.items()}
     return drawn.idata
 
@@ -290,22 +292,21 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
     try:
         check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws
-        return _Drawn(idata, source, f"Not to be used: {error.message}", serves=False)
+        verdict = Verdict.starting(Level.UNUSABLE, Reason.IMPOSSIBLE, error.message)
+        return _Drawn(idata, source, verdict)
     except OutOfTimeError:
-        return _Drawn(idata, source, f"Doubtful: {_UNCHECKED}", serves=False)
+        return _Drawn(idata, source, _UNCHECKED)
     source += f", at most {check.divergence:.2g} nats from the full posterior"
-    verdict, serves = check.verdict, check.reliable
-    if check.reliable and check.needs_reweighting:
+    verdict = check.verdict
+    if verdict.level is Level.REWEIGHTED:
         try:
             idata = coreset.reweight(idata, random_seed=rng)
         except OutOfTimeError:
-            verdict = f"Doubtful: {_UNWEIGHED}"
-            return _Drawn(idata, source, verdict, check.divergence, serves=False)
+            return _Drawn(idata, source, _UNWEIGHED, check.divergence)
         weighed = idata["posterior"].attrs
         idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
-        source, verdict = f"{source}, then re-weighted", weighed["verdict"]
-        serves = verdict.startswith("Reliable")
-    return _Drawn(idata, source, verdict, check.divergence, serves, check.certificate)
+        source, verdict = f"{source}, then re-weighted", Verdict.stored(weighed)
+    return _Drawn(idata, source, verdict, check.divergence, check.certificate)
 
 
 def coreset_of(

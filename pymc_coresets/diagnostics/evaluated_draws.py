@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate, Check
 from pymc_coresets.diagnostics.posterior_draws import RESAMPLED, SAMPLE_DIMS, Chains, evenly
+from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.options import positive_number
 
@@ -295,7 +296,8 @@ def resample_draws(
         As many chains as before. Groups with the same draws are resampled alike, groups
         without draws (data) and those of the prior are kept, and others (warm-up) are left out.
         The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (number of
-        evaluated draws), ``resampling`` and ``verdict``, a sentence on their reliability.
+        evaluated draws), ``resampling``, and those of a `Verdict`: ``verdict``, ``level`` and
+        ``reason``.
 
     Warns
     -----
@@ -343,14 +345,29 @@ def resample_draws(
     n_draws, n_evaluated = math.prod(sizes.values()), found.log_p.size
     if n_evaluated < n_draws:
         few, many = (f"{number:,}" for number in (n_evaluated, n_draws))
-        verdict += f" All rows were evaluated at {few} of {many} draws (see ess)."
+        verdict = verdict.and_text(f"All rows were evaluated at {few} of {many} draws (see ess).")
     groups["posterior"].attrs |= {
         "pareto_khat": found.smoothed.pareto_khat,
         "psis_ess": judged.ess,
         "n_evaluated": n_evaluated,
         RESAMPLED: "systematic",
-        "verdict": verdict,
-    }
+    } | verdict.attrs
     result = xr.DataTree.from_dict(groups)
     result.attrs |= chains.idata.attrs
     return result
+
+
+def note_doubts(resampled: xr.DataTree, doubts: Iterable[Verdict]) -> None:
+    """Replace the verdict on resampled draws by the first doubt about them, if that is worse.
+
+    Parameters
+    ----------
+    resampled : xarray.DataTree
+        From `resample_draws`; its attributes are changed.
+    doubts : iterable of Verdict
+        What the weights cannot show.
+    """
+    attrs = resampled["posterior"].attrs
+    for doubt in doubts:
+        if doubt.level.worse_than(Verdict.stored(attrs).level):
+            attrs |= doubt.attrs

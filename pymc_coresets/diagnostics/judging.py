@@ -1,7 +1,9 @@
 """The verdict on a coreset posterior: thresholds, and what they mean in words."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ from pymc_coresets.diagnostics.importance import (
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import Shift
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.display import as_html, as_text
 
 TOLERANCE = 0.01
@@ -280,102 +283,111 @@ class Certificate:
     @property
     def resampling_serves(self) -> bool:
         """Whether draws that were resampled by these weights follow the full posterior."""
-        return self.weights_serve and not self._unconverged
+        return self.weights_serve and not any(self._unconverged())
 
     # -- what they mean ----------------------------------------------------------------------------
 
     @property
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
-        return self._judgement.startswith("Reliable")
+        return self.verdict.level.reliable
 
     @property
-    def verdict(self) -> str:
-        """Interpretation of the numbers, with a remedy."""
-        return f"{self._judgement}{self._remarks}"
+    def verdict(self) -> Verdict:
+        """Interpretation of the numbers, with a remedy: the first finding, and remarks."""
+        return next(self._findings()).and_text(*self._remarks)
 
     @property
-    def _remarks(self) -> str:
+    def _remarks(self) -> list[str]:
         if self.modes is None or self.modes.n_modes < 2:
-            return ""
-        several = f" The posterior has {self.modes.n_modes} modes."
-        return f"{several} {BETWEEN_MODES} check() says which of them draws know."
+            return []
+        several = f"The posterior has {self.modes.n_modes} modes."
+        return [several, BETWEEN_MODES, "check() says which of them draws know."]
+
+    def _findings(self) -> Iterator[Verdict]:
+        """All that holds of the draws, in the order in which it counts; the last always does."""
+        yield from self._foreign()
+        if self.pareto_khat >= KHAT_USELESS and not self.negligible:
+            yield Verdict.starting(
+                Level.UNUSABLE,
+                Reason.COLLAPSED,
+                "a few draws carry all the weight, so neither the draws nor the estimates of KL "
+                f"can be trusted. {self._words.advice}",
+            )
+        yield from self._unconverged()
+        yield from self.doubts()
+        yield self._by_weights
 
     @property
-    def _judgement(self) -> str:
-        """The first sentence that holds: Reliable, Doubtful, or Not to be used."""
-        words, is_light = self._words, self._has_light_tail
-        if self._foreign:
-            return f"Not to be used: {self._foreign}"
-        if self.pareto_khat >= KHAT_USELESS and not self.negligible:
-            return (
-                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                f"estimates of KL can be trusted. {words.advice}"
-            )
-        if self._unconverged:
-            return f"Not to be used{self._unconverged}"
-        if self.doubt:
-            return f"Doubtful: {self.doubt}"
-        if self.negligible or (is_light and self.ess >= MIN_ESS):
+    def _by_weights(self) -> Verdict:
+        """What divergence and weights say of draws that nothing else speaks against."""
+        words = self._words
+        if self.negligible or (self._has_light_tail and self.ess >= MIN_ESS):
             return self._why_reliable
-        if is_light:
-            return (
-                f"Doubtful: the re-weighted draws have an effective sample size of only "
-                f"{self.ess:.0f}. Sample more draws, or {words.better}."
+        if self._has_light_tail:
+            return Verdict.starting(
+                Level.DOUBTFUL,
+                Reason.FEW_DRAWS,
+                f"the re-weighted draws have an effective sample size of only {self.ess:.0f}. "
+                f"Sample more draws, or {words.better}.",
             )
-        return (
-            "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            f"draws without making them right. {words.advice} Or sample more draws."
+        return Verdict.starting(
+            Level.DOUBTFUL,
+            Reason.HEAVY_TAIL,
+            "the importance weights have a heavy tail, so re-weighting improves the draws without "
+            f"making them right. {words.advice} Or sample more draws.",
         )
 
-    @property
-    def _foreign(self) -> str:
-        """Reason why the draws are not from the approximate posterior; empty if they are."""
+    def _foreign(self) -> Iterator[Verdict]:
+        """Why the draws are not from the approximate posterior, if they are not."""
         probes, words = self.probes, self._words
         if probes is None:
-            return ""
+            return
         if probes.constant:
-            return (
+            yield Verdict.starting(
+                Level.UNUSABLE,
+                Reason.CONSTANT,
                 f"{probes.constant} is the same in all draws, which none of the {words.posterior} "
-                "are. Sample it again."
+                "are. Sample it again.",
             )
-        if self._misfit <= probes.misfit_limit:
-            return ""
-        along = f" along {probes.misfit_where}" if probes.misfit_where else ""
-        return (
-            f"these are not draws of the {words.posterior}. By its own density, they are off by "
-            f"{probes.misfit:.0f} standard errors{along}. Sample it again, or longer."
-        )
+        if self._misfit > probes.misfit_limit:
+            along = f" along {probes.misfit_where}" if probes.misfit_where else ""
+            yield Verdict.starting(
+                Level.UNUSABLE,
+                Reason.FOREIGN,
+                f"these are not draws of the {words.posterior}. By its own density, they are off "
+                f"by {probes.misfit:.0f} standard errors{along}. Sample it again, or longer.",
+            )
 
     @property
     def _misfit(self) -> float:
         return 0.0 if self.probes is None else self.probes.misfit
 
-    @property
-    def _unconverged(self) -> str:
-        """Reason why the draws have not converged; empty if they have."""
-        return ""
+    def _unconverged(self) -> Iterator[Verdict]:
+        """Why the draws have not converged, if they have not; independent ones need not."""
+        yield from ()
 
-    @property
-    def doubt(self) -> str:
-        """Reason for doubt that draws and weights do not reveal; empty if there is none."""
+    def doubts(self) -> Iterator[Verdict]:
+        """Reasons for doubt that importance weights do not reveal, the most serious first."""
+        doubtful = partial(Verdict.starting, Level.DOUBTFUL)
         if self.modes is not None and self.modes.unseen:
-            return (
+            yield doubtful(
+                Reason.UNSEEN_MODE,
                 f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
-                f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}"
+                f"the one {self.modes.listed(self.modes.unseen)}. {BETWEEN_MODES}",
             )
         if self.caveat:
-            return self.caveat
+            yield doubtful(Reason.CAVEAT, self.caveat)
         if self.probes is not None and self.probes.most > self.tolerance:
-            return (
+            yield doubtful(
+                Reason.TAIL,
                 f"the full posterior reaches further along {self.probes.where} than the "
                 f"{self._words.posterior} and its draws, which no weights can mend. "
-                f"{self._words.advice}"
+                f"{self._words.advice}",
             )
-        return ""
 
     @property
-    def _why_reliable(self) -> str:
+    def _why_reliable(self) -> Verdict:
         words = self._words
         where = ""
         if self.modes is None:
@@ -384,26 +396,34 @@ class Certificate:
             where = " around the modes found (the search for others was not finished)"
         if self.probes is None and self.divergence:
             where += " at the draws (tails were not looked at)"
+        reliable, reweighted = (f"{level}{where}" for level in (Level.RELIABLE, Level.REWEIGHTED))
         if not self.divergence and self.node_error <= ROUNDING:  # to the last digit
-            return (
-                f"Reliable{where}: exact. The {words.posterior} is that of all rows, and the draws "
-                "can be used as they are."
+            return Verdict(
+                Level.RELIABLE,
+                Reason.EXACT,
+                f"{reliable}: exact. The {words.posterior} is that of all rows, and the draws can "
+                "be used as they are.",
             )
         if not self.divergence:
-            return (
-                f"Reliable{where}: all units are kept. The draws can be used as they are; the "
-                "integrals over the variables of units make a symmetrised KL divergence of about "
-                f"{self.node_error:.1g} nats."
+            return Verdict(
+                Level.RELIABLE,
+                Reason.INTEGRALS,
+                f"{reliable}: all units are kept. The draws can be used as they are; the integrals "
+                "over the variables of units make a symmetrised KL divergence of about "
+                f"{self.node_error:.1g} nats.",
             )
         if self.negligible:
-            return (
-                f"Reliable{where}: the draws can be used as they are; the symmetrised KL "
-                f"divergence of their posterior from the full one is at most {self.tolerance:g} "
-                "nats."
+            return Verdict(
+                Level.RELIABLE,
+                Reason.TOLERANCE,
+                f"{reliable}: the draws can be used as they are; the symmetrised KL divergence of "
+                f"their posterior from the full one is at most {self.tolerance:g} nats.",
             )
-        return (
-            f"Reliable once re-weighted{where}: the {words.posterior} differs noticeably from the "
-            f"full one, but its importance weights correct that. {self._worth}{words.correction}"
+        return Verdict(
+            Level.REWEIGHTED,
+            Reason.WEIGHTS,
+            f"{reweighted}: the {words.posterior} differs noticeably from the full one, but its "
+            f"importance weights correct that. {self._worth}{words.correction}",
         )
 
     @property
@@ -412,27 +432,27 @@ class Certificate:
         return ""
 
     @property
-    def verdict_on_weights(self) -> str:
+    def verdict_on_weights(self) -> Verdict:
         """Verdict on draws that were resampled by their importance weights.
 
         Examples
         --------
         >>> Certificate.of(np.zeros(400)).verdict_on_weights
-        'Reliable: resampled draws of the full posterior, worth 400 independent ones.'
+        Reliable: resampled draws of the full posterior, worth 400 independent ones.
         """
-        if self._unconverged:
-            return (
-                "Not to be used: the draws that were resampled have not converged. Sample longer."
-            )
-        if self.weights_serve:
-            few = self.ess < MIN_ESS and not self.negligible
-            kind = "Doubtful: few" if few else "Reliable:"
-            worth = f"worth {self.ess:,.0f} independent ones"
-            return f"{kind} resampled draws of the full posterior, {worth}."
+        worth = f"resampled draws of the full posterior, worth {self.ess:,.0f} independent ones."
         heavy = f"the importance weights have a heavy tail (Pareto k-hat {self.pareto_khat:.2f})"
+        for found in self._unconverged():
+            rest = "the draws that were resampled have not converged. Sample longer."
+            return Verdict.starting(Level.UNUSABLE, found.reason, rest)
+        if self.weights_serve and self.ess < MIN_ESS and not self.negligible:
+            return Verdict.starting(Level.DOUBTFUL, Reason.FEW_DRAWS, f"few {worth}")
+        if self.weights_serve:
+            return Verdict.starting(Level.RELIABLE, Reason.WEIGHTS, worth)
         if self.pareto_khat >= KHAT_USELESS:
-            return f"Not to be used: {heavy}, and a few draws carry all of them."
-        return f"Doubtful: {heavy}."
+            rest = f"{heavy}, and a few draws carry all of them."
+            return Verdict.starting(Level.UNUSABLE, Reason.COLLAPSED, rest)
+        return Verdict.starting(Level.DOUBTFUL, Reason.HEAVY_TAIL, f"{heavy}.")
 
     # -- what is shown -----------------------------------------------------------------------------
 
@@ -545,62 +565,70 @@ tolerance, probes
         is_long = min(self.ess_bulk, self.ess_tail) >= enough
         return is_long and not self.rhat > RHAT_CONVERGED
 
-    @property
-    def _foreign(self) -> str:
+    def _foreign(self) -> Iterator[Verdict]:
         if self.copied > MOST_COPIED:
-            return (
+            yield Verdict.starting(
+                Level.UNUSABLE,
+                Reason.COPIED,
                 f"{self.copied:.0%} of the draws are copies of others, so R-hat and effective "
-                "sample sizes mean nothing. Pass the draws as the sampler returned them."
+                "sample sizes mean nothing. Pass the draws as the sampler returned them.",
             )
-        return super()._foreign
+        yield from super()._foreign()
 
     @property
     def _misfit(self) -> float:
         """That of as many independent draws as these are worth, if that is less than 100."""
         return super()._misfit * math.sqrt(min(self.ess_bulk / 100.0, 1.0))
 
-    @property
-    def _unconverged(self) -> str:
+    def _unconverged(self) -> Iterator[Verdict]:
+        unusable = partial(Verdict, Level.UNUSABLE)
         if self.converged:
-            return ""
+            return
         if self.modes is not None and self.modes.n_modes > 1:
-            return (
-                f" as they are: the full posterior has {self.modes.n_modes} modes, and chains that "
-                f"stay in one each never agree. {BETWEEN_MODES}"
+            yield unusable(
+                Reason.SEPARATE_MODES,
+                f"{Level.UNUSABLE} as they are: the full posterior has {self.modes.n_modes} modes, "
+                f"and chains that stay in one each never agree. {BETWEEN_MODES}",
             )
-        if self.rhat > RHAT_CONVERGED and min(self.ess_bulk, self.ess_tail) < ENOUGH_ESS / 4:
-            return (
-                f": the chains are stuck, and do not agree on the {self._words.posterior}. "
-                "Reparametrise the model (for hierarchies, non-centred), or use another sampler."
+        elif self.rhat > RHAT_CONVERGED and min(self.ess_bulk, self.ess_tail) < ENOUGH_ESS / 4:
+            yield unusable(
+                Reason.STUCK,
+                f"{Level.UNUSABLE}: the chains are stuck, and do not agree on the "
+                f"{self._words.posterior}. Reparametrise the model (for hierarchies, "
+                "non-centred), or use another sampler.",
             )
-        return (
-            f" yet: the draws have not converged to the {self._words.posterior}, so that its "
-            "distance from the full one cannot be judged. Sample longer."
-        )
+        else:
+            yield unusable(
+                Reason.UNCONVERGED,
+                f"{Level.UNUSABLE} yet: the draws have not converged to the "
+                f"{self._words.posterior}, so that its distance from the full one cannot be "
+                "judged. Sample longer.",
+            )
 
-    @property
-    def doubt(self) -> str:
+    def doubts(self) -> Iterator[Verdict]:
         """See `Certificate`; and divergences of NUTS."""
         if self._often_diverges:
-            return (
+            yield Verdict.starting(
+                Level.DOUBTFUL,
+                Reason.DIVERGENCES,
                 f"NUTS reported {self.n_divergences} divergences in {self.n_sampled:,} draws, so "
                 f"these lack a part of the {self._words.posterior} that it does not enter. "
-                "Reparametrise the model (for hierarchies, non-centred), or raise target_accept."
+                "Reparametrise the model (for hierarchies, non-centred), or raise target_accept.",
             )
-        return super().doubt
+        yield from super().doubts()
 
     @property
     def _often_diverges(self) -> bool:
         return (self.n_divergences or 0) > MOST_DIVERGENT * self.n_sampled
 
     @property
-    def _remarks(self) -> str:
-        found = ""
+    def _remarks(self) -> list[str]:
+        found = []
         if np.isnan(self.rhat) and self.subject != "approximation":
-            found += " A single chain cannot show whether it converged: sample two or more."
+            found.append("A single chain cannot show whether it converged: sample two or more.")
         if self.n_divergences and not self._often_diverges:
-            found += (
-                f" The sampler reported {self.n_divergences} divergences: reparametrise the model, "
+            found.append(
+                f"The sampler reported {self.n_divergences} divergences: reparametrise the model, "
                 "or raise target_accept."
             )
         return found

@@ -1,7 +1,7 @@
 """Replacements of all rows in a posterior that is cheap to sample, with one interface."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
@@ -130,14 +131,15 @@ class StandIn:
         """The unconstrained space of the model."""
         return self.parts[0].observations.space
 
-    def doubt(self, idata: xr.DataTree | None = None) -> str:
-        """Describe an error that importance weights cannot correct; empty if none is known."""
-        if self.certificate is None:
-            return self.caveat
-        known = replace(self.certificate, caveat=self.caveat)
-        if idata is not None and self.modes is not None:
-            known = replace(known, modes=self.modes.seen_in(idata))
-        return known.doubt
+    def doubts(self, idata: xr.DataTree) -> Iterator[Verdict]:
+        """Return the errors of draws that importance weights cannot correct, if any are known."""
+        if self.certificate is not None:
+            known = replace(self.certificate, caveat=self.caveat)
+            if self.modes is not None:
+                known = replace(known, modes=self.modes.seen_in(idata))
+            yield from known.doubts()
+        elif self.caveat:
+            yield Verdict.starting(Level.DOUBTFUL, Reason.CAVEAT, self.caveat)
 
     def evaluated(
         self, chains: Chains, ess: float = math.inf, *, exactly: bool = False

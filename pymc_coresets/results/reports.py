@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import BytesIO
 
+from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.results.summary import facts_of
 from pymc_coresets.weighted_rows import WeightedRows
@@ -21,8 +22,8 @@ class Report:
 
     Parameters
     ----------
-    verdict : str
-        Verdict of the coreset's certificate; empty if there is none.
+    verdict : Verdict or None
+        Verdict of the coreset's certificate; None if there is none.
     facts : mapping of str to str
         Facts about the coreset, by name.
     seconds : mapping of str to float
@@ -36,18 +37,18 @@ class Report:
     Examples
     --------
     >>> Report(
-    ...     verdict="Reliable: exact.", facts={"rows": "3 of 900"},
+    ...     verdict=None,
+    ...     facts={"rows": "3 of 900"},
     ...     seconds={"reading the model": 0.5, "rounds": 1.5},
     ... )
     Report of a coreset
-    Reliable: exact.
       rows  3 of 900
     The build took 2.0 s:
       reading the model  0.5 s  ████████
       rounds             1.5 s  ██████████████████████
     """
 
-    verdict: str
+    verdict: Verdict | None
     facts: Mapping[str, str]
     seconds: Mapping[str, float]
     within: Mapping[str, float] = field(default_factory=dict)
@@ -96,8 +97,8 @@ def report(coreset: WeightedRows) -> Report:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(500.0) / 500)
     ...     coreset = build_coreset(random_seed=1, progressbar=False)
     >>> coreset.report().verdict
-    'Reliable: the draws can be used as they are; the symmetrised KL divergence of their posterior
-    from the full one is at most 0.01 nats.'
+    Reliable: the draws can be used as they are; the symmetrised KL divergence of their posterior
+    from the full one is at most 0.01 nats.
     >>> list(coreset.report().seconds)
     ['units', 'reading the model', 'rounds', 'beyond the draws']
     """
@@ -110,7 +111,7 @@ def report(coreset: WeightedRows) -> Report:
         found = {name: float(last[clock]) for name, clock in clocks.items() if clock in last}
         within = {name: seconds for name, seconds in found.items() if seconds > 0}
     return Report(
-        verdict="" if coreset.certificate is None else coreset.certificate.verdict,
+        verdict=None if coreset.certificate is None else coreset.certificate.verdict,
         facts=facts_of(coreset),
         seconds={name.removeprefix(_PREFIX): float(kept[name]) for name in names},
         within=within,

@@ -19,6 +19,7 @@ from pymc_coresets.diagnostics.evaluated_draws import (
     FIRST_DRAWS,
     EvaluatedDraws,
     check_draws,
+    note_doubts,
     resample_draws,
     wanted_ess,
 )
@@ -275,7 +276,7 @@ def reweight(
     xarray.DataTree
         The attributes of its group ``posterior`` are ``pareto_khat``, ``psis_ess`` (effective
         number of independent draws), ``n_evaluated`` (number of draws at which all rows were
-        evaluated), and a ``verdict`` in words.
+        evaluated), a ``verdict`` in words, with its ``level`` and ``reason`` (see `Verdict`).
 
     Warns
     -----
@@ -319,8 +320,7 @@ def reweight(
     with forecasts_to(partial(tell, show=own.progressbar)), doing("re-weighting draws"):
         found = own.evaluated(chains, ess)
     drawn = resample_draws(chains, found, rng=rng, draws=draws, remedy=own.remedy)
-    if doubt := own.doubt(idata):
-        drawn["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
+    note_doubts(drawn, own.doubts(idata))
     return with_data(drawn, own)
 
 
@@ -414,8 +414,7 @@ def importance_draws(
         remedy="Use sample().",
         independent=True,
     )
-    if doubt := coreset.stand_in.doubt(found):
-        found["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
+    note_doubts(found, coreset.stand_in.doubts(found))
     found = with_missing(found, coreset.stand_in, rng=rng, most=MOST_RECORDED)
     return with_data(found, coreset.stand_in)
 

@@ -40,7 +40,7 @@ def test_many_small_groups_are_units_by_themselves():
     assert coreset.n_observations == 300
     draws = coreset.sample(draws=500, chains=2, random_seed=1)
     assert draws["posterior"]["offset"].sizes["shop"] == 300
-    assert coreset.check(draws).verdict.startswith("Reliable:")
+    assert coreset.check(draws).verdict.text.startswith("Reliable:")
 
 
 def test_without_units_many_dimensions_are_those_of_a_quadratic():
@@ -48,7 +48,7 @@ def test_without_units_many_dimensions_are_those_of_a_quadratic():
     coreset = build_coreset(model, integrate=False, **QUIET)
     assert coreset.quadratic is not None
     assert coreset.method == "control_variates"
-    assert coreset.certificate.verdict.startswith("Reliable around this mode")
+    assert coreset.certificate.verdict.text.startswith("Reliable around this mode")
 
 
 LEVELS, LEVEL = 30, np.arange(600) % 30

@@ -121,6 +121,7 @@ TESTS = {
     "diagnostics/posterior_draws": unit("shifts", "diagnostics_datatree"),
     "diagnostics/evaluated_draws": unit("evaluated_draws", "diagnostics_datatree"),
     "diagnostics/judging": unit("diagnostics_datatree", "modes"),
+    "diagnostics/verdicts": unit("diagnostics_datatree", "display"),
     "diagnostics/known_posterior": unit("modes", "symmetries"),
     "diagnostics/lines": unit("lines", "probing"),
     "diagnostics/stein": unit("stein", "probing"),

@@ -63,7 +63,9 @@ def test_the_posterior_itself_passes_as_an_array_and_as_a_function(model, exact,
         check = check_approximation(model, draws, density)
         assert isinstance(check, Check)
         assert check.symmetrised_kl < 1e-12
-        assert check.verdict.startswith("Reliable around this mode (others were not looked for)")
+        assert check.verdict.text.startswith(
+            "Reliable around this mode (others were not looked for)"
+        )
 
 
 def test_mean_field_is_refused_where_the_posterior_is_correlated(model):
@@ -73,7 +75,7 @@ def test_mean_field_is_refused_where_the_posterior_is_correlated(model):
     expected = 0.5 * np.linalg.slogdet(COVARIANCE)[1] - 0.5 * np.linalg.slogdet(MEAN_FIELD)[1]
     assert expected > 1.0
     assert not check.reliable
-    assert "Fit a richer family" in check.verdict
+    assert "Fit a richer family" in check.verdict.text
     assert "KL(approximation || full)" in repr(check)
 
 

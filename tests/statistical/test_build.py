@@ -515,7 +515,7 @@ def test_an_exact_coreset_has_importance_draws(census):
     coreset = build_coreset(model, random_seed=1, progressbar=False)
     assert coreset.history["n_passes"][-1] == 1
     drawn = coreset.importance_draws(random_seed=1)["posterior"]
-    assert drawn.attrs["verdict"].startswith("Reliable:")
+    assert drawn.attrs["level"] == "Reliable"
     mean, covariance = posterior(np.ones(len(y)), flags, y)
     errors = (drawn["beta"].values[0].mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
     assert np.abs(errors).max() < 5 / np.sqrt(drawn.attrs["psis_ess"])

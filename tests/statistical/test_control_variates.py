@@ -343,8 +343,8 @@ def test_rows_that_move_the_posterior_far_are_said_to(months, tmp_path):
     check = extended.check(idata)
     assert check.negligible  # as far as the rows go that are left
     assert not check.reliable
-    assert "Doubtful: the old rows are not available" in check.verdict
-    assert "Doubtful" in extended.reweight(idata, random_seed=1)["posterior"].attrs["verdict"]
+    assert "Doubtful: the old rows are not available" in check.verdict.text
+    assert extended.reweight(idata, random_seed=1)["posterior"].attrs["level"] == "Doubtful"
     extended.to_netcdf(tmp_path / "coreset.nc")
     for same in (extended, Coreset.from_netcdf(tmp_path / "coreset.nc")):
         assert not same.certificate.reliable

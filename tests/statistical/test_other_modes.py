@@ -117,7 +117,7 @@ def test_draws_visit_all_orders_of_exchangeable_means(k, n_modes):
     coreset = built(exchangeable_means(k))
     assert len(coreset.modes) == n_modes
     check = coreset.check(idata := coreset.sample(random_seed=1, progressbar=False, quiet=True))
-    assert check.verdict.startswith("Reliable: ")
+    assert check.verdict.text.startswith("Reliable: ")
     draws = idata["posterior"]["mu"].to_numpy().reshape(-1, k)
     error = 4 * draws.std(axis=0) / np.sqrt(check.ess_bulk)
     assert (np.abs(draws.mean(axis=0) - 1.5 * (k - 1)) < error + 0.02).all()
@@ -132,7 +132,7 @@ def test_draws_of_a_phase_have_the_spread_of_its_prior():
         pm.Normal("y", size * pm.math.sin(2 * TIMES + phase), 1.0, observed=y)
     coreset = built(model)
     check = coreset.check(idata := coreset.sample(random_seed=1, progressbar=False, quiet=True))
-    assert check.verdict.startswith("Reliable: ")
+    assert check.verdict.text.startswith("Reliable: ")
     phases = idata["posterior"]["phase"].to_numpy()
     error = 20 / np.sqrt(check.ess_bulk)
     assert phases.mean() == pytest.approx(0.0, abs=4 * error)

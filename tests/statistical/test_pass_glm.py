@@ -8,7 +8,7 @@ from numpy.polynomial import chebyshev
 from scipy import special, stats
 from scipy.integrate import quad
 
-from pymc_coresets import PolynomialSummary, build_pass_glm
+from pymc_coresets import Level, PolynomialSummary, build_pass_glm
 from pymc_coresets.exceptions import (
     CoresetWarning,
     InvalidDataError,
@@ -180,7 +180,7 @@ def test_gaussian_regression_has_the_conjugate_posterior(gaussian):
     assert check.reliable
     assert not check.needs_reweighting
     assert check.max_error < 1e-9
-    assert check.verdict.startswith("Reliable")
+    assert check.verdict.level is Level.RELIABLE
     assert "Reliable" in repr(check)
 
 
@@ -441,8 +441,8 @@ def test_the_check_says_where_predictors_leave_the_radius():
     check = build_pass_glm(model, random_seed=1).check(random_seed=1)
     assert not check.reliable
     assert check.draws.pareto_khat > 1
-    assert check.verdict.startswith("Not to be used")
-    assert "outside the radius 4" in check.verdict
+    assert check.verdict.level is Level.UNUSABLE
+    assert "outside the radius 4" in check.verdict.text
     assert check.outside > 0.03
 
 

@@ -14,7 +14,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
+from pymc_coresets import CoresetWarning, Level, Reason, build_coreset, build_pass_glm, open_rows
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import (
     InvalidDataError,
@@ -126,7 +126,7 @@ def test_checks_are_reached_the_same_way(stand_in, idata):
     check = stand_in.check(idata)
     judged = getattr(check, "draws", check)
     assert judged.n_draws == 200
-    assert check.verdict
+    assert check.verdict.text
 
 
 def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
@@ -159,7 +159,7 @@ def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
     """A few draws, repeated, have ratios without a tail: they would pass for reliable."""
     with pytest.warns(CoresetWarning, match="k-hat"):
         corrected = stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
-    assert corrected["posterior"].attrs["verdict"].startswith("Not to be used")
+    assert corrected["posterior"].attrs["level"] == Level.UNUSABLE
     for call in ("check", "reweight"):
         with pytest.raises(InvalidDataError, match=rf"{call}\(\) takes those of sample\(\)"):
             getattr(stand_in, call)(corrected)
@@ -479,10 +479,10 @@ def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
     monkeypatch.setattr(LogLikelihood, "sums", sums)
     check = exact.check(idata)
     assert check.reliable
-    assert "exact. The coreset posterior is that of all rows" in check.verdict
+    assert check.verdict.reason is Reason.EXACT
     assert (check.kl, check.symmetrised_kl) == (0.0, 0.0)
     assert exact.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 1_000
-    assert exact.check(draws_from(0.5)).verdict.startswith("Not to be used: these are not draws")
+    assert exact.check(draws_from(0.5)).verdict.reason is Reason.FOREIGN
     with pytest.raises(InvalidDataError, match="lack the free variable 'b'"):
         exact.check(draws_from(0.5)["posterior"].to_dataset().rename(b="c"))
 

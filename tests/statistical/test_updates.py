@@ -245,8 +245,8 @@ def test_what_the_first_coreset_lacks_is_not_forgotten():
     check = longer.check(draws_of(data, longer.weights, longer.indices))
     assert check.negligible
     assert not check.reliable
-    assert "off by an unknown divergence" in check.verdict
-    assert "Doubtful" in longer.importance_draws(random_seed=1)["posterior"].attrs["verdict"]
+    assert "off by an unknown divergence" in check.verdict.text
+    assert longer.importance_draws(random_seed=1)["posterior"].attrs["level"] == "Doubtful"
 
 
 def test_rows_alone_that_are_moved_far_are_not_called_reliable(first):

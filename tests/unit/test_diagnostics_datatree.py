@@ -1,5 +1,6 @@
 """Checks and re-weighted draws of Gaussian posteriors, where every answer is known."""
 
+import re
 import warnings
 from dataclasses import fields, replace
 
@@ -8,6 +9,7 @@ import pytest
 import xarray as xr
 from scipy.signal import lfilter
 
+from pymc_coresets import PolynomialCheck
 from pymc_coresets.diagnostics import evaluated_draws
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, evaluate, resample_draws
 from pymc_coresets.diagnostics.importance import pareto_smooth
@@ -15,6 +17,7 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import Chains, Shift, thinned
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError
 
 DIMS = ("chain", "draw")
@@ -89,13 +92,13 @@ def test_a_moderate_shift_is_reliable_once_reweighted(idata):
     assert check.reliable
     assert check.needs_reweighting
     assert check.kl == pytest.approx(0.08, abs=5 * check.kl_mcse)
-    assert "reweight" in check.verdict
+    assert check.verdict.level is Level.REWEIGHTED
 
 
 def test_a_far_posterior_is_not_to_be_used(idata):
     check = check_draws(idata, 100 * idata.posterior["theta"] ** 3)
     assert not check.reliable
-    assert check.verdict.startswith("Not to be used")
+    assert check.verdict.level is Level.UNUSABLE
 
 
 def test_convergence_is_read_from_the_draws(idata):
@@ -111,7 +114,7 @@ def test_one_stuck_variable_is_seen(idata):
     check = check_draws(idata, np.zeros((4, 1000)))
     assert check.rhat > 1.5
     assert not check.reliable
-    assert check.verdict.startswith("Not to be used: the chains are stuck")
+    assert check.verdict.reason is Reason.STUCK
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_a_single_chain_is_said(idata):
     check = check_draws(one, np.zeros((1, 1000)))
     assert np.isnan(check.rhat)
     assert check.n_divergences is None
-    assert "single chain" in check.verdict
+    assert "single chain" in check.verdict.text
     assert "divergences" not in repr(check)
 
 
@@ -189,7 +192,7 @@ def test_draws_that_do_not_move_have_not_converged(n_chains):
     check = check_draws(still, np.zeros((n_chains, 1000)))
     assert check.ess_bulk == 0
     assert not check.reliable
-    assert ("single chain" in check.verdict) == (n_chains == 1)
+    assert ("single chain" in check.verdict.text) == (n_chains == 1)
 
 
 def correlated(rng, *, n_chains=4, n_draws=1000, coefficient=0.98):
@@ -221,7 +224,7 @@ def test_reweighting_says_that_draws_have_not_converged(idata, rng):
     tree = xr.DataTree.from_dict({"posterior": apart})
     with pytest.warns(CoresetWarning, match="have not converged"):
         again = reweight_draws(tree, np.zeros((4, 1000)), rng=rng)
-    assert again.posterior.attrs["verdict"].startswith("Not to be used: the draws")
+    assert Verdict.stored(again.posterior.attrs).reason is Reason.STUCK
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reweight_draws(tree, np.zeros((4, 1000)), rng=rng, independent=True)
@@ -279,65 +282,100 @@ def test_draws_without_chains_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("check", "reliable", "start"),
+    ("check", "reason", "start"),
     [
-        (GOOD, True, "Reliable: the draws can be used as they are"),
-        (replace(GOOD, modes=None), True, "Reliable around this mode (others were not looked for)"),
-        (replace(GOOD, pareto_khat=1.5), False, "Not to be used:"),  # however small they are
-        (replace(GOOD, pareto_khat=0.8), False, "Doubtful: the importance weights have a heavy"),
-        (replace(GOOD, pareto_khat=1.5, largest=0.39), True, "Reliable:"),
+        (GOOD, "tolerance", "Reliable: the draws can be used as they are"),
+        (
+            replace(GOOD, modes=None),
+            "tolerance",
+            "Reliable around this mode (others were not looked for)",
+        ),
+        (replace(GOOD, pareto_khat=1.5), "collapsed", "Not to be used:"),  # however small they are
+        (
+            replace(GOOD, pareto_khat=0.8),
+            "heavy_tail",
+            "Doubtful: the importance weights have a heavy",
+        ),
+        (replace(GOOD, pareto_khat=1.5, largest=0.39), "tolerance", "Reliable:"),
         (
             replace(GOOD, pareto_khat=1.5, largest=0.39, probes=None),
-            True,
+            "tolerance",
             "Reliable at the draws (tail",
         ),
         (
             replace(GOOD, pareto_khat=1.5, largest=0.39, probes=replace(SEEN, outside=1e-3)),
-            False,
+            "collapsed",
             "Not to be used:",
         ),
-        (replace(GOOD, pareto_khat=np.inf, kl_mcse=0.1), False, "Not to be used:"),
-        (replace(GOOD, symmetrised_kl=0.0096), True, "Reliable:"),
-        (replace(GOOD, symmetrised_kl=0.0097), True, "Reliable once re-weighted:"),
-        (replace(GOOD, symmetrised_kl_mcse=0.0041), True, "Reliable once re-weighted:"),
-        (replace(GOOD, symmetrised_kl_mcse=0.0041, tolerance=0.011), True, "Reliable:"),
-        (replace(GOOD, kl=0.0099), True, "Reliable once re-weighted:"),
-        (replace(GOOD, modes=None, kl=0.0099), True, "Reliable once re-weighted around this mode"),
-        (FAR, True, "Reliable once re-weighted:"),
-        (replace(FAR, ess=20.0), False, "Doubtful: the re-weighted draws have an effective"),
-        (replace(FAR, pareto_khat=0.71), False, "Doubtful:"),
-        (replace(FAR, pareto_khat=0.6, n_draws=100), False, "Doubtful:"),
-        (replace(FAR, pareto_khat=1.0), False, "Not to be used:"),
-        (replace(GOOD, rhat=1.2), False, "Not to be used yet:"),
-        (replace(GOOD, rhat=1.2, ess_tail=99.0), False, "Not to be used: the chains are stuck"),
-        (replace(FAR, pareto_khat=1.0, rhat=1.2), False, "Not to be used: a few draws"),
-        (replace(GOOD, ess_bulk=50.0), False, "Not to be used yet:"),
-        (replace(GOOD, rhat=np.nan), True, "Reliable:"),
-        (replace(GOOD, probes=replace(SEEN, outside=0.0076)), True, "Reliable:"),
-        (replace(GOOD, probes=replace(SEEN, outside=0.0077)), True, "Reliable once re-weighted:"),
-        (replace(GOOD, probes=replace(SEEN, outside=0.02)), True, "Reliable once re-weighted:"),
+        (replace(GOOD, pareto_khat=np.inf, kl_mcse=0.1), "collapsed", "Not to be used:"),
+        (replace(GOOD, symmetrised_kl=0.0096), "tolerance", "Reliable:"),
+        (replace(GOOD, symmetrised_kl=0.0097), "weights", "Reliable once re-weighted:"),
+        (replace(GOOD, symmetrised_kl_mcse=0.0041), "weights", "Reliable once re-weighted:"),
+        (replace(GOOD, symmetrised_kl_mcse=0.0041, tolerance=0.011), "tolerance", "Reliable:"),
+        (replace(GOOD, kl=0.0099), "weights", "Reliable once re-weighted:"),
+        (
+            replace(GOOD, modes=None, kl=0.0099),
+            "weights",
+            "Reliable once re-weighted around this mode",
+        ),
+        (FAR, "weights", "Reliable once re-weighted:"),
+        (replace(FAR, ess=20.0), "few_draws", "Doubtful: the re-weighted draws have an effective"),
+        (replace(FAR, pareto_khat=0.71), "heavy_tail", "Doubtful:"),
+        (replace(FAR, pareto_khat=0.6, n_draws=100), "heavy_tail", "Doubtful:"),
+        (replace(FAR, pareto_khat=1.0), "collapsed", "Not to be used:"),
+        (replace(GOOD, rhat=1.2), "unconverged", "Not to be used yet:"),
+        (replace(GOOD, rhat=1.2, ess_tail=99.0), "stuck", "Not to be used: the chains are stuck"),
+        (replace(FAR, pareto_khat=1.0, rhat=1.2), "collapsed", "Not to be used: a few draws"),
+        (replace(GOOD, ess_bulk=50.0), "unconverged", "Not to be used yet:"),
+        (replace(GOOD, rhat=np.nan), "tolerance", "Reliable:"),
+        (replace(GOOD, probes=replace(SEEN, outside=0.0076)), "tolerance", "Reliable:"),
+        (
+            replace(GOOD, probes=replace(SEEN, outside=0.0077)),
+            "weights",
+            "Reliable once re-weighted:",
+        ),
+        (
+            replace(GOOD, probes=replace(SEEN, outside=0.02)),
+            "weights",
+            "Reliable once re-weighted:",
+        ),
         (
             replace(GOOD, probes=replace(SEEN, outside=0.02, most=0.02, where="alpha")),
-            False,
+            "tail",
             "Doubtful: the full posterior reaches further along alpha than the coreset posterior",
         ),
         (
             replace(GOOD, probes=replace(SEEN, misfit=5.1, misfit_limit=5.0, misfit_where="beta")),
-            False,
+            "foreign",
             "Not to be used: these are not draws of the coreset posterior. By its own density,",
         ),
-        (replace(GOOD, probes=replace(SEEN, misfit=4.9, misfit_limit=5.0)), True, "Reliable:"),
-        (replace(GOOD, n_divergences=4), True, "Reliable:"),
-        (replace(GOOD, n_divergences=9), False, "Doubtful: NUTS reported 9 divergences in 4,000"),
-        (replace(GOOD, copied=0.04), True, "Reliable:"),
-        (replace(GOOD, copied=0.25), False, "Not to be used: 25% of the draws are copies"),
-        (replace(GOOD, probes=Probes(constant="mu")), False, "Not to be used: mu is the same in"),
-        (replace(GOOD, caveat="rows moved."), False, "Doubtful: rows moved."),
+        (
+            replace(GOOD, probes=replace(SEEN, misfit=4.9, misfit_limit=5.0)),
+            "tolerance",
+            "Reliable:",
+        ),
+        (replace(GOOD, n_divergences=4), "tolerance", "Reliable:"),
+        (
+            replace(GOOD, n_divergences=9),
+            "divergences",
+            "Doubtful: NUTS reported 9 divergences in 4,000",
+        ),
+        (replace(GOOD, copied=0.04), "tolerance", "Reliable:"),
+        (replace(GOOD, copied=0.25), "copied", "Not to be used: 25% of the draws are copies"),
+        (
+            replace(GOOD, probes=Probes(constant="mu")),
+            "constant",
+            "Not to be used: mu is the same in",
+        ),
+        (replace(GOOD, caveat="rows moved."), "caveat", "Doubtful: rows moved."),
     ],
 )
-def test_verdicts(check, reliable, start):
-    assert check.reliable is reliable
-    assert check.verdict.startswith(start)
+def test_verdicts(check, reason, start):
+    assert check.verdict.reason == reason
+    assert check.verdict.text.startswith(start)
+    level = re.match("Reliable once re-weighted|Reliable|Doubtful|Not to be used", start)[0]
+    assert check.verdict.level == level
+    assert check.reliable is level.startswith("Reliable")
 
 
 @pytest.mark.parametrize(
@@ -373,13 +411,13 @@ def test_half_the_variance_of_a_few_draws_is_not_known(rng):
 
 
 def test_divergences_are_part_of_the_verdict():
-    assert "12 divergences" in replace(GOOD, n_divergences=12).verdict
+    assert "12 divergences" in replace(GOOD, n_divergences=12).verdict.text
 
 
 @pytest.mark.parametrize("check", [GOOD, replace(FAR, pareto_khat=np.inf), replace(GOOD, ess=1.0)])
 def test_representations_hold_numbers_and_verdict(check):
     text = repr(check)
-    assert check.verdict in " ".join(text.split())
+    assert check.verdict.text in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     assert f"{check.kl:.2g}" in text
     assert "KL(coreset || full)" in text
@@ -447,23 +485,43 @@ def test_heavy_tailed_rounding_errors_are_no_reason_to_warn(idata, rng):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason", "said"),
     [
-        ({}, "Reliable: resampled draws of the full posterior, worth 3,500 independent ones."),
-        ({"ess": 99.0}, "Doubtful: few resampled draws of the full posterior, worth 99 "),
-        ({"pareto_khat": 0.8}, "Doubtful: the importance weights have a heavy tail (Pareto k-hat"),
-        ({"pareto_khat": 1.0}, "Not to be used: the importance weights have a heavy tail"),
-        ({"pareto_khat": 0.8, "kl": 1e-5, "symmetrised_kl": 2e-5}, "Doubtful:"),
+        (
+            {},
+            "weights",
+            "Reliable: resampled draws of the full posterior, worth 3,500 independent ones.",
+        ),
+        (
+            {"ess": 99.0},
+            "few_draws",
+            "Doubtful: few resampled draws of the full posterior, worth 99 ",
+        ),
+        (
+            {"pareto_khat": 0.8},
+            "heavy_tail",
+            "Doubtful: the importance weights have a heavy tail (Pareto k-hat",
+        ),
+        (
+            {"pareto_khat": 1.0},
+            "collapsed",
+            "Not to be used: the importance weights have a heavy tail",
+        ),
+        ({"pareto_khat": 0.8, "kl": 1e-5, "symmetrised_kl": 2e-5}, "heavy_tail", "Doubtful:"),
         (
             {"pareto_khat": 0.8, "kl": 1e-5, "symmetrised_kl": 2e-5, "largest": 3e-3} | ALONE,
+            "weights",
             "Reliable:",
         ),
-        ({"ess": 50.0, "kl": 1e-5, "symmetrised_kl": 2e-5}, "Reliable:"),
+        ({"ess": 50.0, "kl": 1e-5, "symmetrised_kl": 2e-5}, "weights", "Reliable:"),
     ],
 )
-def test_what_resampled_draws_are_worth(changes, said):
+def test_what_resampled_draws_are_worth(changes, reason, said):
     check = replace(GOOD, **{"kl": 0.1, "symmetrised_kl": 0.2, "ess": 3500.0} | changes)
-    assert check.verdict_on_weights.startswith(said)
+    verdict = check.verdict_on_weights
+    assert verdict.reason == reason
+    assert verdict.text.startswith(said)
+    assert verdict.text.startswith(verdict.level)
 
 
 def test_a_certificate_needs_no_chains():
@@ -472,7 +530,7 @@ def test_a_certificate_needs_no_chains():
     assert certificate.n_draws == 400
     assert certificate.symmetrised_kl == pytest.approx(0.01, rel=0.35)  # five standard errors
     assert "R-hat" not in repr(certificate)
-    assert certificate.verdict in " ".join(repr(certificate).split())
+    assert certificate.verdict.text in " ".join(repr(certificate).split())
     with pytest.raises(InvalidDataError, match="at least 30"):
         Certificate.of(np.zeros(20))
 
@@ -514,3 +572,30 @@ def test_single_precision_must_resolve_the_posterior(rng, location, is_coarse):
     found = Chains(xr.Dataset({"theta": (DIMS, draws)}))
     assert ("draws of 'theta' are numbers of type float32" in found.too_coarse) is is_coarse
     assert Chains(xr.Dataset({"theta": (DIMS, draws.astype(float))})).too_coarse == ""
+
+
+@pytest.mark.parametrize(("known", "kept"), [(Level.RELIABLE, False), (Level.UNUSABLE, True)])
+def test_a_doubt_never_improves_a_verdict(known, kept):
+    found = Verdict.starting(known, Reason.WEIGHTS, "as weighted.")
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(attrs=found.attrs)})
+    doubts = [Verdict.starting(Level.DOUBTFUL, Reason.CAVEAT, f"{name}.") for name in "ab"]
+    evaluated_draws.note_doubts(tree, doubts)
+    assert Verdict.stored(tree["posterior"].attrs) == (found if kept else doubts[0])
+
+
+@pytest.mark.parametrize(
+    ("draws", "bounded", "level", "reason", "said"),
+    [
+        (GOOD, True, Level.RELIABLE, Reason.TOLERANCE, "Reliable: the draws"),
+        (GOOD, False, Level.UNUSABLE, Reason.IMPROPER, "Not to be used: the polynomial is unb"),
+        (replace(FAR, pareto_khat=0.8), True, Level.DOUBTFUL, Reason.HEAVY_TAIL, "degree"),
+        (replace(FAR, pareto_khat=0.8), False, Level.UNUSABLE, Reason.IMPROPER, "heavy tail"),
+    ],
+)
+def test_a_polynomial_is_judged_by_its_draws_if_it_is_bounded(draws, bounded, level, reason, said):
+    check = PolynomialCheck(
+        degree=2, radius=4.0, outside=0.01, reach=3.0, max_error=0.1, bounded=bounded, draws=draws
+    )
+    assert (check.verdict.level, check.verdict.reason) == (level, reason)
+    assert check.reliable is level.reliable
+    assert said in check.verdict.text

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 
+from pymc_coresets import Level, Reason, Verdict
 from pymc_coresets.display import TEXT_WIDTH, as_html, as_text
 
 
@@ -31,21 +32,27 @@ def test_what_is_empty_is_left_out():
 
 
 def test_notebooks_show_the_verdict_in_its_colour_and_the_card_with_an_edge_of_it():
-    verdicts = ("Reliable: exact.", "Doubtful: few.", "Not to be used: stuck.")
+    verdicts = [
+        Verdict.starting(Level.RELIABLE, Reason.EXACT, "exact."),
+        Verdict.starting(Level.DOUBTFUL, Reason.FEW_DRAWS, "few."),
+        Verdict.starting(Level.UNUSABLE, Reason.STUCK, "stuck."),
+    ]
     pages = [as_html("Check", verdict, {"a": "1 < 2"}) for verdict in verdicts]
     for page, verdict in zip(pages, verdicts, strict=True):
-        assert page.index("Check") < page.index(verdict) < page.index("1 &lt; 2")
+        assert page.index("Check") < page.index(verdict.text) < page.index("1 &lt; 2")
         [colour] = set(re.findall("#[0-9a-f]{6}", page))  # of the verdict, and of the edge
         assert page.count(colour) == 2
     assert len({re.search("#[0-9a-f]{6}", page)[0] for page in pages}) == 3
 
 
 def test_what_is_no_verdict_has_no_colour():
-    for page in (as_html("Coreset", "", {"a": "1"}), as_html("T", {"a": "1"}, "Resampled.")):
-        assert "style" not in page
+    unjudged = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, "Draws of pm.sample.")
+    for part in ("", None, "Reliable: only a sentence.", unjudged):
+        assert "style" not in as_html("Coreset", part, {"a": "1"})
 
 
 def test_notebooks_show_the_same_text_as_terminals():
-    parts = ("T <1>", "Reliable: exact & good.", {"a": "1 < 2", "b": ""}, ["  a & b"])
+    verdict = Verdict.starting(Level.RELIABLE, Reason.EXACT, "exact & good.")
+    parts = ("T <1>", verdict, {"a": "1 < 2", "b": ""}, ["  a & b"])
     plain = re.sub("<[^<>]*>", "", as_html(*parts))
     assert unescape(plain) == as_text(*parts)

@@ -186,4 +186,4 @@ def test_no_other_modes_are_looked_for_in_a_log_concave_posterior():
     assert coreset.modes.n_ended.sum() == 0
     assert "log-concave" in repr(coreset.modes)
     assert "log-concave" in coreset.certificate.modes.words
-    assert coreset.certificate.verdict.startswith("Reliable: ")
+    assert coreset.certificate.verdict.text.startswith("Reliable: ")

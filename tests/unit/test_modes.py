@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import stats
 from scipy.special import softmax
 
-from pymc_coresets import Coreset, CoresetWarning, build_coreset
+from pymc_coresets import Coreset, CoresetWarning, Reason, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
@@ -240,10 +240,9 @@ def certified(modes, draws):
 def test_draws_that_miss_a_mode_are_doubtful():
     missed = certified(known(1.0, -1.0, mass=[0.7, 0.3]), [0.9, 1.4, 0.5])
     assert not missed.reliable
-    assert missed.verdict.startswith(
-        "Doubtful: the full posterior has 2 modes. None of these draws visited "
-    )
-    assert "at mu = -1 (0.3 of the mass found)" in missed.verdict
+    assert missed.verdict.reason is Reason.UNSEEN_MODE
+    assert "the full posterior has 2 modes. None of these draws visited " in missed.verdict.text
+    assert "at mu = -1 (0.3 of the mass found)" in missed.verdict.text
     assert "modes                2 from 24 starts, 1 visited" in repr(missed)
 
 
@@ -267,14 +266,14 @@ def test_entries_that_never_vary_say_nothing_of_modes():
 def test_draws_of_all_modes_are_reliable(modes):
     found = certified(modes, [0.9, 1.4, -0.5] if len(modes) == 2 else [0.9])
     assert found.reliable
-    assert found.verdict.startswith("Reliable: ")
+    assert found.verdict.text.startswith("Reliable: ")
 
 
 @pytest.mark.parametrize("modes", [known(1.0, mass=[1.0]), known(1.0, -1.0, mass=[0.7, 0.3])])
 def test_a_search_that_was_not_finished_is_part_of_the_verdict(modes):
     found = certified(replace(modes, is_complete=False), [0.9, 1.4, -0.5])
     assert found.reliable
-    assert found.verdict.startswith(
+    assert found.verdict.text.startswith(
         "Reliable around the modes found (the search for others was not finished): "
     )
     assert "(perhaps not all)" in repr(found)
@@ -289,8 +288,8 @@ def test_chains_that_stay_in_one_mode_each_are_not_told_to_run_longer():
     check = Check(**vars(Certificate.of(np.zeros(400))) | {"modes": seen}, rhat=2.0, ess_bulk=6.0,
                   n_divergences=0)  # fmt: skip
     assert not check.reliable
-    assert "2 modes" in check.verdict
-    assert "Sample longer" not in check.verdict
+    assert check.verdict.reason is Reason.SEPARATE_MODES
+    assert "Sample longer" not in check.verdict.text
 
 
 # -- builds ----------------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from pymc_coresets import (
     CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
+    Level,
     OutOfTimeError,
+    Reason,
+    Verdict,
     build_coreset,
     one_call,
 )
@@ -58,8 +61,8 @@ def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert set(idata.children) == set(GROUPS)
     assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000}
     assert idata["observed_data"].sizes["y_dim_0"] == len(X)
-    assert list(idata.attrs) == ["verdict", "divergence", *SECONDS]
-    assert idata.attrs["verdict"].startswith("Reliable:")
+    assert list(idata.attrs) == ["verdict", "level", "reason", "divergence", *SECONDS]
+    assert idata.attrs["level"] == Level.RELIABLE
     assert 0 <= idata.attrs["divergence"] <= 0.01
     assert all(idata.attrs[name] > 0 for name in SECONDS)
     assert abs(idata["posterior"]["mu"].mean() - X.sum() / 2_001) < 0.003
@@ -91,8 +94,9 @@ def test_the_model_of_the_context_and_options_of_the_build_are_used(model):
 
 def test_draws_are_corrected_where_the_check_says_so(model, corrected):
     assert set(corrected.children) == set(GROUPS)
-    assert corrected.attrs["verdict"] == corrected["posterior"].attrs["verdict"]
-    assert corrected.attrs["verdict"].startswith("Reliable: resampled draws of the full posterior")
+    verdict = Verdict.stored(corrected.attrs)
+    assert verdict == Verdict.stored(corrected["posterior"].attrs)
+    assert (verdict.level, verdict.reason) == (Level.RELIABLE, Reason.WEIGHTS)
     assert 100 < corrected.attrs["psis_ess"] < 4_000
     assert corrected.attrs["pareto_khat"] < 0.7
     assert corrected.attrs["divergence"] > 0.01
@@ -110,7 +114,7 @@ def test_a_result_has_one_verdict(model):
     """The coreset says what the check of the draws said, not what its build had seen."""
     found = pmc.sample(model, **SHORT, **QUIET)
     certificate = pmc.coreset_of(found, model).certificate
-    assert certificate.verdict == found.attrs["verdict"]
+    assert certificate.verdict == Verdict.stored(found.attrs)
     assert certificate.divergence == found.attrs["divergence"]
     assert found.attrs["verdict"] in str(pmc.coreset_of(found, model)).replace("\n", " ")
 
@@ -169,7 +173,7 @@ def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
     with pytest.warns(CoresetWarning, match="Not to be used: a few draws.*on_failure='nuts'") as w:
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)
     assert w[-1].filename == __file__
-    assert found.attrs["verdict"].startswith("Not to be used")
+    assert Verdict.stored(found.attrs).reason is Reason.COLLAPSED
     assert found.attrs["divergence"] > 1
     assert set(found.children) == set(GROUPS)
     assert pmc.coreset_of(found, model).size == 3
@@ -186,6 +190,7 @@ def test_draws_that_the_full_data_exclude_are_not_to_be_used():
     with pytest.warns(CoresetWarning, match="impossible under the full data"):
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)
     assert found.attrs["divergence"] == np.inf
+    assert Verdict.stored(found.attrs).reason is Reason.IMPOSSIBLE
     assert pmc.coreset_of(found, model).size == 3
 
 
@@ -249,6 +254,7 @@ def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, mo
     assert found is drawn
     assert "pm.sample takes all rows now, without a limit of time. The time_budget" in caplog.text
     assert found.attrs["verdict"].startswith("Draws of the full posterior, because no coreset")
+    assert found.attrs["level"] == Level.UNJUDGED
 
 
 def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, monkeypatch):
@@ -261,6 +267,7 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
         found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert found["posterior"].sizes["draw"] == 400
     assert found.attrs["divergence"] == np.inf
+    assert Verdict.stored(found.attrs).reason is Reason.UNFINISHED
 
 
 def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
@@ -291,7 +298,7 @@ def test_the_coreset_is_whole_after_a_file(options, tmp_path):
     idata.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
     with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as read:
         back = pmc.coreset_of(read, model)
-        assert read.attrs["verdict"] == idata.attrs["verdict"]
+        assert Verdict.stored(read.attrs) == Verdict.stored(idata.attrs)
         assert "x" in read["constant_data"]
     built = pmc.build_coreset(model, **options, **QUIET)
     assert repr(back) == repr(built)
@@ -307,7 +314,7 @@ def test_rows_that_lie_elsewhere_are_kept_with_the_draws():
         y = pm.Data("y", source.head(10)["y"])
         pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
     idata = pmc.sample(model, rows=source, **QUIET)
-    assert idata.attrs["verdict"].startswith("Reliable")
+    assert idata.attrs["level"] == Level.RELIABLE
     coreset = pmc.coreset_of(idata, model, rows=source)
     np.testing.assert_array_equal(coreset.rows["data y"], X[coreset.indices])
     assert coreset.check(idata).reliable

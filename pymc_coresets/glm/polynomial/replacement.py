@@ -8,6 +8,7 @@ import pymc as pm
 from scipy import sparse
 
 from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.concavity import is_definite
@@ -278,7 +279,7 @@ class PolynomialCheck:
     @property
     def reliable(self) -> bool:
         """Whether the draws can represent the full posterior, re-weighted if necessary."""
-        return self.bounded and self.draws.reliable
+        return self.verdict.level.reliable
 
     @property
     def needs_reweighting(self) -> bool:
@@ -286,14 +287,15 @@ class PolynomialCheck:
         return self.draws.needs_reweighting
 
     @property
-    def verdict(self) -> str:
-        """Conclusion and recommendation, in words."""
-        sentences = [self.draws.verdict]
-        if not self.bounded:
-            sentences.append("The polynomial is unbounded above: its posterior is improper.")
-        if self.draws.converged and not self.draws.reliable:
-            sentences.append(self._reason())
-        return " ".join(sentences)
+    def verdict(self) -> Verdict:
+        """Conclusion and recommendation."""
+        of_draws = self.draws.verdict
+        remedy = self._reason() if self.draws.converged and not of_draws.level.reliable else ""
+        if self.bounded:
+            return of_draws.and_text(remedy)
+        words = "the polynomial is unbounded above: its posterior is improper."
+        improper = Verdict.starting(Level.UNUSABLE, Reason.IMPROPER, words)
+        return improper.and_text("" if of_draws.level.reliable else of_draws.text, remedy)
 
     def _reason(self) -> str:
         if self.outside < 0.03:

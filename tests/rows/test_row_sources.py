@@ -3,6 +3,7 @@
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -358,6 +359,23 @@ def test_what_is_printed(tmp_path):
     assert "Parquet, 57 rows in 1 chunks" in shown
     assert "1 chunks, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
     assert "DataFrame, 57 rows" in repr(opened(frame()))
+
+
+@pytest.mark.parametrize("name", ["a.nc", "old.zarr.bak/a.nc", "a.NC", "a.zarr", "a.nc.bak/a.zarr"])
+def test_grids_are_found_in_the_home_folder_and_known_by_their_own_name(
+    name, tmp_path, monkeypatch
+):
+    """A folder on the way says nothing of the file."""
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    data, path = xr.Dataset({"y": ("row", np.arange(5.0))}), tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if name.endswith(".zarr"):
+        data.to_zarr(path, zarr_format=2)
+    else:
+        data.to_netcdf(path, engine="h5netcdf")
+    for place in (path, f"~/{name}", Path("~") / name):
+        assert open_rows(place, dim="row").head(5)["y"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("chunks", [None, {}])

@@ -31,6 +31,8 @@ from pymc_coresets.rows.sources.finders import (
 from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
 from pymc_coresets.rows.sources.row_source import Recipe, RowSource
 
+_ZARR = ".zarr"
+
 
 def open_rows(
     source: Any,  # noqa: ANN401 - of many libraries
@@ -143,9 +145,9 @@ def required_source(rows: Any) -> RowSource:  # noqa: ANN401
 
 
 def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
-    grids = {".zarr", ".nc", ".nc4", ".h5netcdf"}
-    if isinstance(source, str | Path) and Path(source).suffix in grids:
-        source = _opened_by_xarray(str(source))
+    grids = {_ZARR, ".nc", ".nc4", ".h5netcdf"}
+    if isinstance(source, str | Path) and (suffix := Path(source).suffix.lower()) in grids:
+        source = _opened_by_xarray(_without_tilde(source), is_zarr=suffix == _ZARR)
     library, kind = library_of(source), type(source).__name__
     if library == "xarray":
         return open_columns(dataset_columns(source, dim), "xarray.Dataset")
@@ -168,13 +170,17 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
     return open_iterable(source)
 
 
-def _opened_by_xarray(path: str) -> Any:  # noqa: ANN401
+def _without_tilde(path: str | Path) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - which never fails
+
+
+def _opened_by_xarray(path: str, *, is_zarr: bool) -> Any:  # noqa: ANN401
     import xarray as xr  # noqa: PLC0415
 
     if not Path(path).exists() and not _is_address(path):
         raise InvalidOptionError(f"There is nothing at {path}.")
     with reading_errors(path):
-        return xr.open_zarr(path, chunks=None) if ".zarr" in path else xr.open_dataset(path)
+        return xr.open_zarr(path, chunks=None) if is_zarr else xr.open_dataset(path)
 
 
 def _are_paths(source: Any) -> bool:  # noqa: ANN401
@@ -191,7 +197,7 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     if _is_address(source):
         return open_files(source, format="parquet")
     given = source if isinstance(source, list | tuple) else [source]
-    paths = [os.path.expanduser(path) for path in given]  # noqa: PTH111 - which never fails
+    paths = [_without_tilde(path) for path in given]
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
     files = [file for path in paths for file in _files_at(path)]
     if not files:

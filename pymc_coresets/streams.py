@@ -36,7 +36,7 @@ from pymc_coresets.potentials.of_model import (
     verify_form,
 )
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.likelihood.template import Template
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
@@ -424,7 +424,7 @@ class CoresetStream:
         state, tree = self._state, stored_tree(self.coreset())
         seen, numbers = state.seen, state.numbers
         draws = {
-            name: (("draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))), values)
+            name: (("draw", *dims_of(name, values.ndim - 1, {})), values)
             for name, values in state.draws.values.items()
         }
         tree[_DRAWS] = xr.DataTree(xr.Dataset(draws))

@@ -16,6 +16,7 @@ from pytensor.graph import graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
+from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.executors import no_rows_for
 from pymc_coresets.rows.fingerprints import fingerprint
@@ -62,7 +63,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     observations = loglik.observations
     places = [loglik.source.place(int(position)) for position in rows.positions]
     columns = {
-        f"{_PREFIX}{name}": (("row", *(f"{name}_dim_{i}" for i in range(1, array.ndim))), array)
+        f"{_PREFIX}{name}": (dims_of(name, array.ndim, {name: ["row"]}), array)
         for name, array in observations.by_name(rows).items()
     }
     kept = {

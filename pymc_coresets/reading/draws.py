@@ -179,7 +179,7 @@ def _flat(name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> np.nda
 
 
 def dims_of(name: str, n_axes: int, dims: Mapping[str, Sequence[str | None] | None]) -> list[str]:
-    """Name the axes of a variable as PyMC does.
+    """Name the axes of a variable as ArviZ does: those without names are numbered, from zero.
 
     Parameters
     ----------
@@ -190,10 +190,11 @@ def dims_of(name: str, n_axes: int, dims: Mapping[str, Sequence[str | None] | No
 
     Examples
     --------
-    >>> dims_of("x", 2, {"x": ("row", None)}), dims_of("y", 1, {})
-    (['row', 'x_dim_0'], ['y_dim_0'])
+    >>> dims_of("x", 2, {"x": ("row", None)}), dims_of("y", 2, {"y": ["row"]})
+    (['row', 'x_dim_0'], ['row', 'y_dim_0'])
     """
-    own, numbers = dims.get(name) or [None] * n_axes, count()
+    own, numbers = [*(dims.get(name) or ())], count()
+    own += [None] * (n_axes - len(own))
     return [dim or f"{name}_dim_{next(numbers)}" for dim in own]
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.streamed import StreamedRows
@@ -112,12 +112,12 @@ class FoundModes:
 def _along_modes(
     values: Mapping[str, np.ndarray], dims: Mapping[str, Sequence[str | None]]
 ) -> xr.Dataset:
-    variables = {}
-    for name, value in values.items():
-        own = dims.get(name) or [None] * (value.ndim - 1)
-        names = [d or f"{name}_dim_{i}" for i, d in enumerate(own)]
-        variables[name] = ((MODE, *names), value)
-    return xr.Dataset(variables)
+    return xr.Dataset(
+        {
+            name: ((MODE, *dims_of(name, value.ndim - 1, dims)), value)
+            for name, value in values.items()
+        }
+    )
 
 
 def proposal(

@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
-from pymc_coresets import build_coreset, build_pass_glm, open_rows
+from pymc_coresets import build_coreset, build_pass_glm, compare, open_rows
 from pymc_coresets.predictive.model_data import data_groups
 
 N = 1_200
@@ -125,6 +125,25 @@ def test_draws_have_the_data_where_variables_are_integrated_out():
     idata = coreset.importance_draws(100, random_seed=1)
     for name, group in data_groups(model).items():
         xr.testing.assert_identical(idata[name].to_dataset(), group)
+
+
+def test_axes_without_names_are_numbered_as_by_pymc():
+    """So that a variable with some of its dims is compared, and not left out."""
+    area = np.arange(N) // 4
+    with pm.Model(coords={"area": np.arange(10, N // 4 + 10)}) as model:
+        effect = pm.Normal("effect", 0, pm.HalfNormal("sd"), dims="area")
+        both = pm.math.stack([effect, 2 * effect], axis=1)
+        pm.Deterministic("both", both, dims=("area", None))
+        pm.Normal("y", effect[area], 1.0, observed=Y)
+    coreset = build_coreset(model, **QUIET)
+    assert coreset.loglikelihood.observations.integrated == ("effect",)
+    ours = coreset.recover(coreset.importance_draws(100, random_seed=1), random_seed=1)
+    options = {"draws": 100, "tune": 0, "chains": 1, "compute_convergence_checks": False}
+    theirs = pm.sample(model=model, step=pm.Metropolis(model=model), **options, **QUIET)
+    dims = {name: theirs["posterior"][name].dims for name in ("effect", "both")}
+    assert dims["both"] == ("chain", "draw", "area", "both_dim_0")
+    assert {name: ours[name].dims for name in dims} == dims
+    assert "both" not in compare(full=theirs, approximation=ours).skipped
 
 
 def test_the_data_are_not_copied_and_cannot_be_changed(idata, model):

@@ -2,9 +2,10 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from arviz_base import generate_dims_coords
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, dims_of
 
 SHAPES = {"mu": (), "beta": (3,)}
 RNG = np.random.default_rng(1)
@@ -84,6 +85,14 @@ def test_dims_and_labels_are_those_of_pymc():
     draws = Draws({str(name): values[0].to_numpy() for name, values in theirs.items()})
     ours = draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)["posterior"]
     xr.testing.assert_identical(ours.to_dataset(), theirs.drop_attrs(deep=True))
+
+
+@pytest.mark.parametrize(
+    "dims", [[], ["a"], ["a", None], [None, "a"], [None, "a", None], ["a", "b", "c"]]
+)
+def test_axes_without_names_are_numbered_as_by_arviz(dims):
+    theirs, _ = generate_dims_coords((2, 3, 4), "x", list(dims))
+    assert dims_of("x", 3, {"x": dims}) == theirs
 
 
 def test_half_precision_is_too_coarse():

@@ -24,7 +24,7 @@ from pymc_coresets.options import flag, generator, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import if_it_takes_long, tell
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import evaluate, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.factors import GroupingFactor
@@ -431,11 +431,7 @@ class _LocalVariables:
         return self._dims(name)[self._axis(name) or 0]
 
     def _dims(self, name: str) -> list[str]:
-        own = self.model.named_vars_to_dims.get(name) or ()
-        return [
-            (own[i] if i < len(own) else None) or f"{name}_dim_{i}"
-            for i in range(len(self._shapes[name]))
-        ]
+        return dims_of(name, len(self._shapes[name]), self.model.named_vars_to_dims)
 
     def _labelled(
         self,

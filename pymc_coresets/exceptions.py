@@ -1,17 +1,12 @@
 """Everything the package raises or warns with, under one base each.
 
 What is printed of an error or a warning ends with the section of `docs/troubleshooting.md` that
-says more. Which section that is follows from the class and from the room that raised it, so that no
-message has to be written with its section; if a cause has a section of its own, ``topic=``
-names it.
+says more: that of the class, or the one that ``topic=`` names where the error is raised.
 """
 
-import inspect
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import ClassVar
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
@@ -29,8 +24,7 @@ class CoresetError(Exception):
     *args : object
         The message.
     topic : str, optional
-        Section of the page on troubleshooting; by default that of the class and of the room in
-        which the error is made.
+        Section of the page on troubleshooting; by default that of the class.
 
     Examples
     --------
@@ -42,13 +36,12 @@ class CoresetError(Exception):
     There is no sky. (docs: troubleshooting#other-errors)
     """
 
-    #: Section for each room; that of the longest name that the room's begins with.
-    topics: ClassVar[Mapping[str, str]] = {"": "other-errors", "rows": "executors-and-clusters"}
+    #: Section of what is raised without another one.
+    section: ClassVar[str] = "other-errors"
 
-    def __init__(self, *args: object, topic: str | None = None) -> None:
+    def __init__(self, *args: object, topic: str = "") -> None:
         super().__init__(*args)
-        frame = inspect.currentframe()
-        self.topic = topic or self._topic_of(_room(frame.f_back if frame else None))
+        self.topic = topic or self.section
 
     def __str__(self) -> str:
         return _with_section(self.message, self.topic)
@@ -57,16 +50,6 @@ class CoresetError(Exception):
     def message(self) -> str:
         """The message, without the section of the documentation."""
         return super().__str__()
-
-    @classmethod
-    def _topic_of(cls, room: str) -> str:
-        return cls.topics[max(filter(room.startswith, cls.topics), key=len)]
-
-
-def _room(caller: FrameType | None) -> str:
-    """Return the module of the package that makes an error, as in ``rows.sources.opening``."""
-    name = str(caller.f_globals.get("__name__", "")) if caller else ""
-    return name.removeprefix(__package__ or "").removeprefix(".")
 
 
 def _with_section(message: str, topic: str) -> str:
@@ -89,10 +72,7 @@ class UnsupportedModelError(CoresetError):
     refused
     """
 
-    topics: ClassVar[Mapping[str, str]] = {
-        "": "models-that-are-refused",
-        "glm": "regressions",
-    }
+    section = "models-that-are-refused"
 
 
 class InvalidOptionError(CoresetError, ValueError):
@@ -108,7 +88,7 @@ class InvalidOptionError(CoresetError, ValueError):
     tolerance=-1.0 must be a positive, finite number. (docs: troubleshooting#arguments)
     """
 
-    topics: ClassVar[Mapping[str, str]] = {"": "arguments"}
+    section = "arguments"
 
 
 class InvalidDataError(CoresetError, ValueError):
@@ -125,16 +105,7 @@ class InvalidDataError(CoresetError, ValueError):
     refused
     """
 
-    topics: ClassVar[Mapping[str, str]] = {
-        "": "the-data-and-the-model",
-        "diagnostics": "draws",
-        "glm": "regressions",
-        "potentials.kept_rows": "coresets-in-files",
-        "reading.draws": "draws",
-        "rows": "rows-and-files",
-        "storage": "coresets-in-files",
-        "streams": "streams",
-    }
+    section = "the-data-and-the-model"
 
 
 class SamplingError(CoresetError, RuntimeError):
@@ -147,7 +118,7 @@ class SamplingError(CoresetError, RuntimeError):
     True
     """
 
-    topics: ClassVar[Mapping[str, str]] = {"": "sampling"}
+    section = "sampling"
 
 
 class OutOfTimeError(CoresetError):
@@ -160,7 +131,7 @@ class OutOfTimeError(CoresetError):
     True
     """
 
-    topics: ClassVar[Mapping[str, str]] = {"": "sampling"}
+    section = "sampling"
 
 
 class CoresetWarning(UserWarning):

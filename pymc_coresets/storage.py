@@ -142,20 +142,25 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
     try:
         content = source.read_bytes()
     except (OSError, ValueError) as error:
-        raise InvalidDataError(f"{path} cannot be read: {error}.") from error
+        raise InvalidDataError(
+            f"{path} cannot be read: {error}.", topic="coresets-in-files"
+        ) from error
     body, mark, digest = content.rpartition(_MARK)
     # Nothing is handed to the HDF5 library unless it is intact: that may crash on damaged files.
     if not mark or digest != _file_digest(body):
         raise InvalidDataError(
             f"{path} is damaged, or is not a coreset file: it was cut off or altered since "
             "to_netcdf() wrote it, or something else wrote it. Take another copy of it, or build "
-            "the coreset again."
+            "the coreset again.",
+            topic="coresets-in-files",
         )
     try:
         with xr.open_datatree(io.BytesIO(body), engine="h5netcdf") as tree:
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise InvalidDataError(f"{path} is not a coreset file: {error}.") from error
+        raise InvalidDataError(
+            f"{path} is not a coreset file: {error}.", topic="coresets-in-files"
+        ) from error
 
 
 def _file_digest(content: bytes) -> bytes:
@@ -249,7 +254,9 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
     try:
         return fields_of_groups(groups)
     except NO_CORESET as error:
-        raise InvalidDataError(f"{path} is not a coreset file: {error}.") from error
+        raise InvalidDataError(
+            f"{path} is not a coreset file: {error}.", topic="coresets-in-files"
+        ) from error
 
 
 def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:

@@ -254,7 +254,9 @@ class CoresetStream:
             grown = self._growth.add(self._state, rows.moved(start))
         except (InvalidDataError, UnsupportedModelError) as error:
             raise InvalidDataError(
-                f"{error.message} This is chunk {number} of the stream, of which nothing was added."
+                f"{error.message} This is chunk {number} of the stream, of which nothing was "
+                "added.",
+                topic="streams",
             ) from error
         loglik = self._growth.template.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
@@ -277,7 +279,8 @@ class CoresetStream:
         if missing:
             raise InvalidDataError(
                 f"There is no column {missing[0]!r}, but {', '.join(source.columns)}: each chunk "
-                f"needs {', '.join(types)}, as in the pilot."
+                f"needs {', '.join(types)}, as in the pilot.",
+                topic="streams",
             )
         Template.of(observations.model, {name: source.columns[name] for name in types})
         rows = StreamedRows(source, types)
@@ -474,7 +477,9 @@ class CoresetStream:
         except CoresetError:
             raise
         except NO_CORESET as error:
-            raise InvalidDataError(f"{path} is not a stream file: {error}.") from error
+            raise InvalidDataError(
+                f"{path} is not a stream file: {error}.", topic="streams"
+            ) from error
         return stream
 
     def _resume(self, groups: Mapping[str, xr.Dataset], model: pm.Model) -> None:
@@ -486,7 +491,8 @@ class CoresetStream:
         if found["built_from"] is None:
             raise InvalidDataError(
                 "The priors of the model differ from those under which the stream made its draws: "
-                "pass the model that the stream was created with."
+                "pass the model that the stream was created with.",
+                topic="streams",
             )
         self._settings = found["settings"]
         self._seed = found["random_seed"]

@@ -223,7 +223,8 @@ def common_draws(
         if draws.sizes["draw"] < MIN_PER_CHAIN:
             raise InvalidDataError(
                 f"{name} has chains of {draws.sizes['draw']} draws, but at least {MIN_PER_CHAIN} "
-                "are needed to tell differences from noise."
+                "are needed to tell differences from noise.",
+                topic="draws",
             )
         pair.append(draws.assign_coords({dim: draws[dim] for dim in draws.dims}))
     every = [str(name) for name in dict.fromkeys([*pair[0].data_vars, *pair[1].data_vars])]
@@ -239,7 +240,8 @@ def common_draws(
         raise InvalidDataError(
             f"full has the variables {list(pair[0].data_vars)} and approximation "
             f"{list(pair[1].data_vars)}, none of them in common with equal shape and labels: "
-            "compare posteriors of the same model."
+            "compare posteriors of the same model.",
+            topic="draws",
         )
     skipped = tuple(name for name in every if asked is None and name not in common)
     names = common if asked is None else asked
@@ -279,7 +281,8 @@ def labelled_components(draws: xr.Dataset) -> Iterator[tuple[str, Floats]]:
             raise InvalidDataError(
                 f"{label} has draws that are not finite, or beyond {most:g}, whose squares are "
                 "infinite: leave it out through var_names, use another unit, or find out why the "
-                "model yields them."
+                "model yields them.",
+                topic="draws",
             )
         yield label, values
 

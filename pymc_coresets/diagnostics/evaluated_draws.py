@@ -174,7 +174,8 @@ def _at(
         share = np.mean(~np.isfinite(log_p - log_q))
     if share:
         raise InvalidDataError(
-            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
+            f"{share:.1%} of the draws are impossible under the full data: {impossible}",
+            topic="draws",
         )
     shape = (chains.n_chains, len(numbers))
     return EvaluatedDraws(numbers, log_p.reshape(shape), log_q.reshape(shape))

@@ -339,7 +339,8 @@ def _validated(log_ratios: ArrayLike) -> Floats:
         raise InvalidDataError(
             f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted, with at least "
             f"{MIN_DRAWS} draws in all and {MIN_PER_CHAIN} per chain to judge their tail: sample "
-            "more draws from the coreset posterior, and put those of a single chain into one row."
+            "more draws from the coreset posterior, and put those of a single chain into one row.",
+            topic="draws",
         )
     invalid = np.argwhere(~np.isfinite(log_r))
     if invalid.size:
@@ -347,7 +348,8 @@ def _validated(log_ratios: ArrayLike) -> Floats:
         raise InvalidDataError(
             f"log_ratios has {len(invalid)} values that are not finite, the first of them "
             f"{log_r[chain, draw]} in chain {chain}, draw {draw}: find the observation whose "
-            "log-likelihood is not finite at that draw, or leave such draws out."
+            "log-likelihood is not finite at that draw, or leave such draws out.",
+            topic="draws",
         )
     return log_r
 

@@ -50,11 +50,12 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
         found = f"is a {type(data).__name__}"
         if is_tree:
             found = f"has the groups {list(data.children)} but no posterior"
-        raise InvalidDataError(f"{name} {found}: pass what pm.sample returns.")
+        raise InvalidDataError(f"{name} {found}: pass what pm.sample returns.", topic="draws")
     if not all(dataset.sizes.get(dim) for dim in SAMPLE_DIMS):
         raise InvalidDataError(
             f"{name} has no draws: the sizes of its posterior are {dict(dataset.sizes)}, but chain "
-            "and draw are needed. arviz.convert_to_datatree makes them from arrays."
+            "and draw are needed. arviz.convert_to_datatree makes them from arrays.",
+            topic="draws",
         )
     return dataset
 
@@ -118,7 +119,8 @@ def require_own(
         raise InvalidDataError(
             "These draws were resampled by their importance weights: they are corrected already, "
             f"and repeat themselves. {call} takes those of sample(). What resampled draws are "
-            "worth is in their attribute 'verdict' (idata.posterior.attrs)."
+            "worth is in their attribute 'verdict' (idata.posterior.attrs).",
+            topic="draws",
         )
     for name, own in (groups or {}).items():
         given = idata.get(name)
@@ -130,7 +132,8 @@ def require_own(
             raise InvalidDataError(
                 f"These draws are of another coreset than this one: the group {name!r} of idata "
                 f"holds the rows and weights that they were sampled with. {call} takes the draws "
-                "of the coreset itself: sample it again."
+                "of the coreset itself: sample it again.",
+                topic="draws",
             )
     return idata
 
@@ -293,7 +296,8 @@ class Chains:
         if diverging.dtype.kind not in "biuf":
             raise InvalidDataError(
                 f"idata has a sample_stats group whose 'diverging' is of type {diverging.dtype}, "
-                "but True or False is needed for each draw: pass what pm.sample returns."
+                "but True or False is needed for each draw: pass what pm.sample returns.",
+                topic="draws",
             )
         return int(diverging.sum())
 

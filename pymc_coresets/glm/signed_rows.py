@@ -79,7 +79,8 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
             f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "
             f"{eta[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as one row per "
             "trial (build_coreset(collapse=True) merges equal ones); for other likelihoods "
-            "use method='auto'."
+            "use method='auto'.",
+            topic="regressions",
         )
     [predictor], signs = rows.predictors, labels[numbers]
     offset = (signs * predictor.offset)[:, None]
@@ -109,7 +110,7 @@ def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -
     """
     vectors = rows.vectors
     if not np.isfinite(vectors.data if sparse.issparse(vectors) else vectors).all():
-        raise InvalidDataError(_NOT_FINITE)
+        raise InvalidDataError(_NOT_FINITE, topic="regressions")
     return k_means(vectors, rows.weights, n_clusters, rng=rng)
 
 
@@ -150,7 +151,7 @@ class ClusterSums:
         own, squared = nearest(rows, self.centers)
         self._squares += float(rows.weights @ squared)
         if not math.isfinite(self._squares):
-            raise InvalidDataError(_NOT_FINITE)
+            raise InvalidDataError(_NOT_FINITE, topic="regressions")
         masses, sums = cluster_sums(rows.vectors, own, rows.weights, len(self.centers))
         self.masses += masses
         self._sums += sums

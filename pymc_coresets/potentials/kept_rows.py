@@ -88,7 +88,8 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
         raise InvalidDataError(
             "The model has other free variables, or other data containers along the rows "
             f"({sorted(names)!r}), than the one that the coreset was built from "
-            f"({sorted(stored)!r}): pass that one."
+            f"({sorted(stored)!r}): pass that one.",
+            topic="coresets-in-files",
         )
     arrays = []
     for row in observations.rows:
@@ -96,7 +97,8 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
         if array.shape[1:] != row.values.shape[1:]:
             raise InvalidDataError(
                 f"A row of {row.name!r} has shape {row.values.shape[1:]} in the model, but "
-                f"{array.shape[1:]} in the coreset: pass the model that it was built from."
+                f"{array.shape[1:]} in the coreset: pass the model that it was built from.",
+                topic="coresets-in-files",
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
     return Rows(kept["position"].to_numpy(), kept["base_weight"].to_numpy(), tuple(arrays))
@@ -147,7 +149,8 @@ def likelihood_of_stored(
         if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
                 f"The coreset was built for {stored['n_observations']} observations, but the model "
-                f"has {loglik.observations.n_obs}: pass the model that it was built from."
+                f"has {loglik.observations.n_obs}: pass the model that it was built from.",
+                topic="coresets-in-files",
             )
         loglik.collapsed(collapse=False).source.at(indices)
         return loglik
@@ -163,7 +166,8 @@ def likelihood_of_stored(
     if not is_same:
         raise InvalidDataError(
             f"The coreset was built from {stored['n_distinct']} other rows: open those with "
-            "open_rows, or build it again."
+            "open_rows, or build it again.",
+            topic="coresets-in-files",
         )
     return loglik
 
@@ -330,13 +334,15 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
     if found.selected != stored.selected:
         raise InvalidDataError(
             "The model has other free variables, or other data in the coreset's rows, than "
-            "the one that the coreset was built from: pass that one."
+            "the one that the coreset was built from: pass that one.",
+            topic="coresets-in-files",
         )
     same_rows, same_prior = Densities.read(stored.densities).same(Densities.read(found.densities))
     if not same_rows:
         raise InvalidDataError(
             "The model has another likelihood than the one that the coreset was built from, or its "
-            "variables have other bounds: pass that one, or build a coreset of this."
+            "variables have other bounds: pass that one, or build a coreset of this.",
+            topic="coresets-in-files",
         )
     gone: dict[str, Any] = {}
     if found.every != stored.every:

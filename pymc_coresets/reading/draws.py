@@ -132,10 +132,14 @@ class Draws:
         values = {name: _flat(name, found.get(name), shape) for name, shape in shapes.items()}
         for name, value in values.items():
             if not (isinstance(draws, Draws) or np.isfinite(value).all()):
-                raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
+                raise InvalidDataError(
+                    f"The draws of {name!r} contain NaN or infinite values.", topic="draws"
+                )
         lengths = {name: len(value) for name, value in values.items()}
         if len(set(lengths.values())) > 1:
-            raise InvalidDataError(f"The variables have different numbers of draws: {lengths}.")
+            raise InvalidDataError(
+                f"The variables have different numbers of draws: {lengths}.", topic="draws"
+            )
         return cls(values)
 
 
@@ -143,7 +147,8 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
             raise InvalidDataError(
-                f"The draws have no group 'posterior'; they have {list(draws.children)!r}."
+                f"The draws have no group 'posterior'; they have {list(draws.children)!r}.",
+                topic="draws",
             )
         draws = draws["posterior"].to_dataset()
     if isinstance(draws, xr.Dataset):
@@ -154,14 +159,15 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
     if not isinstance(draws, Mapping):
         raise InvalidDataError(
             "Draws must be a DataTree, a Dataset, or a mapping of names to arrays, "
-            f"not {type(draws).__name__}."
+            f"not {type(draws).__name__}.",
+            topic="draws",
         )
     return {n: np.asarray(draws[n]) for n in names if n in draws}
 
 
 def _flat(name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     if value is None:
-        raise InvalidDataError(f"The draws lack the free variable {name!r}.")
+        raise InvalidDataError(f"The draws lack the free variable {name!r}.", topic="draws")
     n_leading = value.ndim - len(shape)
     what = ""
     if value.dtype.kind not in "biuf":
@@ -174,7 +180,7 @@ def _flat(name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> np.nda
     elif 0 in value.shape[:n_leading]:
         what = f"are none: their shape is {value.shape}"
     if what:
-        raise InvalidDataError(f"The draws of {name!r} {what}.")
+        raise InvalidDataError(f"The draws of {name!r} {what}.", topic="draws")
     return value.reshape(-1, *shape)
 
 

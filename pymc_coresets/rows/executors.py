@@ -115,7 +115,8 @@ def _named_errors(task: Task) -> Iterator[None]:
             f"{str(error) or type(error).__name__}. If it was shut down, keep it open for as long "
             "as the coreset is checked. If a process ended abruptly, it was probably killed for "
             "lack of memory: make a new executor with fewer processes. Or a script needs "
-            '`if __name__ == "__main__":`, since the processes are spawned.'
+            '`if __name__ == "__main__":`, since the processes are spawned.',
+            topic="executors-and-clusters",
         ) from error
 
 
@@ -245,7 +246,7 @@ class Cluster:
                 "Dask's distributed.scheduler.no-workers-timeout, the work is aborted."
             )
             if waited > limit:
-                raise CoresetError(said)
+                raise CoresetError(said, topic="executors-and-clusters")
             if waited > _SILENCE and not told:
                 told = True
                 warn_user(said)
@@ -256,7 +257,8 @@ class Cluster:
             return int(self._dask.n_threads(self.client))
         except (OSError, TimeoutError) as error:
             raise CoresetError(
-                f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}"
+                f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}",
+                topic="executors-and-clusters",
             ) from error
 
     def _computed(self, value: Any) -> Any:  # noqa: ANN401
@@ -272,7 +274,8 @@ class Cluster:
             killed = CoresetError(
                 f"{error.allowed_failures + 1} workers died, one after the other, while they read "
                 f"or evaluated {task.where}: probably for lack of memory. Give each worker more "
-                "memory, or fewer threads; see their logs for details."
+                "memory, or fewer threads; see their logs for details.",
+                topic="executors-and-clusters",
             )
             return Failure(killed, tries=2, deadly=True)
         except (CancelledError, self._dask.UNMANNED, ModuleNotFoundError, RuntimeError) as error:
@@ -283,7 +286,8 @@ class Cluster:
                 f"The cluster failed on {task.where}: {_sentence(error)} Workers, and the "
                 "scheduler, need the same version of pymc-coresets as this process. Data that were "
                 "scattered, or persisted without their source, are lost with the worker that held "
-                "them: open the files themselves with open_rows."
+                "them: open the files themselves with open_rows.",
+                topic="executors-and-clusters",
             ) from error
 
     def _require_open(self) -> None:
@@ -291,7 +295,8 @@ class Cluster:
             raise CoresetError(
                 f"The Client of the Dask cluster is {self.client.status}: keep it open for as long "
                 "as the coreset is checked, or read the coreset from a file with another "
-                "(from_netcdf)."
+                "(from_netcdf).",
+                topic="executors-and-clusters",
             )
 
 
@@ -395,7 +400,8 @@ def perform(
         return Failure(
             CoresetError(
                 f"There is not enough memory for {task.where}: give each process more, or use "
-                "fewer."
+                "fewer.",
+                topic="executors-and-clusters",
             )
         )
 

@@ -185,10 +185,12 @@ class FirstReading:
             listed = "\n".join(map(str, self.problems[:5]))
             more = len(self.problems) - 5
             rest = f"\nand {more} more such entries" if more > 0 else ""
-            raise InvalidDataError(f"{listed}{rest}. {_REMEDY}")
+            raise InvalidDataError(f"{listed}{rest}. {_REMEDY}", topic="rows-and-files")
         if not 0 < self.total_weight < math.inf:
             raise InvalidDataError(
-                f"The base weights sum to {self.total_weight:g}: they must be finite and not all 0."
+                f"The base weights sum to {self.total_weight:g}: they must be finite and not all "
+                "0.",
+                topic="rows-and-files",
             )
 
     def verify(self, start: int, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -222,7 +224,8 @@ class FirstReading:
             if fingerprint(array) != first.prints[name]:
                 raise InvalidDataError(
                     f"{first.where}: {name!r} is not what it was in the first reading. The data "
-                    "must stay as they are while they are used: open them again with open_rows."
+                    "must stay as they are while they are used: open them again with open_rows.",
+                    topic="rows-and-files",
                 )
 
 

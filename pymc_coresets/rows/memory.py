@@ -80,7 +80,8 @@ class InMemoryRows(RowBlocks):
         if weights.shape != (n_rows,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
             raise InvalidDataError(
                 f"base_weights must be {n_rows} finite, non-negative numbers, not all 0, but have "
-                f"shape {weights.shape} and sum {weights.sum()}"
+                f"shape {weights.shape} and sum {weights.sum()}",
+                topic="rows-and-files",
             )
         numbers = np.arange(n_rows) if positions is None else positions
         self.all = Rows(numbers, weights, tuple(arrays), members)
@@ -118,7 +119,8 @@ class InMemoryRows(RowBlocks):
         if missing.size:
             raise InvalidDataError(
                 f"The data have no row at position {positions[missing[0]]}: it is out of range, "
-                "or its value is missing."
+                "or its value is missing.",
+                topic="rows-and-files",
             )
         return self.take(found)
 

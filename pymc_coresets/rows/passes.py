@@ -315,7 +315,7 @@ class AbsentRows:
     )
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        raise CoresetError(self.why)
+        raise CoresetError(self.why, topic="executors-and-clusters")
 
     blocks = reduce = scan = at = earliest = hit = _refuse
 

@@ -124,7 +124,9 @@ class StreamedRows(RowBlocks):
         """
         positions = np.sort(positions) - self.start
         for position in positions[(positions < 0) | (positions >= self.n_rows)][-1:]:
-            raise InvalidDataError(f"There is no row at position {position + self.start}.")
+            raise InvalidDataError(
+                f"There is no row at position {position + self.start}.", topic="rows-and-files"
+            )
         starts = [chunk.start for chunk in self.source.chunks[1:]]
         inside = np.split(positions, np.searchsorted(positions, starts))
         tasks = self._tasks_given([some if len(some) else None for some in inside])
@@ -186,7 +188,9 @@ class StreamedRows(RowBlocks):
             weights = [self.first.chunks[chunk.start].total_weight for chunk in self.source.chunks]
         heights: NDArray[np.float64] = np.cumsum([0.0, *weights])
         if not 0 < heights[-1] < np.inf:
-            raise InvalidDataError(f"The base weights sum to {heights[-1]}: there are no rows.")
+            raise InvalidDataError(
+                f"The base weights sum to {heights[-1]}: there are no rows.", topic="rows-and-files"
+            )
         return heights
 
     # -- tasks ---------------------------------------------------------------------------------

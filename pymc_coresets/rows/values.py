@@ -215,6 +215,7 @@ def converted(name: str, array: NDArray[Any], dtype: np.dtype[Any], where: str) 
             raise InvalidDataError(
                 f"{where}: column {name!r} has {beyond}, which does not fit into "
                 f"pm.Data({name!r}), of {dtype}: PyMC gives whole numbers this type. Make the "
-                "column floating-point numbers before open_rows."
+                "column floating-point numbers before open_rows.",
+                topic="rows-and-files",
             )
     return array.astype(dtype, casting="same_kind", copy=False)

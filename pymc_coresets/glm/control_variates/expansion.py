@@ -362,5 +362,6 @@ def _other_coefficients(found: tuple[str, ...], wanted: tuple[str, ...]) -> Inva
     return InvalidDataError(
         f"The linear predictor has the coefficients {one}, but the coreset's quadratic has "
         f"{other}: pass the model that the coreset was built from, write the predictor as in that "
-        "model, or build another coreset."
+        "model, or build another coreset.",
+        topic="regressions",
     )

@@ -162,7 +162,8 @@ def _expansion_of(loglik: LogLikelihood) -> Expansion:
     if n_coefficients > most:
         raise UnsupportedModelError(
             f"method='control_variates' keeps a matrix of coefficient pairs, for at most {most:,} "
-            f"coefficients; this model has {n_coefficients:,}. Use method='auto'."
+            f"coefficients; this model has {n_coefficients:,}. Use method='auto'.",
+            topic="regressions",
         )
     loglik.derived["expansion"] = expansion
     return expansion
@@ -371,7 +372,8 @@ class _Run:
             raise UnsupportedModelError(
                 f"A coreset saves little here: {reason}. Sample the model itself, integrate out "
                 "variables that few rows depend on, such as those of each person, or build one "
-                "anyway (method='control_variates', size=... or tolerance=...)."
+                "anyway (method='control_variates', size=... or tolerance=...).",
+                topic="regressions",
             )
         self.goal = max(self.goal, enough, left)
 

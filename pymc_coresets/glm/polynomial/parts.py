@@ -139,12 +139,14 @@ def row_polynomials(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
         if wrong[row].all():
             raise InvalidDataError(
                 f"The log-likelihood of {where} is {values[row, node]} at every linear predictor: "
-                "correct an observation that is impossible under the model, or leave it out."
+                "correct an observation that is impossible under the model, or leave it out.",
+                topic="regressions",
             )
         raise InvalidDataError(
             f"The log-likelihood of {where} is {values[row, node]} where the linear predictor is "
             f"{nodes[node]:.3g}: no polynomial approximates it on [-{radius:g}, {radius:g}]. Use a "
-            "smaller radius, or another link."
+            "smaller radius, or another link.",
+            topic="regressions",
         )
     fitted: Matrix = fit.T @ values.T
     return (fitted if isinstance(numbers, slice) else np.take(fitted, numbers, axis=1)).T

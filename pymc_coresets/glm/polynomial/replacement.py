@@ -99,7 +99,8 @@ def verify_polynomial_model(
     if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * statistics.n_obs):
         raise UnsupportedModelError(
             f"The model of the polynomial has the log-likelihood {value}, but its statistics give "
-            f"{expected}: the model's structure is not understood. Please report the model."
+            f"{expected}: the model's structure is not understood. Please report the model.",
+            topic="regressions",
         )
 
 
@@ -166,7 +167,8 @@ class NormalPosterior:
             raise InvalidDataError(
                 "The approximate posterior is improper, or its precision is singular up to "
                 "rounding. Give the coefficients a proper prior, or a narrower one, or leave out "
-                "collinear columns."
+                "collinear columns.",
+                topic="regressions",
             )
         mean = log_prior.coefficients(near.mode[None])[0]
         _require_at_draws(log_prior, of_rows.about(mean), normal)
@@ -199,7 +201,8 @@ def _without_scales(log_prior: LogPrior) -> Hierarchy:
     if names or hierarchy is None:
         raise UnsupportedModelError(
             f"There is no closed form: the prior of {names!r} is not Gaussian, or the coefficients "
-            f"are not linear in them. Use sample(), which takes any prior."
+            f"are not linear in them. Use sample(), which takes any prior.",
+            topic="regressions",
         )
     return hierarchy
 
@@ -219,7 +222,8 @@ def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -
         raise UnsupportedModelError(
             f"There is no closed form: at {np.mean(~same):.0%} of the draws the prior, or another "
             "term of the model such as a pm.Potential, differs from its Gaussian form near the "
-            f"model's initial point. Use sample(), which takes any prior."
+            f"model's initial point. Use sample(), which takes any prior.",
+            topic="regressions",
         )
 
 

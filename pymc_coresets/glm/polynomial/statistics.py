@@ -159,7 +159,8 @@ class PolynomialStatistics:
             if not np.isfinite(moment.data if sparse.issparse(moment) else moment).all():
                 raise InvalidDataError(
                     f"The statistics of degree {m} are not finite: the design has NaN, infinite or "
-                    "overly large values. Correct or scale its columns."
+                    "overly large values. Correct or scale its columns.",
+                    topic="regressions",
                 )
             moments.append(moment)
         return replace(self, n_obs=round(self.n_obs), moments=tuple(moments))

@@ -198,7 +198,8 @@ def designs_of(
         affine = affine.take(np.zeros(n_obs, dtype=int))
     if affine.size != n_obs * n_numbers:
         raise UnsupportedModelError(
-            f"The predictor has {affine.size} entries for {n_obs} observations."
+            f"The predictor has {affine.size} entries for {n_obs} observations.",
+            topic="regressions",
         )
     places = np.arange(affine.size).reshape(affine.shape)
     if n_numbers > 1:
@@ -221,7 +222,9 @@ def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
         if graph.is_coefficient(part):
             found[part] = None
         elif part.owner is None:
-            raise UnsupportedModelError(f"The free variable {part.name!r} has one value per row.")
+            raise UnsupportedModelError(
+                f"The free variable {part.name!r} has one value per row.", topic="regressions"
+            )
         else:
             stack.extend(reversed(part.owner.inputs))
     return list(found)
@@ -288,7 +291,8 @@ def _not_affine(node: Apply, graph: RowGraph) -> UnsupportedModelError:
         f"of the data and the free variables {names!r}. A linear predictor is made of sums, "
         "products with data, dot products, and indexing by data. Fix a variable (given={...}) if "
         "that makes it linear, multiply coefficients before indexing ((sigma * z)[group]), "
-        "or use a method for general models."
+        "or use a method for general models.",
+        topic="regressions",
     )
 
 

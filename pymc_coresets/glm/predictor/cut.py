@@ -139,7 +139,8 @@ def smallest_cut(
     if through.flow_value >= min(1_000 * (costs.most + 1), _ANY):
         raise UnsupportedModelError(
             f"Each row depends on more than {costs.most} functions of the free variables, or on "
-            "some that are not affine in them."
+            "some that are not affine in them.",
+            topic="regressions",
         )
     left = sparse.csr_array(flow - through.flow)
     left.eliminate_zeros()

@@ -172,7 +172,7 @@ def find_linear_predictor(observations: Observations) -> Predictors:
             chosen = found
             break
     if chosen is None:
-        raise UnsupportedModelError(_why_none(search))
+        raise UnsupportedModelError(_why_none(search), topic="regressions")
     verify(chosen)
     return chosen
 
@@ -337,7 +337,8 @@ class FreeCoordinates:
         if is_other or not space.continuous[columns].all():
             raise UnsupportedModelError(
                 f"Rows depend on variables without continuous coordinates of their own (at least "
-                f"one of {list(seen)!r}): use method='auto'."
+                f"one of {list(seen)!r}): use method='auto'.",
+                topic="regressions",
             )
         return cls(tuple(name for c in found for name in c.names), coefficients, columns)
 
@@ -373,7 +374,8 @@ def _refuse_all_rows(node: Variable, search: _Search) -> None:
                 f"The linear predictor is not understood: {describe(variable)} "
                 "computes a value for each row from data and free variables. Write the "
                 "predictor with sums, products, dot products and indexing, or use a method for "
-                "general models."
+                "general models.",
+                topic="regressions",
             )
 
 

@@ -61,7 +61,8 @@ class LinearPredictor:
             raise InvalidDataError(
                 f"The offset of the linear predictor is {self.offset[n]} in {place(int(n))}. "
                 "Correct the data (such as an exposure of zero, whose logarithm is infinite), "
-                "or leave the row out."
+                "or leave the row out.",
+                topic="regressions",
             )
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(self.design.sum()):  # that of finite numbers is finite, or overflows
@@ -73,7 +74,8 @@ class LinearPredictor:
             if bad.size:
                 raise InvalidDataError(
                     f"The covariate of {names[k]!r} is {column[bad[0]]} in "
-                    f"{place(int(bad[0]))}. Leave such rows out, or impute them."
+                    f"{place(int(bad[0]))}. Leave such rows out, or impute them.",
+                    topic="regressions",
                 )
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
@@ -288,7 +290,8 @@ class RowsInMemory:
             raise InvalidDataError(
                 "The log-likelihood is not finite at or near the model's initial point. Give a "
                 "better one (initval=...), scale the covariates, or correct the values of "
-                "given={...}."
+                "given={...}.",
+                topic="regressions",
             )
         wrong = np.isfinite(expected) & ~np.isclose(values, expected, rtol=1e-6, atol=1e-8)
         if wrong.any():
@@ -296,7 +299,8 @@ class RowsInMemory:
             raise UnsupportedModelError(
                 f"The log-likelihood of {self.where(int(n))} is {values[s, n]} by the linear "
                 f"predictor, but {expected[s, n]} by the model, whose structure is not understood. "
-                "Please report the model, and use a method for general models."
+                "Please report the model, and use a method for general models.",
+                topic="regressions",
             )
         if self.found.n_seen > MOST_TOGETHER:
             own = np.zeros((self.found.n_seen, len(self)), dtype=bool)
@@ -306,7 +310,7 @@ class RowsInMemory:
             most = int(own.sum(axis=0).max())
             if most > self.found.most_own:
                 raise UnsupportedModelError(
-                    f"A row depends on {most} numbers of the free variables."
+                    f"A row depends on {most} numbers of the free variables.", topic="regressions"
                 )
 
     def _at_points(self, arrays: Mapping[Variable, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -105,7 +105,9 @@ class RowDensity:
         values = tuple(value for value, _ in shared.values())
         inputs = set(graph_inputs([graph]))
         if inputs & set(observations.parameters.values()):
-            raise UnsupportedModelError("Rows depend on free variables outside their predictors.")
+            raise UnsupportedModelError(
+                "Rows depend on free variables outside their predictors.", topic="regressions"
+            )
         return cls(
             graph=pt.broadcast_to(graph, (observations.n_rows,)),
             shared=values,

@@ -136,7 +136,8 @@ def row_graph_of(observations: Observations) -> RowGraph:
     if observations.units is not None:
         raise UnsupportedModelError(
             "Units have no linear predictor, since their variables are integrated out: keep these "
-            "as parameters (integrate=False), or use method='auto'."
+            "as parameters (integrate=False), or use method='auto'.",
+            topic="regressions",
         )
     used = set(graph_inputs([observations.loglik]))
     rows: dict[Variable, np.ndarray] = {}

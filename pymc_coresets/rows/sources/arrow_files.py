@@ -138,7 +138,8 @@ class Files:
             if (info.size, info.mtime_ns) != (file.size, file.modified):
                 raise InvalidDataError(
                     f"{file.path} was replaced or changed after it had been opened: open the files "
-                    "again with open_rows."
+                    "again with open_rows.",
+                    topic="rows-and-files",
                 )
             opened = pq.ParquetFile(
                 handle,
@@ -245,12 +246,14 @@ def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Pie
 def _require_equal(path: str, name: str, found: Field | None, first: str, field: Field) -> None:
     if found is None:
         raise InvalidDataError(
-            f"{path} has no column {name!r}, which {first} has: write the column to all files."
+            f"{path} has no column {name!r}, which {first} has: write the column to all files.",
+            topic="rows-and-files",
         )
     if found != field:
         raise InvalidDataError(
             f"{path} has {name!r} as {found}, and {first} as {field}: write the column with one "
-            "type to all files."
+            "type to all files.",
+            topic="rows-and-files",
         )
 
 
@@ -289,5 +292,7 @@ def _fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
     """
     for name in schema.names:
         if len(schema.get_all_field_indices(name)) > 1:
-            raise InvalidDataError(f"There are two columns {name!r}: rename one of them.")
+            raise InvalidDataError(
+                f"There are two columns {name!r}: rename one of them.", topic="rows-and-files"
+            )
     return {column.name: arrow_field(column.type) for column in schema}

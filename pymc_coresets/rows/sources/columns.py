@@ -404,7 +404,8 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
             raise InvalidDataError(
-                f"There are two columns {name!r}: rename one of them. Names are compared as text."
+                f"There are two columns {name!r}: rename one of them. Names are compared as text.",
+                topic="rows-and-files",
             )
     columns = dict(pairs)
     lengths = {name: _length(column) for name, column in columns.items()}
@@ -412,7 +413,8 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
         raise InvalidDataError(
             "Each array needs the rows along its first axis, and the arrays must not differ in "
             f"their numbers of rows, but the numbers of rows are {lengths}. For unknown numbers of "
-            "Dask, call compute_chunk_sizes()."
+            "Dask, call compute_chunk_sizes().",
+            topic="rows-and-files",
         )
     return columns
 

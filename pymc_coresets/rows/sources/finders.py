@@ -154,7 +154,10 @@ def open_iterable(source: Any, kind: str = "iterable") -> Opened:  # noqa: ANN40
         if pieces[-1].n_rows and not fields:
             fields = fields_of(table)
     if not fields:
-        raise InvalidDataError("The source has no rows: it yields no chunks, or only empty ones.")
+        raise InvalidDataError(
+            "The source has no rows: it yields no chunks, or only empty ones.",
+            topic="rows-and-files",
+        )
     if next(_iterated(source), None) is None:
         raise InvalidOptionError(
             "The source yields no chunk when it is read again, and the rows are read at least "

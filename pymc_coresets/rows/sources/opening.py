@@ -118,7 +118,7 @@ def open_rows(
     row_bytes = sum(math.prod(type_.shape) * type_.dtype.itemsize for type_ in types)
     chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
     if not chunks:
-        raise InvalidDataError("The source has no rows.")
+        raise InvalidDataError("The source has no rows.", topic="rows-and-files")
     return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks)
 
 
@@ -374,7 +374,8 @@ def _recipe(
     if stacked and shapes != {()}:
         raise InvalidDataError(
             f"{name!r}: columns {', '.join(used)} cannot be stacked, because not all of them "
-            "hold single numbers. Give each an array of its own."
+            "hold single numbers. Give each an array of its own.",
+            topic="rows-and-files",
         )
     dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
     column = Field(np.result_type(*dtypes), (len(used),) if stacked else next(iter(shapes)))
@@ -387,7 +388,8 @@ def _require_usable(
     if field.refused:
         raise InvalidDataError(
             f"Column {part!r} holds {field}, which no array of a model can: leave it out by "
-            "columns=, or turn it into numbers, as dates into days since the first."
+            "columns=, or turn it into numbers, as dates into days since the first.",
+            topic="rows-and-files",
         )
     if labels is None and field.is_text:
         raise InvalidOptionError(

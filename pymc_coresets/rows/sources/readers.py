@@ -245,20 +245,26 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise InvalidDataError(
-            f"{where} is missing ({error}): put it back, or open the other files with open_rows."
+            f"{where} is missing ({error}): put it back, or open the other files with open_rows.",
+            topic="rows-and-files",
         ) from error
     except PermissionError as error:
-        raise InvalidDataError(f"{where} may not be read: change its permissions.") from error
+        raise InvalidDataError(
+            f"{where} may not be read: change its permissions.", topic="rows-and-files"
+        ) from error
     except MemoryError as error:
         raise InvalidDataError(
             f"{where} does not fit into memory ({error}). Let the process use more memory, or "
             "write the data in smaller row groups or partitions; a damaged file may also request "
-            "too much memory."
+            "too much memory.",
+            topic="rows-and-files",
         ) from error
     # Of files, whatever the format; NotImplementedError is a RuntimeError.
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:
         said = str(error).strip().rstrip(".") or type(error).__name__
-        raise InvalidDataError(f"{where} cannot be read: {said}. {remedy}") from error
+        raise InvalidDataError(
+            f"{where} cannot be read: {said}. {remedy}", topic="rows-and-files"
+        ) from error
 
 
 # -- Dask ------------------------------------------------------------------------------------------

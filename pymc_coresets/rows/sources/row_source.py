@@ -160,7 +160,7 @@ class RowSource:
             found = decoded[recipe.name][1]
             wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
         for fault in wrong:
-            raise InvalidDataError(self._problem(chunk, fault).refusal)
+            raise InvalidDataError(self._problem(chunk, fault).refusal, topic="rows-and-files")
         return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
@@ -310,7 +310,8 @@ class RowSource:
                 raise InvalidDataError(
                     f"{chunk.where} has {spaced(len(array))} rows now, but had "
                     f"{spaced(chunk.n_rows)} when it was opened. The data must stay as they are "
-                    "while they are used: open them again with open_rows."
+                    "while they are used: open them again with open_rows.",
+                    topic="rows-and-files",
                 )
         if not weight:
             return decoded, None, []
@@ -409,7 +410,9 @@ def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ())
 
 def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noqa: ANN401
     if values is None:
-        raise InvalidDataError(f"{where} has no column {part!r}, which the first rows have.")
+        raise InvalidDataError(
+            f"{where} has no column {part!r}, which the first rows have.", topic="rows-and-files"
+        )
     found = column_field(values)
     if found == expected:
         column = read_column(values)
@@ -417,7 +420,8 @@ def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noq
     if found != expected:
         raise InvalidDataError(
             f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "
-            "one type everywhere."
+            "one type everywhere.",
+            topic="rows-and-files",
         )
     return column
 

@@ -49,7 +49,13 @@ from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.likelihood.terms import dims_of_cells
-from pymc_coresets.request import asked_method, configured, named_option
+from pymc_coresets.request import (
+    asked_method,
+    configured,
+    named_method,
+    named_option,
+    required_solution,
+)
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.modes import proposal
@@ -120,7 +126,7 @@ def build_coreset(  # noqa: PLR0913
         the coreset is good enough: no more rows are added.  By default 0.01 for ``"auto"`` and
         ``"control_variates"``, and none for the others, which then use up their `size`.  Only these
         two, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
-    method : str or option object
+    method : str or Method
         ``"auto"``: all distinct rows (``"exact"``), if they are no more than `size`, or no more
         than 2,000 and a tenth of all; else, without `size`, `ControlVariates` for 25 free
         dimensions or more; else `RiemannianPursuit`, which chooses weighted rows alone, also if a
@@ -218,7 +224,7 @@ def build_coreset(  # noqa: PLR0913
     """
     given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
-    asked = configured(asked_method(method), given)
+    asked = configured(asked_method(method, others=True), given)
     weights_from = weighting_of(weighting)
     rng, show = generator(random_seed), flag("progressbar", progressbar)
     wanted = RowsToRead(
@@ -289,7 +295,7 @@ def build_coreset(  # noqa: PLR0913
     seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
     return replace(
         coreset,
-        method=named_option(method) if type(chosen) is type(asked) else chosen.name,
+        method=named_method(method) if type(chosen) is type(asked) else chosen.name,
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
@@ -311,7 +317,7 @@ class _Built(NamedTuple):
 def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     """Run a method, and look beyond the draws by which it judges itself."""
     loglik: LogLikelihood = job.loglikelihood
-    solution = with_informativeness(method.run(job), loglik)
+    solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
     coreset = Coreset(
         **decided_by(solution, getattr(method, "tolerance", None)),
         n_observations=max(loglik.n_rows, round(loglik.total_weight)),

@@ -1,8 +1,10 @@
 """The user's choice of a method: its name or options, and the arguments that it uses."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any, cast
+
+import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -12,30 +14,43 @@ from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import positive_number
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.solving.solution import Solution
 
 _METHODS: Mapping[str, type[Any]] = {
     **METHODS,
     ControlVariates.name: ControlVariates,
     Sensitivity.name: Sensitivity,
 }
+#: What an object has that is a `Method`.
+_MEMBERS: Mapping[str, Any] = {
+    "name": str,
+    "accepts": Collection,
+    "draws_from": str,
+    "default_size": Callable,
+    "run": Callable,
+}
 
 
 def asked_method(
     method: Any,  # noqa: ANN401 - what users pass
     kinds: Collection[type[Any]] = _METHODS.values(),
-) -> Any:  # noqa: ANN401 - one of these kinds
+    *,
+    others: bool = False,
+) -> Any:  # noqa: ANN401 - one of these kinds, or another `Method`
     """Return the options of a method that is given by name, or by its options.
 
     Parameters
     ----------
-    method : str or option object
+    method : str or Method
     kinds : collection of type, optional
-        The methods that may be asked for; by default all.
+        The methods that may be asked for; by default all of the package.
+    others : bool, default False
+        Whether any other object will do that has the members of a `Method`.
 
     Raises
     ------
     InvalidOptionError
-        If there is no such method.
+        If there is no such method, or the object lacks a member.
 
     Examples
     --------
@@ -45,12 +60,55 @@ def asked_method(
     known = {kind.name: kind for kind in kinds}
     if isinstance(method, str) and method in known:
         return known[method]()
-    if not isinstance(method, tuple(kinds)):
+    if isinstance(method, tuple(kinds)):
+        return method
+    missing = [n for n, kind in _MEMBERS.items() if not isinstance(getattr(method, n, None), kind)]
+    if not others or isinstance(method, type) or len(missing) == len(_MEMBERS):
         raise InvalidOptionError(
             f"method={method!r} is unknown: use one of {list(known)!r}, or an object of its "
             "options such as ControlVariates()."
         )
+    if missing:
+        raise InvalidOptionError(
+            f"method={method!r} lacks {', '.join(missing)}: see 'Adding a method' in the "
+            "documentation for what a method has."
+        )
     return method
+
+
+def named_method(method: Any) -> str:  # noqa: ANN401 - a name, or a `Method`
+    """Return what a coreset calls the method that it was asked for.
+
+    Examples
+    --------
+    >>> from pymc_coresets import IHT
+    >>> named_method("giga"), named_method(IHT(tolerance=0.1))
+    ('giga', 'IHT(tolerance=0.1, max_iterations=100)')
+    """
+    if isinstance(method, str):
+        return method
+    return repr(method) if is_dataclass(method) else str(method.name)
+
+
+def required_solution(found: Any, method: Method, size: int) -> Solution:  # noqa: ANN401
+    """Return what a method has found, if it is rows with positive weights, at most `size`.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is not.
+    """
+    if not isinstance(found, Solution):
+        what = f"a {type(found).__name__}, not a Solution"
+    elif found.weights.shape != (len(found.rows),):
+        what = f"weights of shape {found.weights.shape} for {len(found.rows)} rows"
+    elif not (np.isfinite(found.weights) & (found.weights > 0)).all():
+        what = "weights that are not positive and finite"
+    elif len(found.rows) > size:
+        what = f"{len(found.rows)} rows, more than size={size}"
+    else:
+        return found
+    raise InvalidOptionError(f"method={method.name!r} returned {what}.")
 
 
 def configured(method: Method, given: Mapping[str, Any]) -> Method:
@@ -66,6 +124,10 @@ def configured(method: Method, given: Mapping[str, Any]) -> Method:
     if given["tolerance"] is None:
         return method
     tolerance = positive_number("tolerance", given["tolerance"])
+    if not (is_dataclass(method) and hasattr(method, "tolerance")):
+        raise InvalidOptionError(
+            f"method={method.name!r} accepts a tolerance, but is no dataclass with this field."
+        )
     return cast(Method, replace(cast(Any, method), tolerance=tolerance))
 
 
@@ -85,11 +147,11 @@ def named_option(option: Any) -> str:  # noqa: ANN401
 
 
 def _why_not(option: str, method: Method) -> str:
-    sizes: Mapping[type[Any], str] = {
-        Exact: "it keeps all distinct rows.",
-    }
+    if not isinstance(method, tuple(_METHODS.values())):
+        return "it is not among the arguments that the method accepts."
+    is_exact = isinstance(method, Exact)
     reasons = {
-        "size": sizes.get(type(method), "its size follows from epsilon."),
+        "size": "it keeps all distinct rows." if is_exact else "its size follows from epsilon.",
         "tolerance": "it does not measure a divergence to stop at.",
         "time_budget": "it has no rounds.",
         "rows": "it needs all rows in memory, or evaluates them hundreds of times.",

@@ -1,0 +1,149 @@
+"""Methods that are not in the package: objects with the members of a `Method`."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets import Coreset, Laplace, build_coreset
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.job import Job
+from pymc_coresets.methods.plain import Uniform
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.solution import Solution
+
+N, SIZE = 2_000, 200
+RNG = np.random.default_rng(1)
+X = RNG.standard_t(3, size=N)  # slopes are known from few rows
+Y = 2 * X + RNG.normal(size=N)
+PAGE = Path(__file__).parents[2] / "docs/adding-a-method.md"
+QUIET = {"random_seed": 1, "progressbar": False}
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """Draw rows in proportion to the standard deviations of their log-likelihoods."""
+
+    n_draws: int = 200
+
+    name: ClassVar[str] = "by_length"
+    accepts: ClassVar[frozenset[str]] = frozenset({"size", "weighting"})
+    draws_from: ClassVar[str] = ""
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        return min(n_rows, 100 * n_dims)
+
+    def run(self, job: Job[Any]) -> Solution:
+        rows = job.posterior.scan(job.posterior.n_rows, key=0, distinct=True).rows
+        draws = job.weighting(self.n_draws, rng=job.rng)
+        lengths = rows.base_weights * job.posterior.loglik(draws, rows).std(axis=1)
+        counts = job.rng.multinomial(job.size, lengths / lengths.sum())
+        chosen = np.flatnonzero(counts)
+        weights = rows.base_weights * counts * lengths.sum() / (job.size * lengths)
+        return Solution.sampled(rows.take(chosen), weights[chosen])
+
+
+@pytest.fixture(scope="module")
+def model() -> pm.Model:
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("slope", 0, 10) * X, 1.0, observed=Y)
+    return model
+
+
+def slope(weights: np.ndarray, indices: np.ndarray | slice = slice(None)) -> float:
+    x, y = X[indices], Y[indices]
+    return float((weights * x * y).sum() / (0.01 + (weights * x * x).sum()))
+
+
+def test_a_method_of_twenty_lines_builds_a_coreset(model, tmp_path):
+    coreset = build_coreset(model, method=ByLength(), weighting=Laplace(), **QUIET)
+    assert coreset.method == "ByLength(n_draws=200)"
+    assert coreset.weighting == "Laplace()"
+    assert 50 < coreset.size <= 100
+    # Lengths follow x ** 2 and |x| times the noise: the estimate has less than half of the
+    # standard error of a uniform sample of this size, 1 / sqrt(100) over the sd of x.
+    error = abs(slope(coreset.weights, coreset.indices) - slope(np.ones(N)))
+    assert error < 4 * 0.5 / np.sqrt(100) / X.std()
+    idata = coreset.sample(**QUIET)
+    assert coreset.check(idata).converged
+    found = idata["posterior"]["slope"].mean().item()
+    assert found == pytest.approx(slope(coreset.weights, coreset.indices), abs=0.01)
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    assert Coreset.from_netcdf(tmp_path / "coreset.nc", model).method == coreset.method
+
+
+def test_its_options_are_those_that_it_accepts(model):
+    options = {"method": ByLength(), "weighting": Laplace(), "size": SIZE} | QUIET
+    assert 100 < build_coreset(model, **options).size <= SIZE
+    with pytest.raises(InvalidOptionError, match=r"time_budget=9: method='by_length' .* accepts"):
+        build_coreset(model, time_budget=9, **options)
+
+
+def test_the_method_of_the_page_builds_a_coreset(model):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    [block] = [block for block in blocks if "class KCenter(" in block]
+    names: dict[str, Any] = {"__name__": PAGE.stem}
+    exec(compile(block, PAGE.name, "exec"), names)
+    options = {"method": names["KCenter"](), "size": 20, "weighting": Laplace()} | QUIET
+    coreset = build_coreset(model, tolerance=1e-4, **options)
+    assert coreset.method == "KCenter(tolerance=None)"  # as it was passed
+    assert coreset.objective <= 1e-4
+    assert slope(coreset.weights, coreset.indices) == pytest.approx(slope(np.ones(N)), abs=1e-3)
+
+
+def plain(**changes: Any) -> SimpleNamespace:
+    """Return an object that is no dataclass, with the members of `Uniform`."""
+    names = ("name", "accepts", "draws_from", "default_size", "run")
+    return SimpleNamespace(**{name: getattr(Uniform(), name) for name in names} | changes)
+
+
+def test_the_object_need_not_be_a_dataclass(model):
+    coreset = build_coreset(model, method=plain(name="mine"), **QUIET)
+    same = build_coreset(model, method="uniform", **QUIET)
+    assert coreset.method == "mine"
+    np.testing.assert_array_equal(coreset.indices, same.indices)
+    np.testing.assert_array_equal(coreset.weights, same.weights)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (plain(run=None), "lacks run: see 'Adding a method'"),
+        (plain(draws_from=None, default_size=50), "lacks draws_from, default_size: see"),
+        (ByLength, "is unknown: use one of"),
+        (object(), "is unknown: use one of"),
+    ],
+)
+def test_an_object_without_a_member_is_refused(model, method, message):
+    with pytest.raises(InvalidOptionError, match=message):
+        build_coreset(model, method=method, **QUIET)
+
+
+def test_a_tolerance_needs_a_field(model):
+    method = plain(accepts={"tolerance"})
+    with pytest.raises(InvalidOptionError, match="is no dataclass with this field"):
+        build_coreset(model, method=method, tolerance=0.1, **QUIET)
+
+
+ROWS = Rows(np.arange(3), np.ones(3), (X[:3], Y[:3]))
+ONES = Solution.sampled(ROWS, np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("solution", "message"),
+    [
+        (None, "a NoneType, not a Solution"),
+        (replace(ONES, weights=np.ones(2)), r"weights of shape \(2,\) for 3 rows"),
+        (replace(ONES, weights=np.array([1.0, 0.0, 1.0])), "weights that are not positive"),
+        (replace(ONES, weights=np.array([1.0, np.nan, 1.0])), "weights that are not positive"),
+        (ONES, "3 rows, more than size=2"),
+    ],
+)
+def test_what_it_returns_is_checked(model, solution, message):
+    with pytest.raises(InvalidOptionError, match=f"method=.mine. returned {message}"):
+        build_coreset(model, method=plain(name="mine", run=lambda _: solution), size=2, **QUIET)

@@ -172,7 +172,7 @@ class AxisTables:
 
     @property
     def variances(self) -> np.ndarray:
-        """Approximate standard deviations of the coordinates, (n_dims,)."""
+        """Approximate variances of the coordinates along the axes, (n_dims,)."""
         variances = np.ones(len(self.location))
         for axis, table in self.tables.items():
             variances[axis] = table.variance

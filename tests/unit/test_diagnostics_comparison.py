@@ -106,8 +106,18 @@ def test_a_component_that_froze_is_seen():
 
 def test_discrete_and_boolean_variables():
     counts = np.random.default_rng(1).poisson(3.0, size=(2, 4, 500))
-    found = compare(*(dataset(n=n, odd=n % 2 == 1) for n in counts))
-    assert np.isfinite(found.table).all(axis=None)
+    table = compare(*(dataset(n=n, odd=n % 2 == 1) for n in counts)).table
+    odd = counts % 2 == 1
+    for i, column in enumerate(("mean_full", "mean_approximation")):
+        np.testing.assert_allclose(table[column], [counts[i].mean(), odd[i].mean()])
+    for name, values in (("n", counts), ("odd", odd)):
+        shift = values[1].mean() - values[0].mean()
+        sds = values.std(axis=(1, 2), ddof=1)
+        assert table.loc[name, "delta_mean_sd"] == pytest.approx(shift / sds[0])
+        assert table.loc[name, "sd_ratio"] == pytest.approx(sds[1] / sds[0])
+    quantiles = np.quantile(counts, [0.05, 0.5, 0.95], axis=(1, 2))
+    shifts = table.loc["n", ["shift_q5", "shift_q50", "shift_q95"]] * counts[0].std(ddof=1)
+    np.testing.assert_allclose(shifts.astype(float), quantiles[:, 1] - quantiles[:, 0])
 
 
 def test_components_are_labelled_by_their_coordinates():

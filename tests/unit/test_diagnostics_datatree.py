@@ -166,8 +166,10 @@ def test_draws_are_thinned_evenly(idata, draws, per_chain):
 
 
 def test_constant_variables_do_not_matter(idata):
+    before = check_draws(idata, np.zeros((4, 1000)))
     idata["posterior"]["one"] = xr.ones_like(idata.posterior["theta"])
-    assert np.isfinite(check_draws(idata, np.zeros((4, 1000))).rhat)
+    assert check_draws(idata, np.zeros((4, 1000))) == before
+    assert before.rhat == pytest.approx(1, abs=0.01)
 
 
 def test_chains_that_stand_still_apart_have_not_converged(idata):

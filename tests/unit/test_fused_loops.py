@@ -229,10 +229,13 @@ def test_a_product_that_is_also_used_as_it_is_stays():
 
 def test_equal_loops_are_compiled_once():
     y, z = pt.dvector("y"), pt.dvector("z")
-    compiled([y], pt.log1p(pt.exp(3.25 * y)) ** 2)
+    first = compiled([y], pt.log1p(pt.exp(3.25 * y)) ** 2)
     n_kernels = len(fused_loops._kernels)
-    compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
+    second = compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
     assert len(fused_loops._kernels) == n_kernels > 0
+    values = np.linspace(-2.0, 2.0, 7)
+    np.testing.assert_allclose(first(values)[0], np.log1p(np.exp(3.25 * values)) ** 2, rtol=1e-12)
+    np.testing.assert_array_equal(second(values)[0], first(values)[0])
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,14 @@ def test_flat_ratios_are_refused():
 
 
 def test_fewest_draws_allowed_are_enough():
-    smoothed = importance.pareto_smooth(np.random.default_rng(1).normal(size=(1, 30)))
-    assert np.isfinite(smoothed.pareto_khat)
+    """Two hundred sets of 30 independent draws, whose log-ratios have the variance v = 1/4."""
+    log_r = 0.5 * np.random.default_rng(1).normal(size=(200, 1, 30))
+    found = [importance.pareto_smooth(own) for own in log_r]
+    np.testing.assert_allclose([f.symmetrised_kl for f in found], log_r.var(axis=(1, 2), ddof=1))
+    # The mean of exp(log r) is too low by (exp(v) - 1) / 60 on average, and so is its logarithm.
+    assert np.mean([f.kl for f in found]) == pytest.approx(1 / 8 - 0.005, abs=0.01)
+    assert np.median([f.ess for f in found]) == pytest.approx(30 * np.exp(-1 / 4), rel=0.1)
+    assert np.median([f.pareto_khat for f in found]) < 0.5
 
 
 @pytest.mark.parametrize("dims", [1, 5])

@@ -156,4 +156,13 @@ def test_a_grade_of_few_rows_leaves_its_neighbours_a_quadratic():
     away = 0.02 * rng.normal(size=(300, K + 1))
     away[:, 2:4] += 0.2 * rng.normal(size=(300, 1))
     each = row_quadratics(rows, center, away)
-    assert np.isfinite(each.spread).all()
+    at = center + away
+    eta = at[:, K - 1 :] @ X[:60].T
+    exact = [
+        [density([*cuts, one], grade)[0] for one, grade in zip(own, grades, strict=False)]
+        for cuts, own in zip(at[:, : K - 1], eta, strict=True)
+    ]
+    share = each.spread[:60] / np.std(exact, axis=0)
+    beside = np.isin(grades[:60], (2, 3))
+    assert share[beside].max() < 0.1  # without a quadratic of its own, a row keeps all of it
+    assert share[~beside].max() < 0.03

@@ -3,7 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from pymc_coresets import open_rows
 from pymc_coresets.diagnostics.importance import pareto_smooth
@@ -105,8 +105,16 @@ def test_a_row_far_from_all_others_is_no_obstacle():
     y[7] = 1e4
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu", 0, 10), pm.HalfNormal("s", 10), observed=y)
-    found = proposed(CoresetSampler(LogLikelihood(find_observations(model))))
-    assert found is not None
+    draws = proposed(CoresetSampler(LogLikelihood(find_observations(model)))).draws.values
+
+    def energy(point):  # of mu and log s
+        s = np.exp(point[1])
+        squares = np.square(y - point[0]).sum() / s**2 + (point[0] ** 2 + s**2) / 100
+        return squares / 2 + (len(y) - 1) * point[1]
+
+    mode = optimize.minimize(energy, [y.mean(), np.log(y.std())], method="Nelder-Mead").x
+    for values, center in zip((draws["mu"], np.log(draws["s"])), mode, strict=True):
+        assert np.median(values) == pytest.approx(center, abs=0.1 * values.std())
 
 
 @pytest.mark.parametrize("many", [10_000, 50_000])

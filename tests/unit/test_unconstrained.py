@@ -83,7 +83,12 @@ def test_a_start_that_pymc_gives_to_ordered_variables_is_finite():
     with pm.Model() as model:
         ordered_and_zero_sum()
     assert not np.isfinite(model.initial_point()["cuts_ordered__"]).all()
-    assert np.isfinite(Unconstrained(model).logp_and_gradient(Unconstrained(model).start)[0])
+    space = Unconstrained(model)
+    found, gradient = space.logp_and_gradient(space.start)
+    # Cut points 0, 1, 2, whose logarithms of distances are 0, and levels of 0.
+    assert_allclose(space.constrain(space.start[None]).values["cuts"], [[0.0, 1.0, 2.0]])
+    assert_allclose(found, -3 * np.log(2 * np.pi) - (1 + 4) / 2)
+    assert_allclose(gradient[:3], [-3.0, 1 - 3.0, 1 - 2.0])
 
 
 @pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ

@@ -133,11 +133,12 @@ class LogLikelihood:
         self.observations, self.collapse, self._given_source = observations, collapse, source
         #: What other rooms have made of these rows: it lives as long as they do.
         self.derived: dict[str, Any] = {}
+        self._log_prior: LogPrior | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled functions are not stored: they are compiled again.
         kept = ("observations", "collapse", "_given_source")
-        return {name: self.__dict__[name] for name in kept} | {"derived": {}}
+        return {name: getattr(self, name) for name in kept} | {"derived": {}, "_log_prior": None}
 
     @property
     def source(self) -> RowBlocks:
@@ -194,23 +195,24 @@ class LogLikelihood:
         return self._with(LogLikelihood(observations))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "gradients", "unit_modes", "unit_places", "_log_prior")
-        other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
+        shared = {"kernel", "gradients", "unit_modes", "unit_places", "_log_prior"}
+        for name in shared & vars(self).keys():  # those that were made
+            setattr(other, name, getattr(self, name))
         return other
 
     @property
     def log_prior(self) -> LogPrior:
         """The log-density of all terms but the rows; a new one if the model's data change."""
-        known = self.__dict__.get("_log_prior")
+        known = self._log_prior
         if known is None or known.space is not self.observations.space:
-            known = self.__dict__["_log_prior"] = LogPrior(self.observations)
+            known = self._log_prior = LogPrior(self.observations)
         return known
 
     def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
         """Return `log_prior` with the coefficients of an interface, and keep it as `log_prior`."""
         known = self.log_prior
         if known.interface is not interface:
-            known = self.__dict__["_log_prior"] = LogPrior(self.observations, interface)
+            known = self._log_prior = LogPrior(self.observations, interface)
         return known
 
     @property

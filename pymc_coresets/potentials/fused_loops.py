@@ -366,6 +366,8 @@ class Kernel:
     outputs : sequence of Variable
     axes : mapping from int to int
         Numbers of the row arrays that are inputs, with the axis along which the input has the rows.
+    rewritten : FunctionGraph, optional
+        The graph as it is compiled, if it is known.
 
     Examples
     --------
@@ -384,10 +386,13 @@ class Kernel:
         of_rows: Sequence[Variable],
         outputs: Sequence[Variable],
         axes: Mapping[int, int],
+        rewritten: FunctionGraph | None = None,
     ) -> None:
         self._given, self._of_rows, self._outputs = list(given), list(of_rows), list(outputs)
         self.axes = dict(axes)
         self._program: Program | None = None
+        if rewritten is not None:
+            self._rewritten = rewritten
 
     @property
     def program(self) -> Program:
@@ -448,8 +453,8 @@ def _kernel_of(graph: bytes) -> Kernel:
         kernel = _known.pop(graph, None)
         if kernel is None:
             inputs, outputs, n_given, axes = pickle.loads(zlib.decompress(graph))
-            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
-            kernel.__dict__["_rewritten"] = FunctionGraph(inputs, outputs, clone=False)
+            rewritten = FunctionGraph(inputs, outputs, clone=False)
+            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes, rewritten)
         _known[graph] = kernel  # the last
         while len(_known) > 16:  # kernels of a process
             del _known[next(iter(_known))]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -163,6 +163,8 @@ class Observations:
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     units: Units | None = None
+    #: The space of the model, once it is known.
+    _spaces: list[Unconstrained] = field(default_factory=list, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
@@ -231,15 +233,20 @@ class Observations:
         return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field.name: self.__dict__[field.name] for field in fields(self)}
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {"_spaces": []}
 
     @property
     def space(self) -> Unconstrained:
         """The unconstrained space of `model`; the same one while its data stay."""
-        model, known = self.model, self.__dict__.get("_space")
-        if known is None or known.model is not model:
-            known = self.__dict__["_space"] = Unconstrained(model)
-        return known
+        model = self.model
+        if not self._spaces or self._spaces[0].model is not model:
+            self._spaces[:] = [Unconstrained(model)]
+        return self._spaces[0]
+
+    def keep_space(self, space: Unconstrained) -> None:
+        """Use a space of the same model that is known already, with what it has compiled."""
+        self._spaces[:] = [space]
 
     @cached_property
     def n_dims(self) -> int:

@@ -149,9 +149,9 @@ class Unconstrained:
         """Return the same space with another density, and its negative Hessian if that is known."""
         other = copy(self)
         other.curvature = curvature
-        other.__dict__["logp_and_gradient"] = density.logp_and_gradient
-        other.__dict__["gradients"] = density.gradients
-        other.__dict__["slopes"] = density.slopes
+        other.logp_and_gradient = density.logp_and_gradient
+        other.gradients = density.gradients
+        other.slopes = density.slopes
         return other
 
     @cached_property

@@ -96,7 +96,7 @@ class UnitModel:
             node_error=node_error,
         )
         found = replace(form, rows=filled(form.rows), units=units)
-        found.__dict__["_space"] = form.space
+        found.keep_space(form.space)
         return found
 
     @cached_property

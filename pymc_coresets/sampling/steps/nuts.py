@@ -195,7 +195,9 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
 
     def __copy__(self) -> Self:
         other = object.__new__(type(self))
-        other.__dict__ = {**self.__dict__, "samples": {}}
+        for name, value in vars(self).items():
+            setattr(other, name, value)
+        other.samples = {}
         return other
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.diagnostics.evaluated_draws import evaluate
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, missed
-from pymc_coresets.diagnostics.posterior_draws import Chains, entry_name
+from pymc_coresets.diagnostics.posterior_draws import entry_name
 from pymc_coresets.diagnostics.stein import (
     Deviation,
     deviation,
@@ -36,7 +35,7 @@ class Probing:
     """Lines through some draws of an approximate posterior, on which all rows are evaluated.
 
     The middle and both edges of each line are evaluated in the same pass over the data as the first
-    draws.
+    draws, or alone.
 
     Parameters
     ----------
@@ -97,13 +96,17 @@ class Probing:
         own = self.found
         if own.has_all_rows() or self._ratios is not None:
             return own.log_densities(idata)
-        draws = Draws.of(idata, own.free)
+        ratios = self.looked_along_lines(Draws.of(idata, own.free))
+        return ratios, np.zeros(len(ratios))
+
+    def looked_along_lines(self, draws: Draws | None = None) -> Floats:
+        """Evaluate the lines, and some draws in the same pass: return their log-ratios."""
         positions = self.profile.ends
         points = self.lines.points(positions).reshape(-1, self.lines.origins.shape[1])
         both = self.evaluated(points, draws)
-        ratios, on_lines = both[: draws.n_draws], both[draws.n_draws :]
+        ratios, on_lines = np.split(both, [len(both) - len(points)])
         self._ratios = np.where(np.isfinite(on_lines), on_lines, -np.inf)
-        return ratios, np.zeros(len(ratios))
+        return ratios
 
     def evaluated(self, points: Floats, draws: Draws | None = None) -> Floats:
         """Return log-ratios at draws, and then at points; minus infinity outside the support."""
@@ -146,18 +149,13 @@ class Probing:
 def probed(found: StandIn, draws: Draws) -> Probes:
     """Compare independent draws of an approximate posterior with it, and look beyond them.
 
-    Takes one more pass over the data.
+    All rows are evaluated on the lines alone: of the draws, what they say is known.
     """
     probing = Probing.of(found, draws)
     if isinstance(probing, Probes):
         return probing
-    evaluate(
-        Chains(draws.to_datatree()),
-        probing.log_densities,
-        lambda _: 0.0,
-        first=math.inf,
-        impossible=found.impossible,
-    )
+    if not found.has_all_rows():
+        probing.looked_along_lines()
     return compared(probing.result(), found, draws)
 
 

@@ -133,6 +133,21 @@ def test_the_first_draws_and_the_lines_are_one_pass(space):
     assert passes == [N_DRAWS + 12, N_DRAWS]  # of more draws, say
 
 
+def test_draws_that_are_known_are_not_evaluated_again(space):
+    passes = []
+
+    def log_ratio(x):
+        passes.append(len(x))
+        return 0.1 * x[:, 0]
+
+    alone = probed(stands_in(space, log_ratio), drawn(space))
+    assert passes == [12]
+    beside = Probing.of(stands_in(space, log_ratio), drawn(space))
+    beside.log_densities(drawn(space).to_datatree())
+    both = beside.result()
+    assert (alone.outside, alone.largest) == (both.outside, both.largest)
+
+
 def test_points_that_the_full_data_exclude_have_no_density(space):
     found = Probing.of(stands_in(space), drawn(space))
     points = np.zeros((3, 4))

@@ -220,10 +220,11 @@ class Measured(Weighted):
         *,
         draws: Any = None,  # noqa: ANN401
         centred: Vector | None = None,
+        **others: Any,  # noqa: ANN401
     ) -> Self:
-        """Return the measurement of weighted rows."""
+        """Return the measurement of weighted rows; further fields are those of a subclass."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
-        return cls(own=own, sums=sums, draws=draws, centred=centred, **kept)
+        return cls(own=own, sums=sums, draws=draws, centred=centred, **kept, **others)
 
     @cached_property
     def log_ratios(self) -> Vector:

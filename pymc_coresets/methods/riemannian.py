@@ -19,8 +19,9 @@ from pymc_coresets.methods.job import (
     draws_to_certify,
     rows_of_a_quadratic,
 )
-from pymc_coresets.methods.loop import Measure, Measured, decide, is_close_call, rounds
+from pymc_coresets.methods.loop import Measure, Measured, decide
 from pymc_coresets.methods.pursuit import pursue
+from pymc_coresets.methods.rounds import Best, Place, Rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
@@ -135,17 +136,16 @@ class RiemannianPursuit:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _Place(Place):
     """The start of a round, and the length of its step as a share of the way to all rows."""
 
     known: Measured
     share: float = 1.0
     unimproved: int = 0
-    status: Status | None = None
 
 
 class _Run[D]:
-    """One construction: its best round, and the state shared by all rounds."""
+    """One construction: what its rounds propose, and where they begin."""
 
     def __init__(self, options: RiemannianPursuit, job: Reduction[D], history: History) -> None:
         self.options, self.job, self.size = options, job, job.size
@@ -154,20 +154,17 @@ class _Run[D]:
         n_dims = self.posterior.n_dims
         wanted = min(self.size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
-        self.goal = AIM * options.tolerance
+        self.best: Best[Measured] = Best(
+            lambda best, n_draws: self._try(best.support, n_draws),
+            tolerance=options.tolerance,
+            goal=AIM * options.tolerance,
+        )
         self.scale = 0.0  # of the tangent vectors, by the last pass
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.proposed: Proposal[D] | None = None
         self.modes: Modes | None = None
         self.unmeasured, self.start = self._uniform(self.size), self._uniform(self.start_size)
-        self.best: Measured | None = None
-        self.confirmed: Measured | None = None  # the last that no further draws are to decide
         self.objective_of_start = math.inf
-
-    @property
-    def objective(self) -> float:
-        """Estimated divergence of the best coreset so far."""
-        return math.inf if self.best is None else self.best.objective
 
     @property
     def is_late(self) -> bool:
@@ -179,18 +176,19 @@ class _Run[D]:
         try:
             with until(self.job.deadline), doing("choosing rows"):
                 status = self.status()
-                if status is not Status.INTERRUPTED:
-                    self._confirm()
         except OutOfTimeError:
             status = Status.OUT_OF_TIME
         except KeyboardInterrupt:
             if not self.history.steps:
                 raise
             status = Status.INTERRUPTED
+        else:
+            status = self.best.concluded(status, self.job.deadline)
         found: dict[str, Any] = {"proposal": self._proposal(), "modes": self.modes}
-        if self.best is None:
+        best = self.best.measured
+        if best is None:
             return self.history.solution(self.unmeasured, status, math.nan, **found)
-        return self.history.solution(self.best, status, **self.best.facts, **found)
+        return self.history.solution(best, status, **best.facts, **found)
 
     def _proposal(self) -> Proposal[D] | None:
         """Return the draws around the mode, or those of the coreset if only they weigh reliably.
@@ -198,7 +196,7 @@ class _Run[D]:
         Chains start at some of them: from elsewhere, they may end in modes that only the coreset's
         posterior has.
         """
-        proposed, best = self.proposed, self.best
+        proposed, best = self.proposed, self.best.measured
         if proposed is None or best is None or best.judgement is None:
             return proposed
         if proposed.is_reliable or best.judgement.certificate.pareto_khat >= KHAT_RELIABLE:
@@ -210,12 +208,11 @@ class _Run[D]:
         known = self.first_view()
         if isinstance(known, Status):
             return known
-        limit, deadline = self.options.max_rounds, self.job.deadline
-        _, status = rounds(
-            _Place(known), self._round, lambda place: place.status, limit=limit, deadline=deadline
+        status = Rounds(self._propose, self._try, self._follow, self.best).run(
+            _Place(known), limit=self.options.max_rounds, deadline=self.job.deadline
         )
         enough = max(self.options.tolerance, self.objective_of_start)
-        if status is Status.INTERRUPTED or self.objective <= enough:
+        if status is Status.INTERRUPTED or self.best.objective <= enough:
             return status
         return self.fall_back(status)
 
@@ -224,15 +221,18 @@ class _Run[D]:
         scan = self.posterior.scan(size, key=self.job.key, distinct=distinct)
         return Weighted(rows=scan.rows, weights=scan.weights)
 
-    def _round(self, place: _Place) -> _Place:
+    def _propose(self, place: _Place) -> Solution:
+        """Choose rows at the draws of the last coreset that was accepted."""
         known, share = place.known, place.share
-        chosen = self._pursue(
-            known.draws, known.sums, (1 - share) * known.own + share * known.sums.total
-        )
-        view = self._try(chosen)
-        unimproved = 0 if self._improves(view) else place.unimproved + 1
-        if self._is_met():
-            return replace(place, status=Status.TOLERANCE_REACHED)
+        target = (1 - share) * known.own + share * known.sums.total
+        return self._pursue(known.draws, known.sums, target)
+
+    def _follow(
+        self, place: _Place, chosen: Weighted, view: Measured | None, before: float
+    ) -> _Place:
+        """Accept a step, or shorten it; end after several that were no better."""
+        is_better = view is not None and view.objective < before
+        known, unimproved = place.known, 0 if is_better else place.unimproved + 1
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
             return replace(place, status=failed)
@@ -241,31 +241,7 @@ class _Run[D]:
             loglik = self.measure.loglik(known.draws, chosen.rows, len(known.own))
             return chosen.weights @ loglik - known.own
 
-        return _Place(*decide(known, view, change, share), unimproved)
-
-    def _improves(self, view: Measured | None) -> bool:
-        """Keep a coreset if it is the best so far."""
-        if view is None or view.objective >= self.objective:
-            return False
-        self.best = view
-        return True
-
-    def _is_met(self) -> bool:
-        """Whether the best coreset meets the tolerance, at more draws if it is a close call."""
-        if self.objective > self.goal:
-            return False
-        self._confirm()
-        return self.objective <= self.options.tolerance
-
-    def _confirm(self) -> None:
-        """Measure the best coreset again, at twice as many fresh draws, if it is a close call."""
-        best, tolerance = self.best, self.options.tolerance
-        if best is None or best is self.confirmed:
-            return
-        if is_close_call(best, tolerance):
-            again = self._try(best.support, 2 * len(best.own))
-            self.best = best if again is None else again
-        self.confirmed = self.best
+        return _Place(*decide(known, view, change, place.share), unimproved)
 
     def first_view(self) -> Measured | Status:
         """Return the start of the rounds, or a status if none are needed."""
@@ -276,13 +252,13 @@ class _Run[D]:
         if self.is_late:
             return Status.OUT_OF_TIME
         # If more rounds are likely, the draws that certify are reused in the next one.
-        enough = found.objective <= self.goal
+        enough = found.objective <= self.best.goal
         view = self._try(found, draws_to_certify(self.posterior.n_terms) if enough else None)
         if view is None:
             return self._view_of_start()
-        self.best = view
-        if self._is_met():
-            return Status.TOLERANCE_REACHED
+        self.best.takes(view)
+        if self.best.is_met():
+            return self.best.met
         if self.is_late:
             return Status.OUT_OF_TIME
         if not len(view.sums.candidates):
@@ -329,8 +305,8 @@ class _Run[D]:
         if self.is_late:
             return Status.OUT_OF_TIME
         fits = len(self.start.rows) <= self.size
-        self._improves(self._try(self.start if fits else self._uniform(self.size)))
-        return Status.TOLERANCE_REACHED if self._is_met() else status
+        self.best.takes(self._try(self.start if fits else self._uniform(self.size)))
+        return self.best.met if self.best.is_met() else status
 
     def _try(self, chosen: Weighted, n_certifying: int | None = None) -> Measured | None:
         """Measure a coreset; None if its posterior cannot be sampled or evaluated.

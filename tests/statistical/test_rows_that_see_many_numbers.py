@@ -122,7 +122,7 @@ def test_the_search_for_the_mode_begins_several_times_if_there_are_several():
     job = Reduction(
         posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
     )
-    mode = Posteriors(job, ByGradients(loglik)).mode
+    mode = Posteriors.begun(job, ByGradients(loglik)).mode
     at = loglik.observations.space.constrain(mode[None]).values
     np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations
     np.testing.assert_allclose(at["b"][0], slopes, atol=0.35)

@@ -33,11 +33,8 @@ from pymc_coresets.glm.control_variates.expansion import (
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, _expansion_of
-from pymc_coresets.glm.control_variates.posteriors import (
-    Posteriors,
-    derivatives,
-    precision_near,
-)
+from pymc_coresets.glm.control_variates.posteriors import Posteriors
+from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
@@ -866,7 +863,7 @@ def posteriors_of(loglik):
     job = SimpleNamespace(
         posterior=CoresetSampler(loglik), loglikelihood=loglik, rng=np.random.default_rng(1), key=7
     )
-    return Posteriors(job, _expansion_of(loglik))
+    return Posteriors.begun(job, _expansion_of(loglik))
 
 
 def test_gains_are_those_of_pymc_s_density():

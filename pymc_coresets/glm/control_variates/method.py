@@ -16,25 +16,26 @@ from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import (
     InvalidDataError,
     OutOfTimeError,
-    SamplingError,
     UnsupportedModelError,
     warn_user,
 )
+from pymc_coresets.glm.control_variates.approximations import Approximation, Beside
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
-from pymc_coresets.glm.control_variates.posteriors import Approximation, Expansion, Posteriors
+from pymc_coresets.glm.control_variates.posteriors import Expansion, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
-from pymc_coresets.methods.loop import Measured, is_close_call, rounds
+from pymc_coresets.methods.loop import Measure, Measured
+from pymc_coresets.methods.rounds import Best, Place, Rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
+from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 _log = logging.getLogger(__name__)
 
@@ -179,13 +180,12 @@ class _Source:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Place:
+class _Place(Place):
     """A quadratic, draws of its coefficients, and the number of rows tried with it."""
 
     quadratic: Quadratic
     coefficients: np.ndarray
-    size: int
-    status: Status | None = None
+    size: int = _LEAST_ROWS // 2
 
 
 class _Run:
@@ -198,41 +198,34 @@ class _Run:
         expansion: Expansion,
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job = options, job
-        self.found, self.goal = expansion.interface, AIM * options.tolerance
+        self.options, self.job, self.found = options, job, expansion.interface
         self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
+        self.best: Best[Approximation] = Best(
+            self._try, tolerance=options.tolerance, goal=AIM * options.tolerance
+        )
         with until(job.deadline), doing("searching for the mode of a sample of the rows"):
-            self.posteriors = Posteriors(job, expansion)
-        self.best: Approximation | None = None
-        self.confirmed: Approximation | None = None  # the last that no further draws are to decide
+            self.posteriors = Posteriors.begun(job, expansion)
 
     def solution(self) -> Solution:
         """Approximate all rows in rounds, and return the best of them."""
         limit, deadline = self.options.max_rounds - 1, self.job.deadline
+        rounds = Rounds(self._propose, self._try, self._follow, self.best)
         with until(deadline), doing("approximating all rows by a quadratic"):
             begun = self._first_place()
         with until(deadline), doing("choosing rows beside a quadratic"):
-            first = self._round(begun)
-        _, status = rounds(first, self._round, lambda p: p.status, limit=limit, deadline=deadline)
-        if status is not Status.INTERRUPTED:
-            with suppress(OutOfTimeError), until(deadline):
-                self._confirm()
-        best, proposal, modes = self.best, None, None
+            first = rounds.once(begun)
+        status = self.best.concluded(rounds.run(first, limit=limit, deadline=deadline), deadline)
+        best, proposal, modes = self.best.measured, None, None
         assert best is not None, "a round was tried"
-        if math.isfinite(best.coreset.objective):
+        if math.isfinite(best.objective):
             around, modes = self._surroundings(best, status)
             proposal = Proposal(
-                draws=best.coreset.draws,
-                log_ratios=best.coreset.log_ratios,
-                around=around,
-                modes=modes,
+                draws=best.draws, log_ratios=best.log_ratios, around=around, modes=modes
             )
         self.job.report.counts.update(self.posteriors.sampler.counts)
-        return self.history.solution(
-            best.coreset, status, **best.coreset.facts, proposal=proposal, modes=modes
-        )
+        return self.history.solution(best, status, **best.facts, proposal=proposal, modes=modes)
 
     def _first_place(self) -> _Place:
         """Return a converged quadratic."""
@@ -240,7 +233,7 @@ class _Run:
         quadratic = self._climbed(quadratic, source)
         self._look_ahead(quadratic)
         quadratic, coefficients = self._settled(quadratic, source)
-        return _Place(quadratic=quadratic, coefficients=coefficients, size=_LEAST_ROWS // 2)
+        return _Place(quadratic=quadratic, coefficients=coefficients)
 
     def _surroundings(self, best: Approximation, status: Status) -> tuple[Any, Modes | None]:
         """Return a distribution near the best posterior, and its modes, if there is time."""
@@ -252,48 +245,34 @@ class _Run:
                 modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
         return around, modes
 
-    def _round(self, place: _Place) -> _Place:
-        """Choose rows for the residual of a quadratic, and measure both."""
+    def _propose(self, place: _Place) -> Beside:
+        """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
         averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
         if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.all.loglik, self.posteriors.sampler.space)
-        size, enough = max(self._wanted(averaged), min(2 * place.size, most)), 0.95 * self.goal
-        choose = partial(self.all.expansion.chosen, averaged, quadratic, goal=enough)
+        goal = 0.95 * self.best.goal
+        size = max(self._wanted(averaged), min(2 * place.size, most))
+        choose = partial(self.all.expansion.chosen, averaged, quadratic, goal=goal)
         chosen = choose(size)
-        while chosen.left > enough and size < most:
+        while chosen.left > goal and size < most:
             size = min(math.ceil(1.5 * size), most)
             chosen = choose(size)
-        tried = self._try(quadratic, chosen, self.n_draws)
-        objective = tried.coreset.objective
-        before = math.inf if self.best is None else self.best.coreset.objective
-        if self.best is None or objective < before:
-            self.best = tried
-        status = None
-        if self._is_met():
-            is_loose = self.goal > self.options.tolerance
-            status = Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
-        elif size >= most and objective > _SETTLED * before:
-            status = Status.NO_PROGRESS
-        coefficients = self.posteriors.sampler.log_prior.coefficients(tried.points)
-        return _Place(quadratic=quadratic, coefficients=coefficients, size=size, status=status)
+        return Beside.of_rows(chosen, of_all=quadratic, tried=size)
 
-    def _confirm(self) -> None:
-        """Measure the best coreset again, at twice as many fresh draws, if it is a close call."""
-        best = self.best
-        if best is None or best is self.confirmed:
-            return
-        if is_close_call(best.coreset, self.options.tolerance):
-            with suppress(SamplingError):
-                self.best = self._try(best.of_all, best.coreset, 2 * self.n_draws)
-        self.confirmed = self.best
-
-    def _is_met(self) -> bool:
-        """Whether the best coreset meets the goal, at more draws if it is a close call."""
-        if self.best is None or self.best.coreset.objective > self.goal:
-            return False
-        self._confirm()
-        return self.best.coreset.objective <= max(self.goal, self.options.tolerance)
+    def _follow(
+        self, place: _Place, chosen: Beside, view: Approximation | None, before: float
+    ) -> _Place:
+        """Go on from the draws of the last coreset, unless more rows are not allowed, nor help."""
+        assert view is not None, "what cannot be drawn ends the rounds"
+        is_settled = view.objective > _SETTLED * before
+        return replace(
+            place,
+            quadratic=chosen.of_all,
+            coefficients=self.posteriors.sampler.log_prior.coefficients(view.points),
+            size=chosen.tried,
+            status=Status.NO_PROGRESS if chosen.tried >= self.job.size and is_settled else None,
+        )
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -304,7 +283,7 @@ class _Run:
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients, quadratic, of=source)
             objective = self._measured(quadratic, following, averaged)
-            settled = objective > _SETTLED * lowest or objective <= self.goal
+            settled = objective > _SETTLED * lowest or objective <= self.best.goal
             if objective < lowest:
                 best, lowest = following, objective
             if settled or time.perf_counter() > self.job.deadline:
@@ -375,7 +354,7 @@ class _Run:
                 "anyway (method='control_variates', size=... or tolerance=...).",
                 topic="regressions",
             )
-        self.goal = max(self.goal, enough, left)
+        self.best.goal = max(self.best.goal, enough, left)
 
     def _climbed(self, quadratic: Quadratic, source: _Source) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
@@ -442,31 +421,33 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return the number of rows predicted to meet the tolerance."""
-        size, enough = _LEAST_ROWS, 0.75 * self.goal
+        size, enough = _LEAST_ROWS, 0.75 * self.best.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
         return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Approximation:
+    def _try(self, chosen: Beside | Approximation, n_draws: int | None = None) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        quadratic = chosen.quadratic
+        n_draws = n_draws or self.n_draws
         with self.history.drawing():
-            drawn = self.posteriors.draw(of_all, chosen, n_draws)
+            drawn = self.posteriors.draw(chosen.of_all, chosen, n_draws)
         sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
         coefficients = sampler.log_prior.coefficients(points)
-        with self.history.evaluating(len(chosen.rows), n_draws, of=self.n_rows):
-            own = chosen.weights @ sampler.loglik(draws, chosen.rows) + quadratic.at(coefficients)
+        measure = Measure(sampler, self.job.rng, history=self.history)
+        own = chosen.weights @ measure.loglik(draws, chosen.rows, n_draws)
+        own = own + chosen.quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
-        with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
-            sums = sampler.sums(draws)
-        measured = Measured.of(chosen, own, sums, draws=draws)
-        measured.enter(self.history)
-        return Approximation(
-            coreset=measured,
-            of_all=of_all,
+        measured = Approximation.of(
+            chosen,
+            own,
+            measure.sums(draws, n_draws),
+            draws=draws,
+            of_all=chosen.of_all,
             points=points,
             near=self.posteriors.near,
             along_axes=drawn.along_axes,
         )
+        measured.enter(self.history)
+        return measured

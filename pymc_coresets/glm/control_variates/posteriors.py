@@ -2,8 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,21 +13,29 @@ from scipy.linalg import LinAlgError
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.control_variates.approximations import Approximation
 from pymc_coresets.glm.control_variates.averaged import ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import OF_A_GRADIENT
-from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
+from pymc_coresets.glm.control_variates.hierarchy import (
+    ConditionalGaussian,
+    Hierarchy,
+    find_hierarchy,
+)
+from pymc_coresets.glm.control_variates.surroundings import (
+    derivatives,
+    mode_given_the_rest,
+    precision_near,
+)
+from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.methods.loop import Measured
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.sampling.climbing import Guarded, descend, whitened
-from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.modes import FEW_TO_SEARCH, FoundModes, beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
@@ -42,155 +49,109 @@ _log = logging.getLogger(__name__)
 type Expansion = ByPredictors | ByGradients
 
 _SAME = 4.0  #: Nats within which searches have found the same mode.
-_STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
-def mode_given_the_rest(
-    space: Unconstrained,
-    start: np.ndarray,
-    free: np.ndarray,
-    *,
-    most_steps: int,
-    like: Normal | None = None,
-) -> np.ndarray:
-    """Return the mode of a density over some coordinates, (n_dims,); the others stay.
-
-    For variables in the likelihood: the density of a hierarchy is unbounded as effects and their
-    scale, which occurs only in the prior, go to zero.
-
-    Parameters
-    ----------
-    space : Unconstrained
-    start : ndarray of shape (n_dims,)
-    free : ndarray of bool, of shape (n_dims,)
-    most_steps : int
-        Of L-BFGS.
-    like : Normal, optional
-        Of the free ones, around the start: steps are in its whitened coordinates, and a tenth as
-        many for correlated coordinates, or widths that differ.
-    """
-    x = start.copy()
-
-    def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
-        x[free] = some
-        logp, gradient = space.logp_and_gradient(x)
-        return -logp, -gradient[free]
-
-    if like is None:
-        x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
-    else:
-        guarded, begin = Guarded(whitened(negative, like)), np.zeros_like(like.location)
-        x[free] = like.at(descend(guarded, begin, most_steps=most_steps).x)
-    return x
+def _sample_of(
+    loglik: LogLikelihood, found: Predictors | FreeCoordinates, *, key: int
+) -> LogLikelihood:
+    """Return the log-likelihood of a sample of the rows, whose weights scale it to all."""
+    several = min(keyed.FIRST_SAMPLE, rows_at_once(found.entries_a_row / 4))
+    size = min(max(keyed.rows_to_start(loglik.n_dims), several), loglik.n_rows)
+    scan = loglik.source.scan(size, key=key, distinct=True)
+    return loglik.reading(InMemoryRows.of(replace(scan.rows, base_weights=scan.weights)))
 
 
-def derivatives(
-    coefficients: Callable[[np.ndarray], np.ndarray], x: np.ndarray
-) -> sparse.csr_array:
-    """Return derivatives of the coefficients by the free coordinates at a point, (n_dims, p)."""
-    return sparse_differences(coefficients, x, np.full(len(x), _STEP))
-
-
-def precision_near(
-    slopes: sparse.csr_array,
-    gradients: Callable[[np.ndarray], np.ndarray],
-    curvature: Curvature,
-    x: np.ndarray,
-) -> Curvature:
-    """Return the precision of the posterior of a quadratic at a point: 2 D gradients of the prior.
-
-    Parameters
-    ----------
-    slopes : csr_array of shape (n_dims, p)
-        Derivatives of the coefficients there.
-    gradients : callable
-        Gradients of the prior, at points (n_points, n_dims); plus the quadratic's tangent, if the
-        coefficients are not linear.
-    curvature : ndarray or csr_array, of shape (p, p)
-        Of the quadratic.
-    x : ndarray of shape (n_dims,)
-
-    Returns
-    -------
-    ndarray or csr_array, of shape (n_dims, n_dims)
-    """
-    of_rows = slopes @ -curvature @ slopes.T
-    # The quadratic may be convex along a coordinate.
-    steps = _STEP / np.sqrt(1 + np.maximum(of_rows.diagonal(), 0.0))
-    of_prior = sparse_differences(gradients, x, steps)
-    precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
-    return precision
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Approximation:
-    """Rows and a quadratic that represent all rows, and an approximation of their posterior."""
-
-    coreset: Measured
-    of_all: Quadratic
-    points: np.ndarray
-    near: ConditionalGaussian | None
-    along_axes: AxisTables | None
-
-
+@dataclass(eq=False, kw_only=True)
 class Posteriors:
     """The successive posteriors of one construction, whose density is compiled once.
 
     Parameters
     ----------
-    job : Reduction
-    expansion : ByPredictors or ByGradients
-
-    Attributes
-    ----------
     found : Predictors or FreeCoordinates
         The coefficients that rows depend on.
+    rng : numpy.random.Generator
+    base : Quadratic, or None
+        Quadratic of the job's posterior, if any; part of every quadratic.
+    without_rows : Quadratic
+        The same, or zero.
+    slopes : csr_array of shape (n_dims, p)
+        Derivatives of the coefficients at some point.
+    some : LogLikelihood
+        Of a sample of the rows, whose weights scale it to all.
     sampler : CoresetSampler
         Sampler of the last quadratic.
     mode : ndarray of shape (n_dims,)
         Near the mode of the last posterior.
-    base : Quadratic, or None
-        Quadratic of the job's posterior, if any; part of every quadratic.
-    some : LogLikelihood
-        Of a sample of the rows, whose weights scale it to all.
+    hierarchy : Hierarchy, optional
+        Of the prior, if it is one.
+
+    Attributes
+    ----------
+    last : Drawn, or None
+        The last draws.
+    near : ConditionalGaussian, or None
+        Of these draws, if there is one.
     """
 
-    def __init__(self, job: Reduction[Any], expansion: Expansion) -> None:
-        found = expansion.interface
-        self.found, self.rng = found, job.rng
-        full = cast(CoresetSampler, job.posterior)
-        self.base = full.quadratic
-        self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
-        zero = Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
-        own, loglik = self.base or zero, full.loglikelihood
-        self._without_rows = own
-        self.sampler = CoresetSampler(loglik, quadratic=own)
-        self.mode = self.sampler.start
-        apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
-        self.slopes = derivatives(self.sampler.log_prior.coefficients, self.mode + apart)
-        self.is_seen = np.diff(self.slopes.indptr) > 0
-        if self.base is not None:  # which may be convex far from its center
-            self.mode = self.mode_of(self.base.uncorrelated)
-            self.sampler_of(self.base)
-        several = min(keyed.FIRST_SAMPLE, rows_at_once(self.found.entries_a_row / 4))
-        size = min(max(keyed.rows_to_start(self.sampler.n_dims), several), loglik.n_rows)
-        scan = loglik.source.scan(size, key=job.key, distinct=True)
-        rows = replace(scan.rows, base_weights=scan.weights)
-        self.some = loglik.reading(InMemoryRows.of(rows))
-        space = self.sampler.space.with_density(self.sampler.density(self.some.source))
-        start = self._start_of(job.key)
-        like = self._normal_at(start, expansion)
-        self.mode = mode_given_the_rest(space, start, self.is_seen, most_steps=400, like=like)
-        self.sampler = CoresetSampler(loglik, quadratic=own, starts=[self.mode])
-        self.hierarchy = find_hierarchy(
-            self.sampler.log_prior.slopes,
-            self.sampler.log_prior.coefficients,
-            self.mode,
-            [np.ravel(own) for own in self.sampler.space.columns.values()],
+    found: Predictors | FreeCoordinates
+    rng: np.random.Generator
+    base: Quadratic | None
+    without_rows: Quadratic
+    slopes: sparse.csr_array
+    some: LogLikelihood
+    sampler: CoresetSampler
+    mode: np.ndarray
+    hierarchy: Hierarchy | None = None
+    near: ConditionalGaussian | None = field(default=None, init=False)
+    last: Drawn | None = field(default=None, init=False)
+    _like: ConditionalGaussian | None = field(default=None, init=False)  # the last that was found
+
+    @classmethod
+    def begun(cls, job: Reduction[Any], expansion: Expansion) -> "Posteriors":
+        """Return those of a construction, at the mode of a sample of the rows."""
+        full, found = cast(CoresetSampler, job.posterior), expansion.interface
+        loglik, base = full.loglikelihood, full.quadratic
+        own = base or Quadratic.zero(found.names, found.coefficients, is_sparse=found.is_sparse)
+        sampler = CoresetSampler(loglik, quadratic=own)
+        # At the start, products of zeros may have no slope.
+        apart = sampler.start + job.rng.uniform(-0.5, 0.5, sampler.n_dims)
+        first = cls(
+            found=found,
+            rng=job.rng,
+            base=base,
+            without_rows=own,
+            slopes=derivatives(sampler.log_prior.coefficients, apart),
+            some=_sample_of(loglik, found, key=job.key),
+            sampler=sampler,
+            mode=sampler.start,
         )
-        self.near: ConditionalGaussian | None = None  # of the last draws, if there is one
-        self._like: ConditionalGaussian | None = None  # the last that was found
-        self.last: Drawn | None = None
+        if base is not None:  # which may be convex far from its center
+            first.mode = first.mode_of(base.uncorrelated)
+            first.sampler_of(base)
+        return first.at_mode(expansion, key=job.key)
+
+    def at_mode(self, expansion: Expansion, *, key: int) -> "Posteriors":
+        """Return the same at the mode of the sample, with the hierarchy that the prior is there."""
+        space, loglik = self.sampler.space, self.sampler.loglikelihood
+        of_some = space.with_density(self.sampler.density(self.some.source))
+        start = self._start_of(key)
+        like = self._normal_at(start, expansion)
+        mode = mode_given_the_rest(of_some, start, self.is_seen, most_steps=400, like=like)
+        sampler = CoresetSampler(loglik, quadratic=self.without_rows, starts=[mode])
+        columns = [np.ravel(own) for own in space.columns.values()]
+        log_prior = sampler.log_prior
+        hierarchy = find_hierarchy(log_prior.slopes, log_prior.coefficients, mode, columns)
+        return replace(self, sampler=sampler, mode=mode, hierarchy=hierarchy)
+
+    @property
+    def is_seen(self) -> np.ndarray:
+        """Which free coordinates the coefficients depend on, (n_dims,)."""
+        seen: np.ndarray = np.diff(self.slopes.indptr) > 0
+        return seen
+
+    @property
+    def _no_rows(self) -> tuple[Rows, np.ndarray]:
+        return self.sampler.loglikelihood.some_row, np.zeros(1)
 
     def _normal_at(self, x: np.ndarray, expansion: Expansion) -> Normal | None:
         """Return a normal distribution of the seen coordinates, with the precision at a point.
@@ -218,7 +179,7 @@ class Posteriors:
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given variables only in the prior."""
-        space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
+        space = self.sampler_of(quadratic).posterior_of(*self._no_rows)
         return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
 
     def gain(self, x: np.ndarray, loglik: LogLikelihood) -> float:
@@ -281,7 +242,7 @@ class Posteriors:
 
     def alone(self, quadratic: Quadratic) -> Weighted:
         """Return a quadratic without rows: a single row of weight 0 provides their columns."""
-        rows, weights = self.no_rows
+        rows, weights = self._no_rows
         return Weighted(rows=rows, weights=weights, quadratic=quadratic)
 
     def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Drawn:
@@ -334,7 +295,7 @@ class Posteriors:
     def prior_precision(self) -> Curvature:
         """Return the precision of the prior near the last draws, (n_dims, n_dims)."""
         x = self.mode if self.last is None else self.last.points.mean(axis=0)
-        return self._precision_near(x, self._without_rows)
+        return self._precision_near(x, self.without_rows)
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
@@ -358,7 +319,7 @@ class Posteriors:
         """
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
-        sampler = self.sampler_of(self._without_rows)
+        sampler = self.sampler_of(self.without_rows)
         dims = sampler.space.model.named_vars_to_dims
         if sampler.is_log_concave:
             only = LocalMode(Normal(center, CholeskyFactor(precision)), 0.0)
@@ -395,11 +356,11 @@ class Posteriors:
         """Return a distribution near the posterior of an approximation, or its precision."""
         if best.along_axes is not None:
             return best.along_axes
-        sampler = self.sampler_of(best.coreset.quadratic, best.of_all)
+        sampler = self.sampler_of(best.quadratic, best.of_all)
         near = best.near
         if near is None and sampler.corrects:
             try:
-                [part, *_] = sampler.laplace(best.coreset.rows, best.coreset.weights).parts
+                [part, *_] = sampler.laplace(best.rows, best.weights).parts
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
             else:
@@ -425,8 +386,7 @@ class Posteriors:
             found = Normal(center, CholeskyFactor(precision)).with_tails()
         except LinAlgError:
             return None
-        rows, weights = best.coreset.rows, best.coreset.weights
-        posterior = self.sampler.posterior(rows, weights)
+        posterior = self.sampler.posterior(best.rows, best.weights)
         _, log_weights = posterior.weighed(found, len(best.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None

@@ -1,0 +1,38 @@
+"""Weighted rows beside a quadratic: as they were chosen, and measured at draws."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
+from pymc_coresets.methods.loop import Measured
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.sampling.steps.near_normal import AxisTables
+from pymc_coresets.solving.solution import Weighted
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Beside(Weighted):
+    """Weighted rows beside a quadratic, and that of all rows; as many rows were tried.
+
+    The chosen rows may be fewer than that.
+    """
+
+    of_all: Quadratic
+    tried: int
+
+    @classmethod
+    def of_rows(cls, chosen: Weighted, *, of_all: Quadratic, tried: int) -> "Beside":
+        """Return weighted rows with the quadratic of all rows."""
+        kept = {each.name: getattr(chosen, each.name) for each in fields(Weighted)}
+        return cls(**kept, of_all=of_all, tried=tried)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Approximation(Measured):
+    """Rows and a quadratic that represent all rows, and an approximation of their posterior."""
+
+    of_all: Quadratic
+    points: np.ndarray
+    near: ConditionalGaussian | None
+    along_axes: AxisTables | None

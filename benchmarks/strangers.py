@@ -53,7 +53,7 @@ class Found:
     dims: int = 0
     seconds: float = np.nan
     divergence: float = np.nan
-    kept: int = 0  # rows, or units
+    kept: int = 0  # rows, or units; none where no coreset was needed
     missing: tuple[str, ...] = ()
     judged: Judged | None = None
 
@@ -113,7 +113,7 @@ def measured(key: str, part: float, seed: int) -> Found:
         dims=dims,
         seconds=seconds,
         divergence=idata.attrs["divergence"],
-        kept=idata["coreset"].sizes["row"],
+        kept=idata["coreset"].sizes["row"] if "coreset" in idata.children else 0,
         missing=not_in(posterior, model),
         judged=judge(posterior, truth),
     )

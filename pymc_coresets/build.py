@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -222,6 +223,67 @@ def build_coreset(  # noqa: PLR0913
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
+    return _built_or_first(
+        None,
+        model=model,
+        size=size,
+        tolerance=tolerance,
+        method=method,
+        weighting=weighting,
+        observed=observed,
+        dim=dim,
+        rows=rows,
+        executor=executor,
+        collapse=collapse,
+        allow_local=allow_local,
+        integrate=integrate,
+        time_budget=time_budget,
+        random_seed=random_seed,
+        progressbar=progressbar,
+    )
+
+
+def build_unless[T](
+    first: Callable[[Job[Any]], T | None],
+    model: object,
+    **options: Any,  # noqa: ANN401
+) -> Coreset | T:
+    """Build a coreset, unless something else is found first that makes it unnecessary.
+
+    Parameters
+    ----------
+    first : callable
+        Called where a quadratic would be built next, as that takes long; its result is returned,
+        unless it is None.
+    model : pm.Model, or an object that holds one
+    **options
+        As of `build_coreset`.
+    """
+    asked = signature(build_coreset).bind(model, **options)
+    asked.apply_defaults()
+    return _built_or_first(first, **asked.arguments)
+
+
+def _built_or_first[T](  # noqa: PLR0913
+    first: Callable[[Job[Any]], T | None] | None,
+    *,
+    model: object,
+    size: int | None,
+    tolerance: float | None,
+    method: str | Method,
+    weighting: str | Weighting | DrawsLike | None,
+    observed: str | Sequence[str] | None,
+    dim: str | Sequence[str] | None,
+    rows: RowSource | None,
+    executor: Any,  # noqa: ANN401
+    collapse: Collapse,
+    allow_local: bool,
+    integrate: bool | str | Sequence[str],
+    time_budget: float | None,
+    random_seed: int | np.random.Generator | None,
+    progressbar: bool,
+) -> Coreset | T:
+    """Build a coreset, see `build_coreset` and `build_unless`."""
     given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
     asked = configured(asked_method(method, others=True), given)
@@ -271,6 +333,10 @@ def build_coreset(  # noqa: PLR0913
         )
         with _explained(reasons):
             if method == "auto" and size is None:
+                if first is not None and isinstance(chosen, ControlVariates):
+                    found = first(job)
+                    if found is not None:
+                        return found
                 chosen, limit, built = _built_by_itself(chosen, job, wanted, given)
             else:
                 built = _built(chosen, job, wanted)

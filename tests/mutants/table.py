@@ -151,6 +151,7 @@ TESTS = {
     "sampling/units/": (UNITS_OF_CORESETS,),
     "sampling/probing": unit("probing"),
     "sampling/certified": unit("certified"),
+    "sampling/around_mode": unit("around_mode"),
     "sampling/stand_in": (STAND_IN,),
     "predictive/": ("tests/models/test_predict.py",),
     "predictive/stand_ins": (STAND_IN,),

@@ -257,11 +257,15 @@ def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, mo
     assert found.attrs["level"] == Level.UNJUDGED
 
 
-def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, monkeypatch):
+@pytest.mark.parametrize("is_certified", [True, False])
+def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(
+    model, monkeypatch, is_certified
+):
     def late(*_):
         with until(0.0):
             stop_if_late()
 
+    monkeypatch.setattr(one_call, "check_of_certified", late if is_certified else lambda *_: None)
     monkeypatch.setattr(pmc.Coreset, "check", late)
     with pytest.warns(CoresetWarning, match="Doubtful: the time_budget was used up before these"):
         found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
@@ -277,7 +281,7 @@ def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, 
         given.append(options["time_budget"])
         return build_coreset(model, **QUIET)
 
-    monkeypatch.setattr(one_call, "build_coreset", build)
+    monkeypatch.setattr(one_call, "build_unless", build)
     pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert given == [80.0]
 

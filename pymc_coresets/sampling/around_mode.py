@@ -1,0 +1,231 @@
+"""Draws of the full posterior by importance weights, from around its mode: without a coreset."""
+
+import logging
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.deadline import doing
+from pymc_coresets.diagnostics.importance import Floats, khat_threshold
+from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive.pymc_densities import verify
+from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.sampling.modes import FEW_TO_SEARCH, proposal
+from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.probing import Probing
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.stand_in import importance_draws
+
+ENOUGH = 1_000  #: Effective sample size of the weighted draws.
+_FIRST = 100  #: Draws that show what share of them the weights leave.
+_LEAST_SHARE = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class AroundMode:
+    """Weighted draws of the full posterior from a distribution around its only mode.
+
+    Parameters
+    ----------
+    loglikelihood : LogLikelihood
+    proposal : Proposal
+    probes : Probes
+        Comparison of both densities along lines through the draws.
+    """
+
+    loglikelihood: LogLikelihood
+    proposal: Proposal[Draws]
+    probes: Probes
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the weights say of the distribution."""
+        own = self.proposal
+        modes = None if own.modes is None else own.modes.seen_by(own.draws.values)
+        return Certificate.of(own.smoothed, probes=self.probes, modes=modes)
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the weighted draws follow the full posterior, and are enough."""
+        found = self.certificate
+        is_light = found.pareto_khat < khat_threshold(found.n_draws)
+        return is_light and found.ess >= ENOUGH and not found.doubt
+
+    @cached_property
+    def model(self) -> pm.Model:
+        """The model without its rows."""
+        own = self.loglikelihood
+        return coreset_model(own.observations, own.some_row, np.zeros(1))
+
+    @property
+    def stand_in(self) -> StandIn:
+        """The distribution in place of all rows."""
+        own = self.proposal
+        return replace(stand_in_of(self.loglikelihood, own.around), modes=own.modes)
+
+    def drawn(self, *, chains: int, draws: int, rng: np.random.Generator) -> xr.DataTree:
+        """Return draws of the full posterior, see `importance_draws`, in chains.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If PyMC's own log-densities contradict the weights.
+        """
+        idata = importance_draws(self, chains * draws, random_seed=rng)
+        posterior = idata["posterior"].to_dataset()
+        if 0 < self.stand_in.n_in_memory <= 1_000_000:
+            verify(_WithoutRows(self), draws_tree(posterior.drop_attrs()), draws=8)
+        return idata.assign(posterior=xr.DataTree(in_chains(posterior, chains)))
+
+
+@dataclass(frozen=True)
+class _WithoutRows:
+    """The prior in place of the full posterior, for a comparison with PyMC's densities."""
+
+    of: AroundMode
+
+    @property
+    def model(self) -> pm.Model:
+        return self.of.model
+
+    @property
+    def stand_in(self) -> StandIn:
+        def nothing(draws: Any) -> Floats:  # noqa: ANN401
+            return np.zeros(Draws.of(draws, self.of.stand_in.free).n_draws)
+
+        return replace(self.of.stand_in, loglik=nothing)
+
+
+def stand_in_of(loglik: LogLikelihood, around: Normal) -> StandIn:
+    """Return a known distribution as what stands for all rows: its log-density less the prior's."""
+    space, log_prior = loglik.observations.space, loglik.log_prior
+
+    def of_rows(draws: DrawsLike) -> Floats:
+        points = space.free(Draws.of(draws, loglik.observations.shapes))
+        values: Floats = around.log_density(points) - log_prior.values(points)
+        return values
+
+    def slopes(_: Floats) -> Any:  # noqa: ANN401
+        raise NotImplementedError("its draws are independent, and need no comparison with it")
+
+    return StandIn(
+        parts=(loglik,),
+        loglik=of_rows,
+        slopes=slopes,
+        impossible="the distribution around the mode is not to be used.",
+        remedy="Build a coreset.",
+    )
+
+
+def around_mode(
+    loglik: LogLikelihood, *, key: int | None, rng: np.random.Generator
+) -> AroundMode | None:
+    """Draw from around the mode of the posterior of all rows; None if that does not serve.
+
+    The posterior must be log-concave: then there is no other mode.  A hundred draws show which
+    share of them the weights leave; then as many follow as are worth a thousand independent ones.
+    All rows are evaluated at each, and along lines beyond them.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+    key : int, optional
+        Key of nested samples of the rows.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    AroundMode, or None
+        None unless it is certified.
+    """
+    sampler = CoresetSampler(loglik)
+    if loglik.n_dims > FEW_TO_SEARCH or not sampler.is_log_concave:
+        return None
+    with doing("drawing from around the mode"):
+        start_size = rows_to_start(loglik.n_dims)
+        first = proposal(sampler, _FIRST, start_size=start_size, rng=rng, key=key)
+        if first is None:
+            return None
+        [around] = first.around.parts
+        weighed = replace(first, around=around).weighed(sampler.sums(first.draws).total)
+        if weighed is None or len(weighed.log_ratios) < _FIRST:
+            return None
+        share = weighed.smoothed.ess_of_independent / _FIRST
+        if share < _LEAST_SHARE:
+            _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
+            return None
+        n_more = math.ceil(1.1 * ENOUGH / share) - _FIRST
+        every = with_more(sampler, weighed, n_more, rng=rng)
+        probes = None if every is None else _beyond(loglik, every)
+    if every is None or probes is None:
+        return None
+    found = AroundMode(loglik, every, probes)
+    return found if found.is_certified else None
+
+
+def with_more(
+    sampler: CoresetSampler, first: Proposal[Draws], n_more: int, *, rng: np.random.Generator
+) -> Proposal[Draws] | None:
+    """Add draws of the same distribution, with weights; None if one of them is impossible."""
+    new, _ = first.around.draw(n_more, rng=rng)
+    # Sums of log-likelihoods are known up to a constant of each pass: one draw joins these.
+    points = np.concatenate([sampler.space.free(first.draws.take(np.arange(1))), new])
+    with np.errstate(all="ignore"):  # some are far out
+        draws = sampler.space.constrain(points)
+        ratios = sampler.sums(draws).total + sampler.log_prior.values(points)
+        ratios -= first.around.log_density(points)
+    if not np.isfinite(ratios).all():
+        return None
+    log_ratios = np.append(first.log_ratios, ratios[1:] + (first.log_ratios[0] - ratios[0]))
+    values = {n: np.append(v, draws.values[n][1:], axis=0) for n, v in first.draws.values.items()}
+    return replace(first, draws=Draws(values), log_ratios=log_ratios)
+
+
+def _beyond(loglik: LogLikelihood, found: Proposal[Draws]) -> Probes | None:
+    """Look along lines beyond the draws; None if that is impossible."""
+    try:
+        probing = Probing.of(stand_in_of(loglik, found.around), found.draws)
+    except InvalidDataError as error:
+        _log.info("No lines through the draws around the mode: %s", error.message)
+        return None
+    if isinstance(probing, Probes):
+        return None
+    probing.looked_along_lines()
+    return probing.result()
+
+
+def in_chains(posterior: xr.Dataset, n_chains: int) -> xr.Dataset:
+    """Cut a single chain of exchangeable draws into several.
+
+    Examples
+    --------
+    >>> one = xr.Dataset({"mu": (("chain", "draw", "unit"), np.zeros((1, 12, 2)))})
+    >>> dict(in_chains(one, 4).sizes)
+    {'chain': 4, 'draw': 3, 'unit': 2}
+    """
+
+    def cut(variable: xr.DataArray) -> xr.DataArray:
+        if not set(SAMPLE_DIMS) <= set(variable.dims):
+            return variable
+        ordered = variable.transpose(*SAMPLE_DIMS, ...)
+        values = ordered.to_numpy().reshape(n_chains, -1, *ordered.shape[2:])
+        kept = {n: c for n, c in ordered.coords.items() if not set(SAMPLE_DIMS) & set(c.dims)}
+        numbers = {n: np.arange(size) for n, size in zip(SAMPLE_DIMS, values.shape, strict=False)}
+        return xr.DataArray(values, {**numbers, **kept}, ordered.dims, attrs=variable.attrs)
+
+    return xr.Dataset({n: cut(v) for n, v in posterior.data_vars.items()}, attrs=posterior.attrs)

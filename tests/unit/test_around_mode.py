@@ -1,0 +1,140 @@
+"""Draws of the full posterior from around its mode, where `sample` needs no coreset."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_coresets as pmc
+from pymc_coresets import UnsupportedModelError, build_coreset, one_call
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.around_mode import AroundMode, around_mode
+
+N, D = 4_000, 26
+QUIET = {"random_seed": 1, "progressbar": False}
+SHORT = {"draws": 400, "chains": 2}
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(N, D))
+    chance = 1 / (1 + np.exp(-(x @ rng.normal(0, 0.3, D))))
+    with pm.Model(coords={"column": np.arange(D)}) as model:
+        b = pm.Normal("b", 0, 1, dims="column")
+        pm.Deterministic("largest", b.max())
+        pm.Bernoulli("y", logit_p=x @ b, observed=rng.binomial(1, chance))
+    return model
+
+
+@pytest.fixture(scope="module")
+def idata(model):
+    return pmc.sample(model, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def coreset(model):
+    return build_coreset(model, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    loglik = LogLikelihood(find_observations(model))
+    return around_mode(loglik, key=1, rng=np.random.default_rng(2))
+
+
+def test_draws_are_as_asked_for_and_say_what_they_are(idata):
+    assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000, "column": D}
+    assert set(idata.children) == {"posterior", "observed_data"}
+    np.testing.assert_allclose(idata["posterior"]["b"].max("column"), idata["posterior"]["largest"])
+    assert idata.attrs["verdict"].startswith("Reliable: resampled draws of the full posterior")
+    assert idata.attrs["psis_ess"] >= 1_000
+    assert idata.attrs["pareto_khat"] < 0.67
+    assert idata.attrs["divergence"] == 0.0
+    assert idata.attrs["seconds_build"] > 0
+
+
+def test_draws_are_those_of_the_full_posterior(idata, coreset):
+    """As those of a coreset, whose posterior is within the tolerance of it."""
+    other, own = coreset.sample(**QUIET)["posterior"]["b"], idata["posterior"]["b"]
+    mean, sd = own.mean(("chain", "draw")), other.std(("chain", "draw"))
+    # A thousand independent draws against thousands: an error of 0.035 sd.
+    assert (abs(mean - other.mean(("chain", "draw"))) / sd).max() < 0.035 * 4.5
+    assert abs(own.std(("chain", "draw")) / sd - 1).max() < 0.035 * 4.5 / np.sqrt(2)
+    assert (abs(own.mean("draw") - mean) / sd).max() < 0.2  # the chains are alike
+
+
+def test_one_line_says_it(model, caplog):
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        pmc.sample(model, **SHORT, **QUIET)
+    [line] = (r.getMessage() for r in caplog.records if "no coreset was needed" in r.getMessage())
+    assert line.startswith("Draws of the full posterior, from around its mode; no coreset was ")
+    assert "Reliable: resampled draws" in line
+
+
+def test_the_coreset_is_built_on_request(idata, model, coreset):
+    built = pmc.coreset_of(idata, model)
+    np.testing.assert_array_equal(built.indices, coreset.indices)
+    np.testing.assert_array_equal(built.weights, coreset.weights)
+
+
+def test_a_coreset_follows_where_the_draws_are_not_certified(model, coreset, monkeypatch):
+    """It is that of `build_coreset`: what was tried before leaves no trace in it."""
+    monkeypatch.setattr(AroundMode, "is_certified", False)
+    drawn = pmc.sample(model, **SHORT, **QUIET)
+    np.testing.assert_array_equal(drawn["coreset"]["indices"], coreset.indices)
+    np.testing.assert_array_equal(drawn["coreset"]["weights"], coreset.weights)
+
+
+@pytest.mark.parametrize("options", [{"size": 500}, {"method": "control_variates"}])
+def test_who_asks_for_a_coreset_gets_one(model, options, monkeypatch):
+    monkeypatch.setattr(one_call, "around_mode", None)  # which is not called
+    assert "coreset" in pmc.sample(model, **options, **SHORT, **QUIET).children
+
+
+def test_weights_lines_and_modes_must_all_serve(found):
+    assert found.is_certified
+    assert found.certificate.modes.words == "1, as the posterior is log-concave"
+    assert found.probes.n_coordinates == D
+
+    def weighed(log_ratios):
+        return replace(found, proposal=replace(found.proposal, log_ratios=log_ratios))
+
+    ratios = found.proposal.log_ratios
+    heavy = np.random.default_rng(1).standard_t(1, size=len(ratios))
+    assert not weighed(heavy).is_certified
+    assert not weighed(ratios + np.log(4) * (np.arange(len(ratios)) % 2)).is_certified  # too few
+    outside = replace(found.probes, outside=0.02, most=0.02, where="b[1]")
+    assert not replace(found, probes=outside).is_certified
+
+
+def test_draws_of_two_passes_have_the_weights_of_one(found):
+    own, loglik = found.proposal, found.loglikelihood
+    points = loglik.observations.space.free(own.draws)
+    ratios = loglik.sums(own.draws).total + loglik.log_prior.values(points)
+    ratios -= own.around.log_density(points)
+    assert np.ptp(own.log_ratios - ratios) < 1e-8
+
+
+def test_what_pymc_contradicts_is_refused(found, monkeypatch):
+    sums = LogLikelihood.sums
+
+    def wrong(loglik, draws, **options):
+        given = sums(loglik, draws, **options)
+        return replace(given, total=given.total + 5.0 * draws.values["b"][:, 0])
+
+    monkeypatch.setattr(LogLikelihood, "sums", wrong)
+    with pytest.raises(UnsupportedModelError, match="PyMC's own log-densities"):
+        found.drawn(chains=2, draws=50, rng=np.random.default_rng(1))
+
+
+def test_where_other_modes_are_possible_a_coreset_is_built():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2_000, 3))
+    with pm.Model() as model:
+        b = pm.StudentT("b", nu=3, mu=0, sigma=1, shape=3)
+        pm.Normal("y", x @ b, 1.0, observed=rng.normal(x.sum(axis=1)))
+    assert around_mode(LogLikelihood(find_observations(model)), key=1, rng=rng) is None

@@ -36,8 +36,8 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.results.summary import size_in_words
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.sampling.around_mode import AroundMode, around_mode
-from pymc_coresets.sampling.certified import check_of_certified
+from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
+from pymc_coresets.sampling.certified_draws.of_builds import check_of_certified
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
     GROUP,
@@ -305,7 +305,7 @@ def _around_mode(job: Job[Any]) -> AroundMode | None:
     own_rng = deepcopy(job.rng).spawn(1)[0]
     try:
         with job.report.part("around the mode"), until(job.deadline):
-            return around_mode(loglik, key=job.sample_key, rng=own_rng)
+            return drawn_around_mode(loglik, key=job.sample_key, rng=own_rng)
     except (SamplingError, OutOfTimeError):
         return None  # the construction says it, if it meets the same
 

@@ -183,6 +183,8 @@ class Measured(Weighted):
         The sum over all rows, and candidates for the next step, if any.
     centred : ndarray of shape (n_rows, n_draws), optional
         Potentials of the rows minus their means over the draws.
+    about : object, optional
+        What else a method knows of the posterior and its draws.
 
     Notes
     -----
@@ -210,6 +212,7 @@ class Measured(Weighted):
     own: Vector
     sums: PassSums
     centred: Vector | None = None
+    about: Any = None
 
     @classmethod
     def of(
@@ -220,11 +223,11 @@ class Measured(Weighted):
         *,
         draws: Any = None,  # noqa: ANN401
         centred: Vector | None = None,
-        **others: Any,  # noqa: ANN401
+        about: Any = None,  # noqa: ANN401
     ) -> Self:
-        """Return the measurement of weighted rows; further fields are those of a subclass."""
+        """Return the measurement of weighted rows."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
-        return cls(own=own, sums=sums, draws=draws, centred=centred, **kept, **others)
+        return cls(own=own, sums=sums, draws=draws, centred=centred, about=about, **kept)
 
     @cached_property
     def log_ratios(self) -> Vector:

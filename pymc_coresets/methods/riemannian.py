@@ -11,6 +11,7 @@ from pymc_coresets.deadline import doing, until
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, OutOfTimeError, SamplingError
+from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import (
     AIM,
     Reduction,
@@ -21,7 +22,6 @@ from pymc_coresets.methods.job import (
 )
 from pymc_coresets.methods.loop import Measure, Measured, decide
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.methods.rounds import Best, Place, Rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
@@ -154,7 +154,7 @@ class _Run[D]:
         n_dims = self.posterior.n_dims
         wanted = min(self.size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
-        self.best: Best[Measured] = Best(
+        self.best = Best(
             lambda best, n_draws: self._try(best.support, n_draws),
             tolerance=options.tolerance,
             goal=AIM * options.tolerance,

@@ -287,7 +287,7 @@ PLANTED = [
         ("sums[filled] / masses", "sums[filled] / 1"),
     ),
     *plant(
-        "methods/rounds.py",
+        "methods/best_of_rounds.py",
         ("not view.objective < self.objective", "view.objective > 2 * self.objective"),
         ("2 * len(best.own)", "len(best.own)"),
         ("<= max(self.goal, self.tolerance)", "<= self.goal"),

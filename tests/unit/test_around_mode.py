@@ -11,7 +11,7 @@ import pymc_coresets as pmc
 from pymc_coresets import UnsupportedModelError, build_coreset, one_call
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.sampling.around_mode import AroundMode, around_mode
+from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 
 N, D = 4_000, 26
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -43,7 +43,7 @@ def coreset(model):
 @pytest.fixture(scope="module")
 def found(model):
     loglik = LogLikelihood(find_observations(model))
-    return around_mode(loglik, key=1, rng=np.random.default_rng(2))
+    return drawn_around_mode(loglik, key=1, rng=np.random.default_rng(2))
 
 
 def test_draws_are_as_asked_for_and_say_what_they_are(idata):
@@ -91,7 +91,7 @@ def test_a_coreset_follows_where_the_draws_are_not_certified(model, coreset, mon
 
 @pytest.mark.parametrize("options", [{"size": 500}, {"method": "control_variates"}])
 def test_who_asks_for_a_coreset_gets_one(model, options, monkeypatch):
-    monkeypatch.setattr(one_call, "around_mode", None)  # which is not called
+    monkeypatch.setattr(one_call, "drawn_around_mode", None)  # which is not called
     assert "coreset" in pmc.sample(model, **options, **SHORT, **QUIET).children
 
 
@@ -137,4 +137,4 @@ def test_where_other_modes_are_possible_a_coreset_is_built():
     with pm.Model() as model:
         b = pm.StudentT("b", nu=3, mu=0, sigma=1, shape=3)
         pm.Normal("y", x @ b, 1.0, observed=rng.normal(x.sum(axis=1)))
-    assert around_mode(LogLikelihood(find_observations(model)), key=1, rng=rng) is None
+    assert drawn_around_mode(LogLikelihood(find_observations(model)), key=1, rng=rng) is None

@@ -9,7 +9,7 @@ import pytest
 
 from pymc_coresets import InvalidDataError, build_coreset
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.sampling.certified import check_of_certified
+from pymc_coresets.sampling.certified_draws.of_builds import check_of_certified
 
 N = 3_000
 

@@ -11,8 +11,7 @@ from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
-from pymc_coresets.methods import loop, pursuit, riemannian
-from pymc_coresets.methods import rounds as of_coresets
+from pymc_coresets.methods import best_of_rounds, loop, pursuit, riemannian
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measured, decide
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -605,13 +604,13 @@ def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
 
 def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
     """Of two coresets that seem to meet it, the first one does not."""
-    monkeypatch.setattr(of_coresets, "is_close_call", lambda *_: False)
+    monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
     posterior = Recorded()
     known = construct(posterior, tolerance=0.01)
     assert known.status is Status.TOLERANCE_REACHED
 
     def wrong_once(measured, tolerance):
-        monkeypatch.setattr(of_coresets, "is_close_call", lambda *_: False)
+        monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
         return True
 
     class Worse(Recorded):
@@ -620,7 +619,7 @@ def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(
             wrong = len(draws) == 1_000 and len(self.tried) == len(posterior.tried) + 1
             return replace(sums, total=sums.total * (2.0 if wrong else 1.0))
 
-    monkeypatch.setattr(of_coresets, "is_close_call", wrong_once)
+    monkeypatch.setattr(best_of_rounds, "is_close_call", wrong_once)
     worse = Worse()
     solution = construct(worse, tolerance=0.01)
     assert solution.status is Status.TOLERANCE_REACHED

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
-from pymc_coresets.methods.loop import Measured
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.sampling.steps.near_normal import AxisTables
 from pymc_coresets.solving.solution import Weighted
@@ -29,8 +28,8 @@ class Beside(Weighted):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Approximation(Measured):
-    """Rows and a quadratic that represent all rows, and an approximation of their posterior."""
+class Approximation:
+    """What is known of the draws of rows and a quadratic that represent all rows."""
 
     of_all: Quadratic
     points: np.ndarray

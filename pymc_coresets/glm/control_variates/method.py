@@ -26,9 +26,9 @@ from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.posteriors import Expansion, Posteriors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.methods.loop import Measure, Measured
-from pymc_coresets.methods.rounds import Best, Place, Rounds
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
@@ -202,9 +202,7 @@ class _Run:
         self.all = _Source(loglik=job.loglikelihood, expansion=expansion)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
-        self.best: Best[Approximation] = Best(
-            self._try, tolerance=options.tolerance, goal=AIM * options.tolerance
-        )
+        self.best = Best(self._again, tolerance=options.tolerance, goal=AIM * options.tolerance)
         with until(job.deadline), doing("searching for the mode of a sample of the rows"):
             self.posteriors = Posteriors.begun(job, expansion)
 
@@ -235,14 +233,14 @@ class _Run:
         quadratic, coefficients = self._settled(quadratic, source)
         return _Place(quadratic=quadratic, coefficients=coefficients)
 
-    def _surroundings(self, best: Approximation, status: Status) -> tuple[Any, Modes | None]:
+    def _surroundings(self, best: Measured, status: Status) -> tuple[Any, Modes | None]:
         """Return a distribution near the best posterior, and its modes, if there is time."""
         around = modes = None
         with suppress(OutOfTimeError), until(self.job.deadline):
             around = self.posteriors.around(best)
             if status is not Status.INTERRUPTED:
                 allowed = 0.15 * self.history.steps[-1].n_evaluations
-                modes = self.posteriors.modes(best, key=self.job.key, n_evaluations=allowed)
+                modes = self.posteriors.modes(best.about, key=self.job.key, n_evaluations=allowed)
         return around, modes
 
     def _propose(self, place: _Place) -> Beside:
@@ -261,7 +259,7 @@ class _Run:
         return Beside.of_rows(chosen, of_all=quadratic, tried=size)
 
     def _follow(
-        self, place: _Place, chosen: Beside, view: Approximation | None, before: float
+        self, place: _Place, chosen: Beside, view: Measured | None, before: float
     ) -> _Place:
         """Go on from the draws of the last coreset, unless more rows are not allowed, nor help."""
         assert view is not None, "what cannot be drawn ends the rounds"
@@ -269,7 +267,7 @@ class _Run:
         return replace(
             place,
             quadratic=chosen.of_all,
-            coefficients=self.posteriors.sampler.log_prior.coefficients(view.points),
+            coefficients=self.posteriors.sampler.log_prior.coefficients(view.about.points),
             size=chosen.tried,
             status=Status.NO_PROGRESS if chosen.tried >= self.job.size and is_settled else None,
         )
@@ -426,7 +424,7 @@ class _Run:
             size = math.ceil(1.2 * size)
         return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(self, chosen: Beside | Approximation, n_draws: int | None = None) -> Approximation:
+    def _try(self, chosen: Beside, n_draws: int | None = None) -> Measured:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         n_draws = n_draws or self.n_draws
         with self.history.drawing():
@@ -439,15 +437,17 @@ class _Run:
         own = own + chosen.quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
-        measured = Approximation.of(
-            chosen,
-            own,
-            measure.sums(draws, n_draws),
-            draws=draws,
+        sums = measure.sums(draws, n_draws)
+        about = Approximation(
             of_all=chosen.of_all,
             points=points,
             near=self.posteriors.near,
             along_axes=drawn.along_axes,
         )
+        measured = Measured.of(chosen, own, sums, draws=draws, about=about)
         measured.enter(self.history)
         return measured
+
+    def _again(self, best: Measured, n_draws: int) -> Measured:
+        chosen = Beside.of_rows(best, of_all=best.about.of_all, tried=best.size)
+        return self._try(chosen, n_draws)

@@ -30,6 +30,7 @@ from pymc_coresets.glm.control_variates.surroundings import (
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
+from pymc_coresets.methods.loop import Measured
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
@@ -350,14 +351,13 @@ class Posteriors:
             return None
         return found.table(sampler.space, dims)
 
-    def around(
-        self, best: Approximation
-    ) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:
+    def around(self, best: Measured) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:
         """Return a distribution near the posterior of an approximation, or its precision."""
-        if best.along_axes is not None:
-            return best.along_axes
-        sampler = self.sampler_of(best.quadratic, best.of_all)
-        near = best.near
+        about: Approximation = best.about
+        near = about.near
+        if about.along_axes is not None:
+            return about.along_axes
+        sampler = self.sampler_of(best.quadratic, about.of_all)
         if near is None and sampler.corrects:
             try:
                 [part, *_] = sampler.laplace(best.rows, best.weights).parts
@@ -365,8 +365,8 @@ class Posteriors:
                 _log.info("The metric has no correlations: %s", error)
             else:
                 return part.with_tails()
-        center = best.points.mean(axis=0)
-        precision = self._precision_near(center, best.of_all)
+        center = about.points.mean(axis=0)
+        precision = self._precision_near(center, about.of_all)
         if near is None:
             return CholeskyFactor.near(precision)
         if isinstance(precision, np.ndarray):
@@ -375,9 +375,7 @@ class Posteriors:
                 return joint
         return replace(near, n_operations=math.inf, metric=CholeskyFactor.near(precision))
 
-    def _joint(
-        self, center: np.ndarray, precision: np.ndarray, best: Approximation
-    ) -> Normal | None:
+    def _joint(self, center: np.ndarray, precision: np.ndarray, best: Measured) -> Normal | None:
         """Return one normal distribution of all coordinates, if the posterior is near it.
 
         Compared at draws of both: those of the normal alone do not detect regions it misses.
@@ -387,13 +385,13 @@ class Posteriors:
         except LinAlgError:
             return None
         posterior = self.sampler.posterior(best.rows, best.weights)
-        _, log_weights = posterior.weighed(found, len(best.points), rng=self.rng)
+        _, log_weights = posterior.weighed(found, len(best.about.points), rng=self.rng)
         if not np.isfinite(log_weights).all():
             return None
         smoothed = pareto_smooth(log_weights[None])
         reached = (
-            posterior.log_density(best.points)
-            - found.log_density(best.points)
+            posterior.log_density(best.about.points)
+            - found.log_density(best.about.points)
             - smoothed.log_mean_ratio
         )
         with np.errstate(over="ignore"):

@@ -11,7 +11,7 @@ from pymc_coresets.methods.loop import Measured, is_close_call, rounds
 from pymc_coresets.solving.solution import Status, Weighted
 
 
-class Best[M: Measured]:
+class Best:
     """The best of several coresets at held-out draws, and whether it is good enough.
 
     Parameters
@@ -45,18 +45,18 @@ class Best[M: Measured]:
     """
 
     def __init__(
-        self, again: Callable[[M, int], M | None], *, tolerance: float, goal: float
+        self, again: Callable[[Measured, int], Measured | None], *, tolerance: float, goal: float
     ) -> None:
         self._again, self.tolerance, self.goal = again, tolerance, goal
-        self.measured: M | None = None
-        self._confirmed: M | None = None  # the last that no further draws are to decide
+        self.measured: Measured | None = None
+        self._confirmed: Measured | None = None  # the last that no further draws are to decide
 
     @property
     def objective(self) -> float:
         """Its divergence in nats; infinite if there is none."""
         return math.inf if self.measured is None else self.measured.objective
 
-    def takes(self, view: M | None) -> bool:
+    def takes(self, view: Measured | None) -> bool:
         """Keep a coreset if it is the best so far."""
         if view is None or (self.measured is not None and not view.objective < self.objective):
             return False
@@ -108,7 +108,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds[P: Place, C: Weighted, M: Measured]:
+class Rounds[P: Place, C: Weighted]:
     """Rounds of a construction: rows are proposed, measured, and kept if they are the best so far.
 
     Parameters
@@ -124,9 +124,9 @@ class Rounds[P: Place, C: Weighted, M: Measured]:
     """
 
     propose: Callable[[P], C]
-    measure: Callable[[C], M | None]
-    follow: Callable[[P, C, M | None, float], P]
-    best: Best[M]
+    measure: Callable[[C], Measured | None]
+    follow: Callable[[P, C, Measured | None, float], P]
+    best: Best
 
     def once(self, place: P) -> P:
         """Return the next place."""

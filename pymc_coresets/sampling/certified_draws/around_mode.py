@@ -132,7 +132,7 @@ def stand_in_of(loglik: LogLikelihood, around: Normal) -> StandIn:
     )
 
 
-def around_mode(
+def drawn_around_mode(
     loglik: LogLikelihood, *, key: int | None, rng: np.random.Generator
 ) -> AroundMode | None:
     """Draw from around the mode of the posterior of all rows; None if that does not serve.

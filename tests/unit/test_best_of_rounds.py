@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import OutOfTimeError, SamplingError
+from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.loop import Measured
-from pymc_coresets.methods.rounds import Best, Place, Rounds
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status, Weighted

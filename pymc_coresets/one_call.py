@@ -185,6 +185,7 @@ def sample(
     pareto_khat        shape of the tail of the weights; of re-weighted draws only
     psis_ess           how many independent draws they are worth; of re-weighted draws only, of
                        which ArviZ does not know that they repeat themselves
+    coreset_options    how `coreset_of` builds a coreset, where none was needed
     seconds_build      wall time of the construction,
     seconds_sample     of sampling, by `pm.sample` of all rows too if that was needed,
     seconds_check      and of the check, with the correction if there was one

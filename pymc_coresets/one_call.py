@@ -37,7 +37,6 @@ from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.results.summary import size_in_words
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
-from pymc_coresets.sampling.certified_draws.of_builds import check_of_certified
 from pymc_coresets.sampling.steps.nuts import NutsSampler
 from pymc_coresets.storage import (
     GROUP,
@@ -115,9 +114,8 @@ def sample(
     `Coreset.sample` and `Coreset.check` do, one after the other, and `Coreset.reweight` where the
     check says that this is needed and enough.  One line says at the end what was done, and how far
     to trust it: where progress is shown, and otherwise in the log, at the level INFO.  The time is
-    mostly that of the build, and memory that of all draws.  The check evaluates all rows once more:
-    at a hundred draws if the build's certificate leaves no doubt, as where the divergence is within
-    half the tolerance, and otherwise at 400 or more; each correction once or twice.
+    mostly that of the build, and memory that of all draws; the check reads all rows once more, and
+    each correction once or twice.
 
     Parameters
     ----------
@@ -319,7 +317,7 @@ def _of_mode(
         idata = found.drawn(**sizes, rng=rng.spawn(1)[0])
     weighed = idata["posterior"].attrs
     idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
-    return _Drawn(idata, _AROUND_MODE, weighed["verdict"], divergence=0.0)
+    return _Drawn(idata, _AROUND_MODE, Verdict.stored(weighed), divergence=0.0)
 
 
 def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:
@@ -346,7 +344,7 @@ def _of_coreset(
 def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _Drawn:
     source = f"Coreset of {size_in_words(coreset)}"
     try:
-        check = check_of_certified(coreset, idata) or coreset.check(idata)
+        check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws
         verdict = Verdict.starting(Level.UNUSABLE, Reason.IMPOSSIBLE, error.message)
         return _Drawn(idata, source, verdict)

@@ -98,10 +98,16 @@ class EvaluatedDraws:
         return Check.of(
             self.smoothed,
             ess=self.ess(chains),
+            rhat=chains.rhat,
+            n_sampled=chains.n_chains * chains.n_draws,
+            copied=chains.copied,
+            ess_bulk=chains.ess_bulk,
+            ess_tail=chains.ess_tail,
+            n_divergences=chains.n_divergences,
+            n_chains=chains.n_chains,
             mean_shift=mean,
             sd_shift=sd,
             tolerance=tolerance,
-            **chains.agreement,
         )
 
 

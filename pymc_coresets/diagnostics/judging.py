@@ -49,15 +49,6 @@ The neck of a funnel with 5 % of the mass was left out with 2 in 1,000, R-hat of
 500 (Betancourt 2017, https://arxiv.org/abs/1701.02434).
 """
 
-EVEN = 0.4
-"""Nats by which log-ratios may be above their mean: exp(0.4) is 1.5, so all draws count alike."""
-
-CLEAR = 0.5
-"""Share of the tolerance up to which no second measurement can exceed it.
-
-At 400 draws, the standard error of a divergence is 7 to 15 % of it.
-"""
-
 MOST_COPIED = 0.05
 """Share of copies among the draws up to which effective sample sizes are right within 5 %."""
 
@@ -267,14 +258,8 @@ class Certificate:
         Pareto k-hat must be below its limit, unless no draw counts half as much again as they do on
         average, and lines show nothing beyond.
         """
-        is_small = self.largest <= EVEN and not self.outside
+        is_small = self.largest <= 0.4 and not self.outside  # nats: exp(0.4) is 1.5
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether a second measurement would say the same of the posterior."""
-        is_small = self.divergence <= CLEAR * self.tolerance and self.probes is not None
-        return is_small and self.negligible and self.reliable
 
     @property
     def needs_reweighting(self) -> bool:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -301,19 +300,6 @@ class Chains:
                 topic="draws",
             )
         return int(diverging.sum())
-
-    @property
-    def agreement(self) -> dict[str, Any]:
-        """The fields of a `Check` that do not depend on any density."""
-        return {
-            "rhat": self.rhat,
-            "ess_bulk": self.ess_bulk,
-            "ess_tail": self.ess_tail,
-            "copied": self.copied,
-            "n_divergences": self.n_divergences,
-            "n_sampled": self.n_chains * self.n_draws,
-            "n_chains": self.n_chains,
-        }
 
     # -- what weights change -----------------------------------------------------------------------
 

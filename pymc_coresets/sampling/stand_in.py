@@ -229,16 +229,11 @@ def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check
         impossible=own.impossible,
     )
     probes = probing if isinstance(probing, Probes) else probing.result()
-    return completed(result, idata, chains, replace(found, probes=probes))
-
-
-def completed(result: HasStandIn, idata: xr.DataTree, chains: Chains, found: Check) -> Check:
-    """Add to a check whether the draws are those of the approximate posterior."""
-    own = result.stand_in
     every = Draws.of(chains.posterior, own.free)
+    probes = compared(probes, own, every, chains.n_chains)
     found = replace(
         found,
-        probes=compared(found.probes or Probes(), own, every, chains.n_chains),
+        probes=probes,
         caveat=own.caveat or chains.too_coarse,
         node_error=own.parts[0].node_error,
     )

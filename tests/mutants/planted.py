@@ -287,14 +287,6 @@ PLANTED = [
         ("sums[filled] / masses", "sums[filled] / 1"),
     ),
     *plant(
-        "sampling/certified_draws/of_builds.py",
-        ("not known.is_clear", "False"),
-        ("ratios - spread.mean()).max() > EVEN", "ratios - spread.mean()).max() > 9"),
-        ("spread.mean()).max() > EVEN", "spread.mean()).min() > EVEN"),
-        (".divergence <= known.tolerance", ".divergence <= 9"),
-        ("np.argpartition(distances, -_FARTHEST)[-_FARTHEST:]", "np.arange(_FARTHEST)"),
-    ),
-    *plant(
         "sampling/certified_draws/around_mode.py",
         ("found.ess >= ENOUGH", "True"),
         ("and not found.doubt", ""),
@@ -612,7 +604,7 @@ PLANTED = [
         ("return max(at_draws, self.kl + 2 * self.kl_mcse) +", "return at_draws +"),
         ("self.kl_mcse) + self.outside", "self.kl_mcse)"),
         ("and (is_small or self._has_light_tail)", ""),
-        ("is_small = self.largest <= EVEN and not", "is_small = not"),
+        ("is_small = self.largest <= 0.4 and not", "is_small = not"),
         ("if self.probes is not None and self.probes.most > self.tolerance:", "if False:"),
         ("if self._misfit > probes.misfit_limit:", "if False:"),
         ("if self.copied > MOST_COPIED:", "if False:"),

@@ -150,7 +150,6 @@ TESTS = {
     "sampling/density": (*unit("proposal", "metropolis"), ROWS_ELSEWHERE),
     "sampling/units/": (UNITS_OF_CORESETS,),
     "sampling/probing": unit("probing"),
-    "sampling/certified_draws/of_builds": unit("certified"),
     "sampling/certified_draws/around_mode": unit("around_mode"),
     "sampling/stand_in": (STAND_IN,),
     "predictive/": ("tests/models/test_predict.py",),

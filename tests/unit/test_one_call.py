@@ -257,15 +257,11 @@ def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, mo
     assert found.attrs["level"] == Level.UNJUDGED
 
 
-@pytest.mark.parametrize("is_certified", [True, False])
-def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(
-    model, monkeypatch, is_certified
-):
+def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, monkeypatch):
     def late(*_):
         with until(0.0):
             stop_if_late()
 
-    monkeypatch.setattr(one_call, "check_of_certified", late if is_certified else lambda *_: None)
     monkeypatch.setattr(pmc.Coreset, "check", late)
     with pytest.warns(CoresetWarning, match="Doubtful: the time_budget was used up before these"):
         found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)

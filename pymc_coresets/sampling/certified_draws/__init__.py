@@ -1,4 +1,4 @@
-"""Draws that need no further measurement: of certified builds, or from around the mode.
+"""Draws that need no coreset: certified ones from around the mode.
 
 May import all of `sampling` and the rooms below it.
 """

@@ -128,7 +128,11 @@ class GradientPass:
             at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
             at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
             weights = np.tile(rows.base_weights, (min(at_once, len(self.points)), 1))
-            found = [density(weights, *arrays) for density in densities(at_once)]
+            left = len(self.points) - np.arange(0, len(self.points), at_once)
+            found = [
+                density(weights[:n], *arrays)
+                for density, n in zip(densities(at_once), left, strict=True)
+            ]
             return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
         return slopes

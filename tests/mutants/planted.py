@@ -289,7 +289,7 @@ PLANTED = [
     *plant(
         "sampling/certified_draws/around_mode.py",
         ("found.ess >= ENOUGH", "True"),
-        ("and not found.doubt", ""),
+        ("and not list(found.doubts())", ""),
         ("return is_light and", "return"),
         ("+ (first.log_ratios[0] - ratios[0])", ""),
         ("return found if found.is_certified else None", "return found"),

@@ -389,7 +389,9 @@ class FromPoints:
 
     def __init__(self, space, slopes):
         self.space, self.slopes, self.read, self.n_rows = space, slopes, 0, 100
-        self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims, source=None)
+        self.loglikelihood = SimpleNamespace(
+            n_rows=100, n_terms=100, n_dims=space.n_dims, source=None
+        )
 
     def density(self, source):
         """That without rows is constant."""

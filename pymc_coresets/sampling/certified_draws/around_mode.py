@@ -64,7 +64,7 @@ class AroundMode:
         """Whether the weighted draws follow the full posterior, and are enough."""
         found = self.certificate
         is_light = found.pareto_khat < khat_threshold(found.n_draws)
-        return is_light and found.ess >= ENOUGH and not found.doubt
+        return is_light and found.ess >= ENOUGH and not list(found.doubts())
 
     @cached_property
     def model(self) -> pm.Model:

@@ -17,7 +17,7 @@ from pytensor.compile.mode import AddDestroyHandler
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import ZeroGrad, disconnected_type
+from pytensor.gradient import DisconnectedGrad, disconnected_type
 from pytensor.graph import Apply, Variable, ancestors
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.null_type import NullType
@@ -164,27 +164,30 @@ def compiling() -> Iterator[None]:
         yield
 
 
-class _WholeZeroGrad(ZeroGrad):
+class _WholeDisconnected(DisconnectedGrad):
     """One operation on a whole array, where PyTensor's would loop over new axes."""
 
 
-@vectorize_node.register(_WholeZeroGrad)
-def _of_more_axes(op: _WholeZeroGrad, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
+@vectorize_node.register(_WholeDisconnected)
+def _of_more_axes(op: _WholeDisconnected, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
     of_array: Apply[Any] = op.make_node(x)  # type: ignore[no-untyped-call]
     return of_array
 
 
-def zero_grad[V: Variable[Any, Any]](x: V) -> V:
+def disconnected[V: Variable[Any, Any]](x: V) -> V:
     """Return the same values without a gradient.
+
+    A gradient of zero would be the same, but PyTensor would carry it on through the graph of these
+    values, and take as long for its rewrites as for those of all the rest.
 
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
     >>> x = pt.scalar("x")
-    >>> float(pytensor.grad(x * zero_grad(x), x).eval({x: 3.0}))
+    >>> float(pytensor.grad(x * disconnected(x), x).eval({x: 3.0}))
     3.0
     """
-    return cast(V, _WholeZeroGrad()(x))
+    return cast(V, _WholeDisconnected()(x))
 
 
 def without_traces[V: Variable[Any, Any]](graph: V) -> V:

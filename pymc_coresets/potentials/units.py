@@ -127,7 +127,10 @@ def why_too_many(names: Sequence[str], n_dims: int) -> str:
         return ""
     return (
         f"{list(names)!r} have {n_dims} values for each level: too many to be integrated out (six "
-        "at most). Keep them as parameters (integrate=False)."
+        "at most). Keep them as parameters (integrate=False), or give each level a few values of "
+        "which the others are weighted sums: rows may see (few @ weights)[level, time], with few "
+        f"of shape (levels, 3) and constant weights of shape (3, {n_dims}), as for a walk of three "
+        "steps with straight lines between them. That is another model."
     )
 
 

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.graph import ancestors
 from scipy.stats import kstest, multivariate_normal
 
 from pymc_coresets import build_coreset
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.units import chosen_units, why_none_is_chosen
@@ -197,6 +199,16 @@ def test_draws_of_walks_are_those_of_the_closed_form():
         np.testing.assert_allclose(np.cov(white), np.eye(YEARS), atol=5 * (2 / n) ** 0.5)
 
 
+def test_lengths_of_units_do_not_depend_on_where_nodes_are():
+    """PyTensor would rewrite shapes of all that they are computed from, again and again."""
+    density = read(model_of("walk"), "z").density
+    graphs = [density.density, density.log_prior, *density.derivatives]
+    nodes = ops.io_toposort([], graphs)
+    shapes = [n for n in nodes if isinstance(n.op, ops.Shape | ops.Shape_i)]
+    assert shapes
+    assert not any(density.variables in ancestors([n.inputs[0]]) for n in shapes)
+
+
 def test_a_column_that_is_not_there_has_no_density():
     units = nodes_at(read(model_of("walk"), "z"), 1)
     columns = [a for a in units.units.members if a.values.dtype.kind == "i"]
@@ -238,6 +250,9 @@ def test_walks_of_too_many_steps_remain_parameters_and_it_is_said(matrix):
     reason = why_none_is_chosen(observations)
     assert "['z'] have 12 values for each level" in reason
     assert "integrate=False" in reason
+    assert "(few @ weights)[level, time]" in reason
+    assert "(3, 12)" in reason
+    assert "{" not in reason
     if matrix:
         with pytest.raises(UnsupportedModelError) as refused:
             find_observations(model)
@@ -245,6 +260,7 @@ def test_walks_of_too_many_steps_remain_parameters_and_it_is_said(matrix):
 
 
 def test_walks_by_their_values_at_a_few_times_are_integrated_out():
+    """As the message says: (few @ weights)[level, time]."""
     times = np.linspace(0, YEARS - 1, LONG)
     weights = np.maximum(1 - np.abs(times - TIMES[:, None]), 0)
     month = np.random.default_rng(5).integers(LONG, size=AREA.size)

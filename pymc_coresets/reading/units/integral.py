@@ -29,7 +29,9 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling, without_traces, zero_grad
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import compiling, disconnected, without_traces
 from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -84,7 +86,7 @@ class UnitDensity:
         whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
         prior = pt.broadcast_to(cast(TensorVariable, log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
-        density, alone = cast(list[TensorVariable], simplified(graphs))
+        density, alone = _of_known_lengths(simplified(graphs), flat, sizes)
         used = set(graph_inputs([density]))
         arrays, members = (
             tuple(row for row in rows if row.placeholder in used)
@@ -103,7 +105,30 @@ class UnitDensity:
             slope = cast(TensorVariable, pt.grad(density.sum(), self.variables))
             n_dims = self.variables.type.shape[1]
             rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
-        return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
+        graphs = simplified(cast(list[Variable], [slope, *rows]))
+        return _of_known_lengths(graphs, self.variables, self.sizes)
+
+
+def _of_known_lengths(
+    graphs: Sequence[Variable], variables: TensorVariable, sizes: TensorVariable
+) -> list[TensorVariable]:
+    """Write lengths of arrays by the number of units.
+
+    With the variables at nodes, they would be lengths of all that nodes are computed from, which
+    PyTensor rewrites anew for each array of zeros: in minutes for three variables.
+    """
+    n_dims = cast(int, variables.type.shape[1])
+    lengths = [sizes.shape[0], pt.constant(n_dims, dtype="int64")]
+    known: dict[Variable, Variable] = {}
+    with compiling():
+        resolved = resolve_shapes(cast(Sequence[TensorVariable], graphs))
+        for node in ops.io_toposort([], list(resolved)):
+            if isinstance(node.op, ops.Shape) and node.inputs[0] is variables:
+                known[node.outputs[0]] = pt.stack(lengths)
+            if isinstance(node.op, ops.Shape_i) and node.inputs[0] is variables:
+                known[node.outputs[0]] = lengths[node.op.i]
+        found = clone_replace(list(resolved), known, rebuild_strict=False)
+    return cast(list[TensorVariable], found)
 
 
 def integrated(
@@ -130,16 +155,16 @@ def integrated(
     with compiling():
         logs, resolved = [], []
         for around in placed(units, centre, factor, points[:, None, :]):
-            given: dict[Variable, Variable] = {units.variables: zero_grad(around.variables)}
+            given: dict[Variable, Variable] = {units.variables: disconnected(around.variables)}
             at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
             # Nodes in tails may be where infinite terms are subtracted, as for rates.
-            at_nodes = pt.switch(pt.isnan(at_nodes), -np.inf, at_nodes)
-            logs.append(at_nodes + zero_grad(around.log_share) + log_weights[:, None])
+            at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
+            logs.append(at_nodes + disconnected(around.log_share) + log_weights[:, None])
             # Widths that rounding does not resolve would give any value, and modes that are not
             # there: float64 has four digits more.
             widths = pt.stack([row[-1] for row in around.root.entries], axis=-1)
             digits = widths * abs(around.variables)
-            resolved.append((digits < 1e12).all(axis=(0, 2)))
+            resolved.append((disconnected(digits) < 1e12).all(axis=(0, 2)))
         whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
         return cast(TensorVariable, pt.switch(pt.stack(resolved).all(axis=0), whole, -np.inf))
 
@@ -296,14 +321,12 @@ def _newton(
     foreseen = sum(pt.square(s) for s in step) / 2
     beyond = [s + pt.switch(s < 0, -1.0, 1.0) for s in step]
     there = centre + pt.stack(root.solved_above(beyond), axis=-1)
-    before, after = (
-        cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
-        for z in (centre, there)
-    )
+    both: dict[Variable, Variable] = {units.variables: pt.stack([centre, there])}
+    heights = cast(TensorVariable, vectorize_graph(units.density, both))
     # A width beyond the end of the step, along each axis, a normal density has lost half a nat
     # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
     # far: then widths are at most those in the middle of the posterior, and the step six of them.
-    kept = after - before >= 0.25 * foreseen - 2.0 * n_dims
+    kept = heights[1] - heights[0] >= 0.25 * foreseen - 2.0 * n_dims
     entries = [
         [pt.switch(kept, a, 0.0) for a in row[:-1]]
         + [pt.switch(kept, row[-1], pt.maximum(row[-1], 1 / width))]

@@ -39,6 +39,15 @@ class _Ragged(Op):
         """Declare the sizes as data."""
         return [[True], [False]]
 
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
+        """See `Op`: shapes are known without the values."""
+        axis, [x, _] = node.inputs[0].type.ndim - 1 - self.n_after, shapes
+        return [(*x[:axis], self.length(node.inputs[1]), *x[axis + 1 :])]
+
+    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+        """Return the length of the axis in the result."""
+        raise NotImplementedError
+
 
 class Spread(_Ragged):
     """Give each row the value of its unit: `x` of shape (..., n, *after) becomes (..., R, *after).
@@ -46,6 +55,10 @@ class Spread(_Ragged):
     The second input has the number of rows of each unit, (n,); rows follow one another unit by
     unit, and R is their number.  Its gradient is `Collect`.
     """
+
+    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+        """Return the number of rows."""
+        return sizes.sum()
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """See `Op`."""
@@ -63,6 +76,10 @@ class Collect(_Ragged):
 
     The second input has the number of rows of each unit, (n,).  Its gradient is `Spread`.
     """
+
+    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+        """Return the number of units."""
+        return sizes.shape[0]
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """See `Op`."""

@@ -307,7 +307,7 @@ def response_times(rng: Rng, n: int) -> Truth:
     speed = drift[person] - 0.6 * hard
     decided = rng.wald(bound[person] / speed, bound[person] ** 2) + wait[person]
     lapse = rng.random(len(person)) < 0.03
-    y = np.where(lapse | (decided > longest), rng.uniform(0, longest, len(person)), decided)
+    y = np.where(lapse, rng.uniform(0, longest, len(person)), decided)  # some take longer
     pm.modelcontext(None).add_coords({"person": np.arange(n), "of": ["drift", "bound", "wait"]})
     mean = pm.Normal("mean", [2, 0, -1.5], [1, 0.5, 0.5], dims="of")
     sd = pm.HalfNormal("sd", 0.5, dims="of")

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.graph import ancestors
 from scipy.stats import kstest, multivariate_normal
 
 from pymc_coresets import build_coreset
-from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.units import chosen_units, why_none_is_chosen
@@ -197,16 +195,6 @@ def test_draws_of_walks_are_those_of_the_closed_form():
         white = np.linalg.solve(root, (found.values[:, area] - middle).T)
         assert min(kstest(x, "norm").pvalue for x in white) > 1e-4  # of 21 comparisons
         np.testing.assert_allclose(np.cov(white), np.eye(YEARS), atol=5 * (2 / n) ** 0.5)
-
-
-def test_lengths_of_units_do_not_depend_on_where_nodes_are():
-    """PyTensor would rewrite shapes of all that they are computed from, again and again."""
-    density = read(model_of("walk"), "z").density
-    graphs = [density.density, density.log_prior, *density.derivatives]
-    nodes = ops.io_toposort([], graphs)
-    shapes = [n for n in nodes if isinstance(n.op, ops.Shape | ops.Shape_i)]
-    assert shapes
-    assert not any(density.variables in ancestors([n.inputs[0]]) for n in shapes)
 
 
 def test_a_column_that_is_not_there_has_no_density():

@@ -29,8 +29,6 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import compiling, disconnected, without_traces
 from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
@@ -86,7 +84,7 @@ class UnitDensity:
         whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
         prior = pt.broadcast_to(cast(TensorVariable, log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
-        density, alone = _of_known_lengths(simplified(graphs), flat, sizes)
+        density, alone = cast(list[TensorVariable], simplified(graphs))
         used = set(graph_inputs([density]))
         arrays, members = (
             tuple(row for row in rows if row.placeholder in used)
@@ -105,30 +103,7 @@ class UnitDensity:
             slope = cast(TensorVariable, pt.grad(density.sum(), self.variables))
             n_dims = self.variables.type.shape[1]
             rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
-        graphs = simplified(cast(list[Variable], [slope, *rows]))
-        return _of_known_lengths(graphs, self.variables, self.sizes)
-
-
-def _of_known_lengths(
-    graphs: Sequence[Variable], variables: TensorVariable, sizes: TensorVariable
-) -> list[TensorVariable]:
-    """Write lengths of arrays by the number of units.
-
-    With the variables at nodes, they would be lengths of all that nodes are computed from, which
-    PyTensor rewrites anew for each array of zeros: in minutes for three variables.
-    """
-    n_dims = cast(int, variables.type.shape[1])
-    lengths = [sizes.shape[0], pt.constant(n_dims, dtype="int64")]
-    known: dict[Variable, Variable] = {}
-    with compiling():
-        resolved = resolve_shapes(cast(Sequence[TensorVariable], graphs))
-        for node in ops.io_toposort([], list(resolved)):
-            if isinstance(node.op, ops.Shape) and node.inputs[0] is variables:
-                known[node.outputs[0]] = pt.stack(lengths)
-            if isinstance(node.op, ops.Shape_i) and node.inputs[0] is variables:
-                known[node.outputs[0]] = lengths[node.op.i]
-        found = clone_replace(list(resolved), known, rebuild_strict=False)
-    return cast(list[TensorVariable], found)
+        return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
 
 
 def integrated(

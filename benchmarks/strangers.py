@@ -102,7 +102,7 @@ def measured(key: str, part: float, seed: int) -> Found:
             traceback.print_exc()
             said = f"crashed: {type(error).__name__}"
         else:
-            said = idata.attrs["verdict"].partition(":")[0].lower()
+            said = idata.attrs["level"].lower()
     seconds = sum(os.times()[:4]) - began
     if said.startswith(("refused", "crashed")):
         return Found(name=case.name, said=said, dims=dims, seconds=seconds)

@@ -208,20 +208,14 @@ def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
     if one.is_near(other):
         return False
 
-    def height(x: np.ndarray) -> float:
-        return space.logp_and_gradient(x)[0]
-
-    way = other.location - one.location
-    least = min(height(one.location), height(other.location)) - 3.0
-    shares = np.linspace(0, 1, 10)[1:-1]
-    if all(height(one.location + share * way) > least for share in shares):
+    way, shares = other.location - one.location, np.linspace(0, 1, 10)
+    line = np.asarray(space.slopes(one.location + shares[:, None] * way)[0])
+    least = min(line[0], line[-1]) - 3.0
+    if (line > least).all():
         return False
-    at = one.location
-    for x in [*_relaxed(space, one, way, shares), other.location]:
-        if height(x) <= least or height((at + x) / 2) <= least:
-            return True
-        at = x
-    return False
+    path = np.stack([one.location, *_relaxed(space, one, way, shares[1:-1]), other.location])
+    heights = space.slopes(np.concatenate([path, (path[1:] + path[:-1]) / 2]))[0]
+    return bool((np.asarray(heights) <= least).any())
 
 
 def _relaxed(

@@ -1,4 +1,4 @@
-"""What a verdict is: how far draws can be trusted, why, and the sentences that say so."""
+"""What a verdict is: how far draws can be trusted, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Level(StrEnum):
     True
     """
 
-    #: Draws of the full posterior by other means, which nobody has judged.
+    #: Draws of the full posterior by other means, which were not judged.
     UNJUDGED = "Not judged"
     #: Draws can be used as they are.
     RELIABLE = "Reliable"

@@ -713,7 +713,7 @@ PLANTED = [
         ("[pt.switch(kept, s, less) for", "[0 * s for"),  # nodes that stay
         ("[pt.switch(kept, s, less) for", "[less for"),
         ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
-        ("digits < 1e12", "digits < np.inf"),
+        ("disconnected(digits) < 1e12", "disconnected(digits) < np.inf"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
     ),
     *plant(

@@ -24,7 +24,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.glm.control_variates import method
+from pymc_coresets.methods import best_of_rounds
 from pymc_coresets.reading.draws import Draws
 
 N_ROWS, N_COLUMNS = 6_000, 50
@@ -482,7 +482,7 @@ def test_names_may_look_like_types_of_numpy():
 
 @pytest.mark.parametrize("close", [True, False])
 def test_a_close_call_is_decided_by_twice_as_many_draws(model, coreset, close, monkeypatch):
-    monkeypatch.setattr(method, "is_close_call", lambda *_: close)
+    monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: close)
     built = build_coreset(model, random_seed=1, progressbar=False)
     assert built.certificate.n_draws == (800 if close else 400)
     np.testing.assert_array_equal(built.indices, coreset.indices)

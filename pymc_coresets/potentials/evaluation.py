@@ -417,8 +417,6 @@ class LogLikelihood:
     def gradients(self) -> Kernel:
         """The log-likelihood of weighted rows at many vectors (n_points, D), and its gradients.
 
-        Each point has its own weights, (n_points, n_rows).
-
         By reverse mode through the graph of all points at once, which takes a tenth of the time
         of one after the other where rows are few.
 
@@ -430,13 +428,13 @@ class LogLikelihood:
         obs = self.observations
         x = obs.space.vector
         points = pt.tensor("points", dtype="float64", shape=(None, *x.type.shape))
-        weights = pt.matrix("weights", dtype="float64")
+        weights = pt.vector("weights", dtype="float64")
         graph = vectorize_graph(of_vector([obs.loglik], obs, x)[0], {x: points})
         stop_if_late()  # each of these steps takes seconds for large graphs
-        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[1]}
+        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
         graph = clone_replace([graph], n_rows)[0]
         if graph.type.ndim == 1:
-            graph = pt.broadcast_to(graph, (points.shape[0], weights.shape[1]))
+            graph = pt.broadcast_to(graph, (points.shape[0], weights.shape[0]))
         logp = (weights * graph).sum(axis=1)
         try:
             gradient = cast(Variable, pt.grad(logp.sum(), points))

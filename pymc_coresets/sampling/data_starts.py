@@ -1,7 +1,7 @@
 """Starting points for the search for other modes that come from the data: modes of few rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,10 +18,7 @@ _STEPS = 40
 #: Share of the rows that each side of a gap has at least: those beyond are outliers.
 _SIDE = 0.02
 
-#: Numbers of rows and points that are evaluated together: more of them take longer than one by one.
-_TOGETHER = 2**18
-
-type DensityOf = Callable[[Rows, np.ndarray], Density]
+type DensityOf = Callable[[Sequence[Rows]], Density]
 
 
 def starts_from_data(
@@ -29,7 +26,6 @@ def starts_from_data(
     density_of: DensityOf,
     first: Normal,
     *,
-    n_terms: float = 1.0,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Return points near modes of the posteriors of a few rows, (n_starts, n_dims).
@@ -43,46 +39,20 @@ def starts_from_data(
     scan : Scan
         A sample of the rows.
     density_of : callable
-        Returns the density of some rows, of which each point has its own weights, (n_points,
-        n_rows).
+        Returns the density of which each point has rows of its own.
     first : Normal
         Around a known mode, where the climbs begin.
-    n_terms : float
-        Terms of a row, such as those of its nodes.
     rng : numpy.random.Generator
     """
-    rows, ends = scan.rows, [np.empty((0, len(first.location)))]
-    for group in _groups(list(_subsets(rows, rng)), n_terms):
-        union = np.unique(np.concatenate(group))
-        weights = np.stack([np.isin(union, which) for which in group]).astype(np.float64)
-        ends.append(_climbed(partial(density_of, rows.take(union)), weights, first))
-    return np.concatenate(ends)
-
-
-def _groups(subsets: Sequence[np.ndarray], n_terms: float) -> list[list[np.ndarray]]:
-    """Divide subsets into groups whose rows are evaluated at the points of all of them."""
-    groups: list[list[np.ndarray]] = []
-    known: set[int] = set()
-    for subset in subsets:
-        union = known | set(subset.tolist())
-        if groups and (len(groups[-1]) + 1) * len(union) * n_terms <= _TOGETHER:
-            groups[-1].append(subset)
-            known = union
-        else:
-            groups.append([subset])
-            known = set(subset.tolist())
-    return groups
-
-
-def _climbed(
-    density_of: Callable[[np.ndarray], Density], weights: np.ndarray, first: Normal
-) -> np.ndarray:
-    """Return the ends of climbs by weights of their own, but for those without a density."""
+    subsets = [
+        replace(scan.rows.take(which), base_weights=np.ones(len(which)))
+        for which in _subsets(scan.rows, rng)
+    ]
 
     def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return negative_at(density_of(weights[which]), first, z)
+        return negative_at(density_of([subsets[i] for i in which]), first, z)
 
-    starts = np.zeros((len(weights), len(first.location)))
+    starts = np.zeros((len(subsets), len(first.location)))
     ends = climb_together(negative, starts, most_steps=_STEPS, joins=False)
     found: np.ndarray = first.at(ends.points[np.isfinite(ends.values)])
     return found

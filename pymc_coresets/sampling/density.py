@@ -1,6 +1,6 @@
 """Posterior densities of weighted rows: gradients by one kernel for any rows, weighted draws."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple, Self
@@ -127,12 +127,7 @@ class GradientPass:
             arrays = self.kernel.arrays(rows)
             at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
             at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-            weights = np.tile(rows.base_weights, (min(at_once, len(self.points)), 1))
-            left = len(self.points) - np.arange(0, len(self.points), at_once)
-            found = [
-                density(weights[:n], *arrays)
-                for density, n in zip(densities(at_once), left, strict=True)
-            ]
+            found = [density(rows.base_weights, *arrays) for density in densities(at_once)]
             return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
         return slopes
@@ -145,56 +140,46 @@ class GradientPass:
         return total
 
 
+def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) -> Slopes:
+    """Return log-likelihoods of all rows of a source at points (n_points, n_dims)."""
+    return source.reduce(GradientPass.of(loglik, points))
+
+
+def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
+    """Return log-likelihoods at points (n_points, n_dims), each of few rows of its own."""
+    kernel, density = loglik.gradients, loglik.gradients.program.given
+    found = [
+        density(x[None])(rows.base_weights, *kernel.arrays(rows))
+        for x, rows in zip(points, each, strict=True)
+    ]
+    return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
 def posterior_slopes(
     loglik: LogLikelihood,
-    source: RowBlocks | None,
+    of_rows: Callable[[np.ndarray], Slopes] | None,
     quadratic: Quadratic | None,
     points: np.ndarray,
 ) -> Slopes:
-    """Return log-densities of the rows of a source, or of none, with prior and quadratic.
+    """Return log-densities of rows, or of none, with prior and quadratic.
 
     Parameters
     ----------
     loglik : LogLikelihood
         Of the model.
-    source : RowBlocks, or None
+    of_rows : callable, or None
+        Such as `slopes_of_all` of some source.
     quadratic : Quadratic, or None
     points : ndarray of shape (n_points, n_dims)
     """
-    own = _beside_rows(loglik, quadratic, points)
-    return own if source is None else source.reduce(GradientPass.of(loglik, points)).plus(own)
-
-
-def slopes_by_weights(
-    loglik: LogLikelihood,
-    rows: Rows,
-    weights: np.ndarray,
-    quadratic: Quadratic | None,
-    points: np.ndarray,
-) -> Slopes:
-    """Return log-densities of few rows, of which each point has its own weights.
-
-    Parameters
-    ----------
-    loglik : LogLikelihood
-        Of the model.
-    rows : Rows
-    weights : ndarray of shape (n_points, n_rows)
-    quadratic : Quadratic, or None
-    points : ndarray of shape (n_points, n_dims)
-    """
-    kernel = loglik.gradients
-    of_rows = Slopes(*kernel.program.given(points)(weights, *kernel.arrays(rows)))
-    return of_rows.plus(_beside_rows(loglik, quadratic, points))
-
-
-def _beside_rows(loglik: LogLikelihood, quadratic: Quadratic | None, points: np.ndarray) -> Slopes:
     if quadratic is None:
-        return Slopes(*loglik.log_prior.slopes(points))
-    log_prior = loglik.log_prior_beside(quadratic.graph)
-    coefficients = log_prior.coefficients(points)
-    values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
-    return Slopes(values + quadratic.at(coefficients), gradients)
+        own = Slopes(*loglik.log_prior.slopes(points))
+    else:
+        log_prior = loglik.log_prior_beside(quadratic.graph)
+        coefficients = log_prior.coefficients(points)
+        values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
+        own = Slopes(values + quadratic.at(coefficients), gradients)
+    return own if of_rows is None else of_rows(points).plus(own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,10 +229,11 @@ class WeightedPosterior:
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return the log-densities at points (n_points, n_dims), and their gradients."""
-        weighted = None  # a quadratic may need no rows
+        of_rows = None  # a quadratic may need no rows
         if self.weights.any():
             weighted = InMemoryRows.of(replace(self.rows, base_weights=self.weights))
-        return posterior_slopes(self.loglikelihood, weighted, self.quadratic, points)
+            of_rows = partial(slopes_of_all, self.loglikelihood, weighted)
+        return posterior_slopes(self.loglikelihood, of_rows, self.quadratic, points)
 
     def weighed(
         self, near: KnownDensity, n_draws: int, *, rng: np.random.Generator

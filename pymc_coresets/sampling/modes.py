@@ -362,9 +362,8 @@ class _Search:
         scan = self.sampler.scan(size, key=self.key, distinct=True)
         of_data = starts_from_data(
             scan,
-            lambda rows, weights: self._held(self.sampler.weighted_density(rows, weights)),
+            lambda each: self._held(self.sampler.density_of_each(each)),
             first.around,
-            n_terms=self.sampler.loglikelihood.n_terms / self.sampler.n_rows,
             rng=rng,
         )
         return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), nearby

@@ -26,10 +26,12 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture, laplace_parts
 from pymc_coresets.sampling.density import (
     PosteriorDensity,
+    Slopes,
     WeightedPosterior,
     posterior_slopes,
     resampled,
-    slopes_by_weights,
+    slopes_of_all,
+    slopes_of_each,
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables
@@ -443,13 +445,7 @@ class CoresetSampler:
         return self.density(self.loglikelihood.source)
 
     def weighted_density(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
-        """Return the density of the posterior of weighted rows, with its gradients.
-
-        Weights of shape (n_points, n_rows) are those of each point, of few rows.
-        """
-        if weights.ndim == 2:
-            given = self.loglikelihood, rows, weights, self.quadratic
-            return PosteriorDensity(partial(slopes_by_weights, *given))
+        """Return the density of the posterior of weighted rows, with its gradients."""
         if not weights.any():
             return self.density(None)
         return self.density(InMemoryRows.of(replace(rows, base_weights=weights)))
@@ -463,5 +459,13 @@ class CoresetSampler:
 
     def density(self, source: RowBlocks | None) -> PosteriorDensity:
         """Return the density of the rows of a source, or of none, with prior and quadratic."""
-        add_up = partial(posterior_slopes, self.loglikelihood, source, self.quadratic)
+        of_rows = None if source is None else partial(slopes_of_all, self.loglikelihood, source)
+        return self._density(of_rows)
+
+    def density_of_each(self, each: Sequence[Rows]) -> PosteriorDensity:
+        """Return the density of which each point has few rows of its own."""
+        return self._density(partial(slopes_of_each, self.loglikelihood, each))
+
+    def _density(self, of_rows: Callable[[np.ndarray], Slopes] | None) -> PosteriorDensity:
+        add_up = partial(posterior_slopes, self.loglikelihood, of_rows, self.quadratic)
         return PosteriorDensity(add_up)

@@ -389,9 +389,7 @@ class FromPoints:
 
     def __init__(self, space, slopes):
         self.space, self.slopes, self.read, self.n_rows = space, slopes, 0, 100
-        self.loglikelihood = SimpleNamespace(
-            n_rows=100, n_terms=100, n_dims=space.n_dims, source=None
-        )
+        self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims, source=None)
 
     def density(self, source):
         """That without rows is constant."""
@@ -400,7 +398,7 @@ class FromPoints:
     def scan(self, size, *, key, distinct):
         return Scan(rows=Rows(np.arange(size), np.ones(size)), weights=np.ones(size))
 
-    def weighted_density(self, rows, weights):
+    def density_of_each(self, each):
         return of_points(self.slopes)
 
     @property
@@ -468,7 +466,7 @@ def test_where_nothing_gives_a_start_there_was_no_search(monkeypatch):
         pm.Flat("a")
     one = FromPoints(Unconstrained(model), lambda x: (-np.square(x).sum(axis=1) / 2, -x))
     nowhere = of_points(lambda x: (np.full(len(x), np.nan), x))
-    monkeypatch.setattr(one, "weighted_density", lambda rows, weights: nowhere)
+    monkeypatch.setattr(one, "density_of_each", lambda each: nowhere)
     near = Normal(np.full(1, 0.3), CholeskyFactor(np.eye(1)))
     rng = np.random.default_rng(1)
     assert beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9) is None

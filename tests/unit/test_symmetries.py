@@ -274,13 +274,11 @@ def test_clusters_far_apart_are_found_without_a_prior(seed):
     assert modes.is_complete
 
 
-def clusters(rows, weights):
-    [y] = rows.arrays
-
+def clusters(each):
     def slopes(x):
-        z = y - x
-        values = -(weights * np.log1p(z**2)).sum(axis=1)
-        return Slopes(values, (weights * 2 * z / (1 + z**2)).sum(axis=1, keepdims=True))
+        away = [rows.arrays[0] - own for rows, own in zip(each, x, strict=True)]
+        values = np.array([-np.log1p(z**2).sum() for z in away])
+        return Slopes(values, np.array([[(2 * z / (1 + z**2)).sum()] for z in away]))
 
     return PosteriorDensity(slopes)
 

@@ -39,6 +39,12 @@ class Slopes(NamedTuple):
         with np.errstate(invalid="ignore", over="ignore"):  # searches shorten such steps
             return Slopes(self.values + other.values, self.gradients + other.gradients)
 
+    @classmethod
+    def of_parts(cls, parts: Iterable["Slopes"], n_dims: int) -> "Slopes":
+        """Return the densities at the points of all parts, one after the other, or of none."""
+        none = cls(np.empty(0), np.empty((0, n_dims)))
+        return cls(*(np.concatenate(found) for found in zip(none, *parts, strict=True)))
+
 
 class PosteriorDensity:
     """The log-density of a model with some rows, or all: one reading for any number of points.
@@ -127,8 +133,8 @@ class GradientPass:
             arrays = self.kernel.arrays(rows)
             at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
             at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-            found = [density(rows.base_weights, *arrays) for density in densities(at_once)]
-            return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            found = (Slopes(*f(rows.base_weights, *arrays)) for f in densities(at_once))
+            return Slopes.of_parts(found, self.points.shape[1])
 
         return slopes
 
@@ -148,11 +154,11 @@ def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) 
 def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
     """Return log-likelihoods at points (n_points, n_dims), each of few rows of its own."""
     kernel, density = loglik.gradients, loglik.gradients.program.given
-    found = [
-        density(x[None])(rows.base_weights, *kernel.arrays(rows))
+    found = (
+        Slopes(*density(x[None])(rows.base_weights, *kernel.arrays(rows)))
         for x, rows in zip(points, each, strict=True)
-    ]
-    return Slopes(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    )
+    return Slopes.of_parts(found, points.shape[1])
 
 
 def posterior_slopes(

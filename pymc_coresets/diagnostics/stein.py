@@ -6,6 +6,7 @@ such a statistic is not zero: f = 1 tells a shift, and ``f = x_j`` another width
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -93,7 +94,7 @@ class Deviation:
 
 
 def standard_errors_from_zero(values: Floats) -> tuple[Floats, int]:
-    """Return means over draws in their standard errors, by means of batches.
+    """Return means over draws in their standard errors, by means of batches, without skewness.
 
     Parameters
     ----------
@@ -106,10 +107,21 @@ def standard_errors_from_zero(values: Floats) -> tuple[Floats, int]:
     int
         Degrees of freedom of these t statistics.
 
+    Notes
+    -----
+    The t statistic of a skewed distribution has a long tail, on the side of the short tail of the
+    distribution: that of ``1 - x^2`` over 400 normal draws is above 5 twenty times as often as
+    Student's t.  So it is also transformed to ``t + g t^2 / 3 + g^2 t^3 / 27 + g / 6``, with the
+    skewness of the batches divided by the root of their number as ``g``, which takes the skewness
+    away; the result is the one of both that is nearer to zero.
+
     References
     ----------
     Flegal, Jones (2010). Batch means and spectral variance estimators in Markov chain Monte Carlo.
     The Annals of Statistics 38. https://doi.org/10.1214/09-AOS735
+
+    Hall (1992). On the removal of skewness by transformation. Journal of the Royal Statistical
+    Society B 54. https://doi.org/10.1111/j.2517-6161.1992.tb01876.x
 
     Examples
     --------
@@ -121,10 +133,13 @@ def standard_errors_from_zero(values: Floats) -> tuple[Floats, int]:
     length = max(n_draws * n_chains // _BATCHES, 1)
     used = n_draws - n_draws % length
     batches = values[:, n_draws - used :].reshape(-1, length, n_statistics).mean(axis=1)
-    mean, error = batches.mean(axis=0), batches.std(axis=0, ddof=1) / math.sqrt(len(batches))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.where(mean == 0, 0.0, np.abs(mean) / error)
-    return np.copysign(found, mean), len(batches) - 1
+    mean, root = batches.mean(axis=0), math.sqrt(len(batches))
+    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a statistic that is constant
+        t = np.where(mean == 0, 0.0, root * mean / batches.std(axis=0, ddof=1))
+        g = np.nan_to_num(stats.skew(batches, axis=0)) / root
+        found = t + g * t**2 / 3 + g**2 * t**3 / 27 + g / 6
+    return np.where(np.abs(found) < np.abs(t), found, t), len(batches) - 1
 
 
 def deviation(away: Floats, scores: Floats, names: Sequence[str]) -> Deviation:

@@ -252,11 +252,12 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
 
 
 def _adds_by_number(node: Apply) -> bool:
-    """Whether the operation adds to a vector's entries at a vector of positions."""
-    x, _, *places = (cast(TensorVariable, v) for v in node.inputs)
-    [first, *others] = places
-    by_number = first.type.ndim == 1 and np.dtype(first.type.dtype).kind in "iu"
-    return x.type.ndim == 1 and by_number and not others and not node.op.set_instead_of_inc
+    """Whether the operation adds to the places of one axis, which a vector of numbers names."""
+    _, _, *places = (cast(TensorVariable, v) for v in node.inputs)
+    *before, last = node.op.idx_list
+    by_number = places[0].type.ndim == 1 and np.dtype(places[0].type.dtype).kind in "iu"
+    one_axis = len(places) == 1 and last == 0 and all(entry == slice(None) for entry in before)
+    return by_number and one_axis and not node.op.set_instead_of_inc
 
 
 def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:

@@ -37,12 +37,20 @@ MOST_OPERANDS = 32
 @node_rewriter([ops.Elemwise])
 def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write functions by others that NumPy has: PyTensor would call Python for each number."""
-    x = node.inputs[0]
-    if isinstance(node.op.scalar_op, ps.Softplus):
+    op, [x, *others] = node.op.scalar_op, node.inputs
+    if isinstance(op, ps.Softplus):
         return [pt.maximum(x, 0) + pt.log1p(pt.exp(-pt.abs(x)))]
-    if isinstance(node.op.scalar_op, ps.Log1mexp):
+    if isinstance(op, ps.Log1mexp):
         near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
         return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
+    if isinstance(op, ps.Clip):
+        return [pt.minimum(pt.maximum(x, others[0]), others[1])]
+    if isinstance(op, ps.Composite):  # such as an integer power, of squares
+        arrays = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
+        for part in op.fgraph.toposort():
+            inputs = [arrays[v] if v in arrays else v.clone() for v in part.inputs]
+            arrays |= zip(part.outputs, ops.Elemwise(part.op).make_node(*inputs).outputs, strict=True)
+        return [arrays[v] for v in op.fgraph.outputs]
     return None
 
 

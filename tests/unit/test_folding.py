@@ -25,6 +25,8 @@ FUNCTIONS = {
         lambda x: pt.log1mexp(-pt.abs(x) - 1e-9),
         np.log(-np.expm1(-np.abs(X) - 1e-9)),
     ),
+    "an integer power": (lambda x: x**6 - x**4, X**6 - X**4),
+    "limits": (lambda x: pt.clip(x, -2, 3), np.clip(X, -2, 3)),
 }
 
 

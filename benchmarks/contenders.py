@@ -10,9 +10,10 @@ import numpy as np
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
 from benchmarks.problems import problem_of
+from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.methods.job import AdaptiveMethod, Reduction, solve_adaptively
+from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measure
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit

@@ -1,5 +1,6 @@
 """Public names, and the modules that hold them: `__init__` loads each when it is first used."""
 
+from .ancestry import Ancestry as Ancestry
 from .build import build_coreset as build_coreset
 from .coreset import Coreset as Coreset
 from .diagnostics.comparison import Comparison as Comparison
@@ -47,7 +48,6 @@ from .sampling.weighting import Laplace as Laplace
 from .sampling.weighting import Prior as Prior
 from .sampling.weighting import Subsample as Subsample
 from .streams import CoresetStream as CoresetStream
-from .updates.coverage import Ancestry as Ancestry
 from .updates.coverage import Coverage as Coverage
 from .updates.new_rows import merge as merge
 

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.ancestry import Ancestry, caveat_of
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
@@ -30,8 +31,9 @@ from pymc_coresets.reading.user_model import (
     given_model,
     terms_of,
 )
+from pymc_coresets.results.facts import facts_of
 from pymc_coresets.results.reports import report
-from pymc_coresets.results.summary import facts_of, summarise_rows
+from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
@@ -46,7 +48,6 @@ from pymc_coresets.storage import (
     write_netcdf,
 )
 from pymc_coresets.updates import new_rows, other_priors
-from pymc_coresets.updates.coverage import Ancestry, caveat_of
 from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,

@@ -34,7 +34,7 @@ from pymc_coresets.options import flag, generator, one_of, positive_number, whol
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
-from pymc_coresets.results.summary import size_in_words
+from pymc_coresets.results.facts import size_in_words
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 from pymc_coresets.sampling.steps.nuts import NutsSampler

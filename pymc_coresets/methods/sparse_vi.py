@@ -6,7 +6,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.job import AdaptiveMethod, AdaptiveState
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key

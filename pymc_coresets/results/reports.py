@@ -8,7 +8,7 @@ from io import BytesIO
 
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
-from pymc_coresets.results.summary import facts_of
+from pymc_coresets.results.facts import facts_of
 from pymc_coresets.weighted_rows import WeightedRows
 
 _PREFIX = "seconds "  # of the attributes of a history

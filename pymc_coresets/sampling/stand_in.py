@@ -38,8 +38,8 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.potentials.plain_loops import density_mode
+from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
-from pymc_coresets.predictive.predictions import with_missing
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import tell

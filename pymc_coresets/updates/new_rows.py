@@ -11,6 +11,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.advice import decided_by
+from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry, caveat_of
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.control_variates.expansion import written_in
@@ -44,7 +45,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS, Ancestry, caveat_of, moved_from
+from pymc_coresets.updates.coverage import moved_from
 from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 
+from pymc_coresets.ancestry import Ancestry
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.expansion import carried_over
@@ -26,7 +27,6 @@ from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.coverage import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, of_model, required_likelihood
 
 _REMEDY = "with_model() changes priors only: build another coreset."

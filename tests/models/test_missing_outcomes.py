@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset
-from pymc_coresets.predictive.predictions import with_missing
+from pymc_coresets.predictive.forward import with_missing
 
 N = 600
 RNG = np.random.default_rng(1)

@@ -20,7 +20,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.predictive import predictions
-from pymc_coresets.predictive.predictions import Forward, forward_graphs
+from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rows import memory
 

@@ -381,8 +381,11 @@ PLANTED = [
         ("modes=modes if form", "modes=None if form"),
     ),
     *plant(
-        "updates/coverage.py",
+        "ancestry.py",
         ("return not (root <= 1 and shift <= 1)", "return False"),
+    ),
+    *plant(
+        "updates/coverage.py",
         ("2 * float(here - there)", "2 * float(there - here)"),
     ),
     *plant(
@@ -397,11 +400,11 @@ PLANTED = [
         ("share * self.smoothed.ess_of_independent", "self.smoothed.ess_of_independent"),
     ),
     *plant(
-        "predictive/predictions.py",
+        "predictive/forward.py",
         ("replace(self, function=function, rngs=tuple(others.values()))", "self"),
     ),
     *plant(
-        "predictive/predictions.py",
+        "predictive/forward.py",
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
         ("values[name] += part[name] / n_draws", "values[name] += part[name]"),
         ("else n_draws * those", "else those"),
@@ -418,7 +421,7 @@ PLANTED = [
         ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(
-        "updates/coverage.py",
+        "ancestry.py",
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(
@@ -567,7 +570,7 @@ PLANTED = [
         ("+= time.perf_counter() - start", "-= time.perf_counter() - start"),
     ),
     *plant(
-        "methods/job.py",
+        "methods/adaptive.py",
         ("replace(fresh, draw=draw)", "fresh"),
     ),
     *plant(
@@ -581,8 +584,11 @@ PLANTED = [
         ("return rng.permutation(np.minimum(", "return (np.minimum("),
     ),
     *plant(
-        "results/summary.py",
+        "results/facts.py",
         ("weights.sum() ** 2", "weights.sum()"),
+    ),
+    *plant(
+        "results/summary.py",
         ("sums.of(chosen, coreset.weights)", "sums.of(chosen, np.ones(len(chosen)))"),
         ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
     ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.methods.job import solve_adaptively
+from pymc_coresets.methods.adaptive import solve_adaptively
 from pymc_coresets.methods.loop import Measure, judge
 from pymc_coresets.methods.sparse_vi import SparseVI, _Adam
 from pymc_coresets.solving.solution import Status, Weighted

@@ -1,0 +1,162 @@
+"""Methods that draw from a coreset's posterior at every step."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pymc_coresets.exceptions import SamplingError, warn_user
+from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, rounds
+from pymc_coresets.options import whole_number
+from pymc_coresets.solving.solution import History, Progress, Solution, Status
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdaptiveState:
+    """State of an adaptive method between steps; a step does not modify the old arrays.
+
+    Parameters
+    ----------
+    measure : Measure
+        Source of draws and potentials.
+    size : int
+        Largest number of positive weights.
+    coreset : Measured
+        Rows that have weight, or may regain it, at draws of their posterior.
+    status : Status, optional
+        Set by a step after which the run should stop.
+    """
+
+    measure: Measure[Any]
+    size: int
+    coreset: Measured
+    status: Status | None = None
+
+
+class AdaptiveMethod[S: AdaptiveState](ABC):
+    """Base class of methods that draw from the coreset's posterior at every step."""
+
+    accepts: ClassVar[Collection[str]] = frozenset({"size"})
+    draws_from: ClassVar[str] = "the coreset's posterior"
+    default_size = staticmethod(moderate_size)
+
+    @abstractmethod
+    def start(self, measure: Measure[Any], size: int) -> S:
+        """Return the initial weights (possibly none), with draws from their posterior."""
+
+    @abstractmethod
+    def step(self, state: S) -> S:
+        """Improve the weights once, or set the status, or both."""
+
+    def most_steps(self, size: int) -> int:
+        """Largest number of steps: one per row of the coreset."""
+        return size
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw hundreds of times by Laplace approximations, or by re-weighting earlier draws."""
+        laplace, sampler, from_reserve = job.ways_to_draw()
+        with job.report.part("choosing rows", total=job.size) as show:
+            try:
+                solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
+                if solution.status is not Status.SAMPLING_FAILED:
+                    return solution
+                reason = solution.status.value
+            except SamplingError as error:
+                reason = error.message
+            warn_user(
+                "Coreset posteriors are sampled by NUTS, which takes longer, because Laplace "
+                f"approximations failed: {reason}"
+            )
+            return solve_adaptively(
+                self, sampler, job.size, rng=job.rng, draw=from_reserve, callback=show
+            )
+
+
+def solve_adaptively[S: AdaptiveState](
+    method: AdaptiveMethod[S],
+    posterior: CoresetPosterior[Any],
+    size: int,
+    *,
+    rng: np.random.Generator,
+    draw: Callable[..., Any] | None = None,
+    callback: Callable[[Progress], object] | None = None,
+) -> Solution:
+    """Choose at most ``size`` weighted rows whose posterior is close to the full one.
+
+    Ctrl-C (``KeyboardInterrupt``, from the callback too) and a sampler that fails end the run with
+    the last complete step.
+
+    Parameters
+    ----------
+    method : AdaptiveMethod
+        For instance ``SparseVI()``.
+    posterior : CoresetPosterior
+        Draws of coreset posteriors, and potentials at them.
+    size : int
+        Largest number of weights, 1 to ``posterior.n_rows``.
+    rng : numpy.random.Generator
+        Source of all draws and choices.
+    draw : callable, optional
+        Replaces ``posterior.draw`` and may reuse draws.  As these have chosen the weights, the
+        result is measured at fresh draws of the posterior.
+    callback : callable, optional
+        Called with a `Progress` after every step that changed the weights.
+
+    Returns
+    -------
+    Solution
+        With at most ``size`` positive weights. Both objectives of its history are the variance of
+        ``log r = sum_n (u_n - w_n) f_n`` over fresh draws of each step's own coreset posterior,
+        which are held out: a noisy estimate that may rise, and noisier with a subsample.
+
+    Raises
+    ------
+    InvalidOptionError
+        If ``size`` is out of range.
+    InvalidDataError
+        If a potential is not finite at a draw.
+    SamplingError
+        If there are no draws to start with.
+
+    Examples
+    --------
+    Observations ``x_n ~ Normal(theta, 1)`` with a standard normal prior:
+
+    >>> import numpy as np
+    >>> from benchmarks.closed_forms import Location
+    >>> from pymc_coresets.methods.sparse_vi import SparseVI
+    >>> location = Location(np.array([[0.9], [1.0], [1.1]]))
+    >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
+    >>> solution.rows.positions, solution.weights.round()
+    (array([1]), array([3.]))
+    """
+    size = whole_number("size", size, least=1, most=posterior.n_rows)
+    fresh = Measure(posterior, rng, history=History(callback))
+    last: Measured | None = None
+
+    def measured(state: S) -> Status | None:
+        nonlocal last
+        if state.coreset is not last:
+            last = state.coreset
+            last.enter(fresh.history, last.objective)
+        return state.status
+
+    def measured_anew(state: S) -> S:
+        n_draws = state.coreset.residual.size
+        return replace(state, coreset=fresh.at(state.coreset.support, n_draws))
+
+    state = method.start(replace(fresh, draw=draw), size)
+    state, status = rounds(state, method.step, measured, limit=method.most_steps(size))
+    failures = {Status.INTERRUPTED, Status.SAMPLING_FAILED}
+    if draw is not None and status not in failures:
+        state, failed = rounds(state, measured_anew, measured, limit=1)
+        status = failed if failed in failures else status
+    chosen = state.coreset.support
+    _log.debug("%s: %d weights. %s", type(method).__name__, chosen.size, status.value)
+    return fresh.history.solution(chosen, status, state.coreset.objective)

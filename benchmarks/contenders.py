@@ -10,14 +10,14 @@ import numpy as np
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
 from benchmarks.problems import problem_of
-from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
-from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measure
-from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.methods.sparse_vi import SparseVI
+from pymc_coresets.papers.adaptive import AdaptiveMethod, solve_adaptively
+from pymc_coresets.papers.giga import GIGA
+from pymc_coresets.papers.quasi_newton import QuasiNewton
+from pymc_coresets.papers.sparse_vi import SparseVI
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 

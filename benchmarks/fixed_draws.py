@@ -8,9 +8,9 @@ from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.problems import problem_of
 from benchmarks.regressions import Laplace, Regression
 from benchmarks.tables import markdown
-from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.hilbert import solve
 from pymc_coresets.methods.plain import Uniform
+from pymc_coresets.request import known_methods
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Problem
@@ -41,7 +41,7 @@ def _chosen(
     if name == Uniform.name:
         scan = experiment.scan(size, key=random_key(rng))
         return scan.rows, scan.weights
-    selection = solve(METHODS[name](), problem, size)
+    selection = solve(known_methods()[name](), problem, size)
     return experiment.source.take(selection.rows.positions), selection.weights
 
 

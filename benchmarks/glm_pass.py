@@ -11,9 +11,9 @@ from benchmarks.curves import verdict
 from benchmarks.glm_data import out_of_reach
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import build_pass_glm
-from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
+from pymc_coresets.papers.polynomial.parts import PredictorRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 

@@ -13,8 +13,8 @@ from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from benchmarks.tables import markdown
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.glm.sensitivity import Sensitivities, SignedBlocks
-from pymc_coresets.glm.signed_rows import SignedRows
+from pymc_coresets.papers.sensitivity import Sensitivities, SignedBlocks
+from pymc_coresets.papers.signed_rows import SignedRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import Scan, random_key

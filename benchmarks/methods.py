@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from benchmarks.problems import problem_of
 from benchmarks.tables import markdown, parser_of, save
-from pymc_coresets.methods.frank_wolfe import FrankWolfe
-from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import HilbertMethod, solve
-from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.papers.frank_wolfe import FrankWolfe
+from pymc_coresets.papers.giga import GIGA
+from pymc_coresets.papers.iht import IHT
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.solving.problem import Problem
 

@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.curves import verdict
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import open_rows
-from pymc_coresets.glm.polynomial.parts import PredictorRows
-from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.papers.polynomial.parts import PredictorRows
+from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows

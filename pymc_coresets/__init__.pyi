@@ -1,5 +1,8 @@
 """Public names, and the modules that hold them: `__init__` loads each when it is first used."""
 
+from .after.plots import plot_comparison as plot_comparison
+from .after.plots import plot_history as plot_history
+from .after.plots import plot_weights as plot_weights
 from .ancestry import Ancestry as Ancestry
 from .build import build_coreset as build_coreset
 from .coreset import Coreset as Coreset
@@ -21,24 +24,24 @@ from .exceptions import OutOfTimeError as OutOfTimeError
 from .exceptions import SamplingError as SamplingError
 from .exceptions import UnsupportedModelError as UnsupportedModelError
 from .glm.control_variates.method import ControlVariates as ControlVariates
-from .glm.polynomial.replacement import PolynomialCheck as PolynomialCheck
-from .glm.polynomial.summary import PolynomialSummary as PolynomialSummary
-from .glm.sensitivity import Sensitivity as Sensitivity
-from .methods.frank_wolfe import FrankWolfe as FrankWolfe
-from .methods.giga import GIGA as GIGA
-from .methods.iht import IHT as IHT
+from .growth.coverage import Coverage as Coverage
+from .growth.new_rows import merge as merge
+from .growth.streams import CoresetStream as CoresetStream
 from .methods.plain import Exact as Exact
 from .methods.plain import Uniform as Uniform
 from .methods.pursuit import Pursuit as Pursuit
-from .methods.quasi_newton import QuasiNewton as QuasiNewton
 from .methods.riemannian import RiemannianPursuit as RiemannianPursuit
-from .methods.sparse_vi import SparseVI as SparseVI
 from .one_call import coreset_of as coreset_of
 from .one_call import sample as sample
-from .pass_glm import build_pass_glm as build_pass_glm
-from .results.plots import plot_comparison as plot_comparison
-from .results.plots import plot_history as plot_history
-from .results.plots import plot_weights as plot_weights
+from .papers.frank_wolfe import FrankWolfe as FrankWolfe
+from .papers.giga import GIGA as GIGA
+from .papers.iht import IHT as IHT
+from .papers.pass_glm import build_pass_glm as build_pass_glm
+from .papers.polynomial.replacement import PolynomialCheck as PolynomialCheck
+from .papers.polynomial.summary import PolynomialSummary as PolynomialSummary
+from .papers.quasi_newton import QuasiNewton as QuasiNewton
+from .papers.sensitivity import Sensitivity as Sensitivity
+from .papers.sparse_vi import SparseVI as SparseVI
 from .results.reports import Report as Report
 from .rows.sources.opening import open_rows as open_rows
 from .rows.sources.row_source import RowSource as RowSource
@@ -47,8 +50,5 @@ from .sampling.approximations import check_approximation as check_approximation
 from .sampling.weighting import Laplace as Laplace
 from .sampling.weighting import Prior as Prior
 from .sampling.weighting import Subsample as Subsample
-from .streams import CoresetStream as CoresetStream
-from .updates.coverage import Coverage as Coverage
-from .updates.new_rows import merge as merge
 
 __version__: str

@@ -31,9 +31,8 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
-from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Job, Method
-from pymc_coresets.methods.plain import Exact, Uniform
+from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -562,8 +561,7 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if size is not None:
         whole_number("size", size, least=1, most=n_obs)
-    with_replacement = isinstance(method, Uniform | Sensitivity)  # so from equal rows, too
-    most = n_obs if with_replacement else loglik.n_rows
+    most = n_obs if getattr(method, "with_replacement", False) else loglik.n_rows
     limit = method.default_size(loglik.n_dims, most) if size is None else int(size)
     # So few distinct rows cost NUTS less than a construction would.  With fewer than ten rows for
     # each distinct one, the user has few rows, and wants fewer.

@@ -1,21 +1,24 @@
 """The result: a few weighted rows, and the model in which they represent all of them."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 
 from pymc_coresets.ancestry import Ancestry, caveat_of
-from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS, TOLERANCE
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.predictive.leave_one_out import loo
-from pymc_coresets.predictive.predictions import predict
+from pymc_coresets.methods.job import Method
+from pymc_coresets.optional import module_of
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.rewrite import (
@@ -33,7 +36,6 @@ from pymc_coresets.reading.user_model import (
 )
 from pymc_coresets.results.facts import facts_of
 from pymc_coresets.results.reports import report
-from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
@@ -47,7 +49,6 @@ from pymc_coresets.storage import (
     stored_tree,
     write_netcdf,
 )
-from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
@@ -215,14 +216,390 @@ class Coreset(WeightedRows):
     with_log_densities = shared.with_log_densities
     log_ratios = log_ratios
     verify = verify
-    loo = loo
-    predict = predict
     recover = recovery.recover
     report = report
-    summary = summarise_rows
     importance_draws = shared.importance_draws
-    with_model = other_priors.with_model
-    extend = new_rows.extend
+
+    # -- what rooms on top add, which may be missing: see `optional` -------------------------------
+
+    def loo(
+        self,
+        idata: xr.DataTree,
+        *,
+        ess: float = ENOUGH_ESS,
+        observations: int | None = 1_000,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> ELPDDataLOOSubsample:
+        """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
+
+        All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
+        seconds, and elsewhere as many as are worth 400 independent ones; the result states the
+        Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
+        up to twice as many rows as `observations` at the same draws, about 1 ms for each; and one
+        to three passes for each row, of ten at most, that differs too much from the others for
+        importance weights.  Memory: some 70 bytes per row of the data.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, from `sample` or `pm.sample`.
+        ess : float, default 400
+            Effective sample size of the draws, weighted by the full posterior, that is enough;
+            `math.inf` evaluates all draws.
+        observations : int, optional
+            How many rows, drawn at random, are left out one by one; None for all.  Up to as many
+            rows of large influence are left out besides.  The others contribute by a surrogate.
+        random_seed : int or Generator, optional
+            Decides which.  The same seed gives the same rows for every model of the data, so that
+            `arviz.compare` compares them pair by pair.
+
+        Returns
+        -------
+        ElpdOfAllRows
+            An `arviz.ELPDData`, with standard errors apart: `subsampling_se`, `mcse` and `se`.
+
+        Raises
+        ------
+        InvalidOptionError
+            If `observations` is not a whole number of at least 2, `ess` not positive, or
+            `random_seed` not a seed.
+        InvalidDataError
+            If the draws lack a variable, are impossible under the full data, fewer than 30, or
+            those of `reweight` or `importance_draws`, which are corrected already.
+
+        Warns
+        -----
+        CoresetWarning
+            If Pareto k-hat of a row that was left out is too large, even if the elpd of the row
+            could be computed without these weights; or few draws count once they are corrected to
+            the full posterior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
+        >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
+        500
+        """
+        room = module_of("after.leave_one_out", user="loo()")
+        found: ELPDDataLOOSubsample = room.loo(
+            self, idata, ess=ess, observations=observations, random_seed=random_seed
+        )
+        return found
+
+    def predict(  # noqa: PLR0913 - the options of what users know from PyMC
+        self,
+        idata: xr.DataTree,
+        *,
+        rows: RowSource | Mapping[str, Any] | None = None,
+        model: pm.Model | None = None,
+        kind: Literal["mean", "draws"] = "mean",
+        draws: int | None = None,
+        to: Callable[[xr.Dataset], object] | None = None,
+        var_names: str | Sequence[str] | None = None,
+        random_seed: int | np.random.Generator | None = None,
+        progressbar: bool | None = None,
+    ) -> xr.DataTree:
+        """Predict all rows, or new ones, in blocks.
+
+        The result is that of `pymc.sample_posterior_predictive`.  Costs one random value, or one
+        mean, for each row and draw, which NumPy computes, and compiled loops where there are 10^8
+        means or more; blocks of 32,768 rows or more by one thread for each core.  Memory: that of
+        the result, or some 400 MB with `to`.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the posterior, from `sample`, `reweight` or `pm.sample`.
+        rows : RowSource or mapping of str to array_like, optional
+            New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
+            values are not needed.  By default all rows that the posterior is of.
+        model : pm.Model, optional
+            Another model with the same free variables; by default yours.
+        kind : {"mean", "draws"}, default "mean"
+            The expectation of each variable, or its draws.
+        draws : int, optional
+            Take that many draws, evenly spread over the chains, and as many of each; all by
+            default.
+        to : callable, optional
+            Called with each block of the results in place of keeping them: the group's Dataset for
+            all rows and some draws of each chain where your model holds the rows, and for some rows
+            and all draws if they lie elsewhere.
+        var_names : str or sequence of str, optional
+            Observed variables or deterministics; by default the observed variables.
+        random_seed : int or Generator, optional
+            The result is reproducible from it, with any number of threads.
+        progressbar : bool, optional
+            By default as in the build.
+
+        Returns
+        -------
+        xarray.DataTree
+            With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
+            group is ``predictions`` where `rows` or `model` is given.  Without groups with `to`.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
+            has put other data into your model since, which `rows` lacks; `model` takes it as it is
+            now.
+        InvalidOptionError
+            If an option is out of range, rows lack a column, a variable has no mean, or the result
+            does not fit into 8 GiB of memory.
+        UnsupportedModelError
+            If the model cannot hold other rows than its own.
+
+        Notes
+        -----
+        The mean is that of ``E[y_n | theta_s]`` over the draws, for distributions whose mean PyMC
+        knows; for others, predictive draws are averaged.  The attribute ``averaged`` says which.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> rng = np.random.default_rng(1)
+        >>> t = rng.normal(size=500)
+        >>> with pm.Model():
+        ...     x = pm.Data("x", t, dims="obs")
+        ...     slope = pm.Normal("slope")
+        ...     y = pm.Normal("y", slope * x, 1.0, observed=rng.normal(2 * t), dims="obs")
+        ...     coreset = build_coreset(random_seed=1, progressbar=False)
+        >>> idata = coreset.importance_draws(random_seed=1)
+        >>> new = {"x": np.array([0.0, 10.0])}
+        >>> found = coreset.predict(idata, rows=new, progressbar=False)
+        >>> found["predictions"]["y"].round(0).values
+        array([ 0., 20.])
+        """
+        room = module_of("after.predictions", user="predict()")
+        found: xr.DataTree = room.predict(
+            self,
+            idata,
+            rows=rows,
+            model=model,
+            kind=kind,
+            draws=draws,
+            to=to,
+            var_names=var_names,
+            random_seed=random_seed,
+            progressbar=progressbar,
+        )
+        return found
+
+    def summary(self, columns: str | Sequence[str] | None = None) -> pd.DataFrame:
+        """Compare the chosen rows with all rows, without their weights and with them.
+
+        Each quantity is computed three times: for all rows, for the chosen rows without their
+        weights, and with them.  The chosen rows alone are often extreme, because such rows
+        determine the parameters best. With their weights they come closer to all rows, but need not
+        match them, least of all if a quadratic represents most of the data: the weights match the
+        log-likelihood.
+
+        Costs one pass over the data; rows elsewhere (``rows=...``) are read once.
+
+        Parameters
+        ----------
+        columns : str or sequence of str, optional
+            Which columns to summarise; an array with several numbers for each row is one name.  By
+            default all: the data containers along the observation dimension (also those that the
+            likelihood does not use), the observed values, other arrays with one entry for each row,
+            the indices by which variables are looked up, and the dimensions of cells.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Of floats, printed with as many digits as each needs.  Its columns are ``all``,
+            ``chosen`` and ``weighted``, and its index has two levels, ``part`` and ``quantity``:
+
+            ===================  ==================================================================
+            rows                 ``number``; ``distinct``, where equal rows were merged;
+                                 ``effective``: ``(sum w)^2 / sum w^2``, as many rows of equal
+                                 weights
+            largest weights      the five rows of the largest weights
+            (name of a column)   ``mean``, ``sd``, ``min``, ``max``; of a column of levels, or of
+                                 whole numbers in a range of 20, ``levels`` (that have rows), ``in
+                                 these levels`` (rows in levels of which a row was chosen), and the
+                                 rows of each level, if there are at most 20
+            ===================  ==================================================================
+
+            Numbers of rows are sums of weights in the column ``weighted``.  ``all`` is NaN where
+            all rows are out of reach, as after `merge` or reading without ``rows=...``.  Missing
+            values are left out.
+
+        Raises
+        ------
+        InvalidOptionError
+            If there is no column of a name.
+        CoresetError
+            If the coreset was read without its model.
+
+        Notes
+        -----
+        The effective number is that of Kish (1965), *Survey Sampling*.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.arange(500.0)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> table = coreset.summary()
+        >>> table.loc[("rows", "number")].tolist()
+        [500.0, 5.0, 500.0]
+        >>> float(table.loc[("y", "mean"), "all"])
+        249.5
+        """
+        room = module_of("after.summary", user="summary()")
+        found: pd.DataFrame = room.summarise_rows(self, columns)
+        return found
+
+    def with_model(self, model: pm.Model) -> Self:
+        """Return the same rows and weights under other priors, without a new construction.
+
+        A coreset approximates the likelihood, which other priors do not change. But its rows were
+        chosen for the old posterior: sample the result and `check` the draws against all rows. The
+        two likelihoods are compared at eight points, for all rows if they are in memory. If the
+        free variables are the same, importance draws are re-weighted, and `sample` uses them as
+        before instead of NUTS. The old certificate is dropped.
+
+        Parameters
+        ----------
+        model : pm.Model
+            With the same likelihood and data, or a template of them if the coreset was built from
+            ``rows=...``.  Priors may differ, and may depend on further variables.
+
+        Returns
+        -------
+        Coreset
+            Its `objective` is NaN, because no divergence has been measured under these priors.
+
+        Raises
+        ------
+        InvalidDataError
+            If the likelihood depends on other variables, its data differ, or its values at random
+            points differ for any row; the message names the row and the difference.
+        CoresetError
+            If the coreset was read without its model.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=5_000)
+        >>> def normal(prior_sd):
+        ...     with pm.Model() as model:
+        ...         y = pm.Normal("y", pm.Normal("mu", 0, prior_sd), 1.0, observed=x)
+        ...     return model
+        >>> coreset = build_coreset(normal(1.0), random_seed=1, progressbar=False)
+        >>> narrow = coreset.with_model(normal(0.01))
+        >>> idata = narrow.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+        >>> narrow.check(idata).needs_reweighting
+        False
+        """
+        room = module_of("growth.other_priors", user="with_model()")
+        found: Self = room.with_model(self, model)
+        return found
+
+    def extend(
+        self,
+        model: pm.Model,
+        *,
+        rows: RowSource | None = None,
+        executor: Any = None,  # noqa: ANN401 - of several libraries
+        size: int | None = None,
+        method: str | Method = "auto",
+        random_seed: int | np.random.Generator | None = None,
+        progressbar: bool | None = None,
+    ) -> Self:
+        """Return a coreset of all old rows and new ones; the old data are not needed.
+
+        The construction reads all new rows, and the weighted rows of this coreset in place of the
+        old data. It costs as much as a coreset of the new rows. For many small chunks use
+        `CoresetStream`.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model of this coreset with the new rows in its `pymc.Data` containers, and none of
+            the old ones; with `rows`, a template of them.
+        rows : RowSource, optional
+            All new rows, from `open_rows`, if the model holds a template. Control variates read all
+            of them into memory.
+        executor : Executor or Client, optional
+            Reads and evaluates `rows`, see `build_coreset`.
+        size : int, optional
+            Largest number of weighted rows; by default that of `build_coreset`.
+        method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates
+            How rows are chosen. "auto" is pursuit; for a coreset with a quadratic it is control
+            variates: the old quadratic is kept, and a quadratic of the new rows is added.
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+        progressbar : bool, optional
+            By default as in the build.
+
+        Returns
+        -------
+        Coreset
+            Positions continue: new rows are numbered after the old ones. `objective`, `certificate`
+            and `check` are exact for the new rows; for the others they are relative to this
+            coreset. `ancestry` has the divergence of each step, and all combined.
+
+        Raises
+        ------
+        InvalidDataError
+            If the model has other free variables, priors, containers or another likelihood, or its
+            linear predictor has other coefficients than the quadratic.
+        InvalidOptionError
+            If an option is out of range, or the method does not go with a quadratic.
+        UnsupportedModelError
+            If the rows are not data containers of the model, or are cells of several dims.
+        CoresetError
+            If the coreset was read without its model.
+
+        Warns
+        -----
+        CoresetWarning
+            If something limits the coreset, as in `build_coreset`; if the new rows begin with rows
+            that it represents already; or if they move the posterior so far that its error is
+            unknown.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> def normal(rows):
+        ...     with pm.Model() as model:
+        ...         y = pm.Data("y", rows)
+        ...         likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+        ...     return model
+        >>> months = np.random.default_rng(1).normal(size=(2, 3_000))
+        >>> coreset = build_coreset(normal(months[0]), random_seed=1, progressbar=False)
+        >>> longer = coreset.extend(normal(months[1]), random_seed=1)
+        >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.combined < 0.01
+        (6000, (3000, 3000), True)
+        """
+        room = module_of("growth.new_rows", user="extend()")
+        found: Self = room.extend(
+            self,
+            model,
+            rows=rows,
+            executor=executor,
+            size=size,
+            method=method,
+            random_seed=random_seed,
+            progressbar=progressbar,
+        )
+        return found
+
+    # -- what all of these go by -------------------------------------------------------------------
 
     @cached_property
     def stand_in(self) -> StandIn:

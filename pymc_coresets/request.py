@@ -8,19 +8,14 @@ import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.plain import Exact
+from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.options import positive_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.solution import Solution
 
-_METHODS: Mapping[str, type[Any]] = {
-    **METHODS,
-    ControlVariates.name: ControlVariates,
-    Sensitivity.name: Sensitivity,
-}
 #: What an object has that is a `Method`.
 _MEMBERS: Mapping[str, Any] = {
     "name": str,
@@ -31,18 +26,30 @@ _MEMBERS: Mapping[str, Any] = {
 }
 
 
+def known_methods() -> Mapping[str, type[Any]]:
+    """Return the options of all methods that have a name: those of `papers` too, if it is there.
+
+    Examples
+    --------
+    >>> known_methods()["giga"]()
+    GIGA(tolerance=None, polish=True)
+    """
+    of_papers = module_of("papers").METHODS if has_room("papers") else {}
+    return {**METHODS, ControlVariates.name: ControlVariates, **of_papers}
+
+
 def asked_method(
     method: Any,  # noqa: ANN401 - what users pass
-    kinds: Collection[type[Any]] = _METHODS.values(),
+    names: Collection[str] | None = None,
     *,
     others: bool = False,
-) -> Any:  # noqa: ANN401 - one of these kinds, or another `Method`
+) -> Any:  # noqa: ANN401 - the options of one of these, or another `Method`
     """Return the options of a method that is given by name, or by its options.
 
     Parameters
     ----------
     method : str or Method
-    kinds : collection of type, optional
+    names : collection of str, optional
         The methods that may be asked for; by default all of the package.
     others : bool, default False
         Whether any other object will do that has the members of a `Method`.
@@ -57,10 +64,12 @@ def asked_method(
     >>> asked_method("uniform")
     Uniform()
     """
-    known = {kind.name: kind for kind in kinds}
+    known = known_methods()
+    if names is not None:
+        known = {name: known[name] for name in names if name in known}
     if isinstance(method, str) and method in known:
         return known[method]()
-    if isinstance(method, tuple(kinds)):
+    if isinstance(method, tuple(known.values())):
         return method
     missing = [n for n, kind in _MEMBERS.items() if not isinstance(getattr(method, n, None), kind)]
     if not others or isinstance(method, type) or len(missing) == len(_MEMBERS):
@@ -147,7 +156,7 @@ def named_option(option: Any) -> str:  # noqa: ANN401
 
 
 def _why_not(option: str, method: Method) -> str:
-    if not isinstance(method, tuple(_METHODS.values())):
+    if not isinstance(method, tuple(known_methods().values())):
         return "it is not among the arguments that the method accepts."
     is_exact = isinstance(method, Exact)
     reasons = {
@@ -163,5 +172,5 @@ def _why_not(option: str, method: Method) -> str:
 
 
 def _methods_that_accept(option: str) -> str:
-    names: Collection[str] = [n for n, m in _METHODS.items() if option in m().accepts]
+    names: Collection[str] = [n for n, m in known_methods().items() if option in m().accepts]
     return "method=" + " or ".join(map(repr, names))

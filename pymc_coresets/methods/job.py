@@ -95,6 +95,10 @@ class Method(Protocol):
         Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting, rows.
     draws_from : str
         Distribution at whose draws it compares rows; empty for the weighting distribution.
+
+    Notes
+    -----
+    One that has ``with_replacement = True`` may be given more draws than there are distinct rows.
     """
 
     name: ClassVar[str]

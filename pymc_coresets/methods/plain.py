@@ -71,6 +71,7 @@ class Uniform:
 
     name: ClassVar[str] = "uniform"
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size"})
+    with_replacement: ClassVar[bool] = True
     draws_from: ClassVar[str] = "none"
     default_size = staticmethod(moderate_size)
 

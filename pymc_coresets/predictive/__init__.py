@@ -1,6 +1,6 @@
-"""Leave-one-out cross-validation and predictions for all rows, from posterior draws.
+"""What stands for all rows, and the user's model run forward.
 
-What belongs here: what stands for all rows, the elpd of all rows from a sample of them, forward
-functions that are evaluated block by block, and the data of a model.  May import: PyMC, ArviZ,
-`progress`, `diagnostics`, `potentials`, `reading`, `rows`.
+What belongs here: approximations of all rows, models filled with data, forward functions that are
+evaluated block by block, draws of missing outcomes, and PyMC's own densities at draws.  May import:
+PyMC, `progress`, `diagnostics`, `potentials`, `reading`, `rows`.
 """

@@ -1,5 +1,5 @@
-"""Reports, tables and plots of a coreset.
+"""What is printed of a coreset.
 
-What belongs here: columns of the rows, their summary, plots, and what is printed of a coreset. May
-import: `updates`, `diagnostics`, `potentials`, `reading`, `rows`, pandas, Matplotlib.
+What belongs here: facts about a coreset, and the report of its build.  May import: `diagnostics`,
+`potentials`, `reading`, `rows`.
 """

@@ -8,6 +8,7 @@ from io import BytesIO
 
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
+from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.results.facts import facts_of
 from pymc_coresets.weighted_rows import WeightedRows
 
@@ -120,15 +121,13 @@ def report(coreset: WeightedRows) -> Report:
 
 
 def _picture(coreset: WeightedRows) -> str:
-    """Return the plot of the weights as an image of HTML; nothing without weights or Matplotlib."""
-    if not coreset.weights.size or find_spec("matplotlib") is None:
+    """Return the plot of the weights as an image of HTML; nothing without weights or plots."""
+    if not coreset.weights.size or find_spec("matplotlib") is None or not has_room("after"):
         return ""
     from matplotlib.figure import Figure  # noqa: PLC0415 - Matplotlib is an extra
 
-    from pymc_coresets.results.plots import plot_weights  # noqa: PLC0415
-
     figure, file = Figure(figsize=(6.4, 2.8), layout="constrained"), BytesIO()
-    plot_weights(coreset, ax=figure.subplots())
+    module_of("after.plots").plot_weights(coreset, ax=figure.subplots())
     figure.savefig(file, format="png", dpi=120)
     image = b64encode(file.getvalue()).decode()
     source = f"data:image/png;base64,{image}"

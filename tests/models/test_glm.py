@@ -17,7 +17,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
-from pymc_coresets.pass_glm import fix_variables
+from pymc_coresets.papers.pass_glm import fix_variables
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations

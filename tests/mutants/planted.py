@@ -126,7 +126,7 @@ PLANTED = [
         ('side="right"', 'side="left"'),
     ),
     *plant(
-        "methods/frank_wolfe.py",
+        "papers/frank_wolfe.py",
         ("gamma = 1.0 if is_first else", "gamma = 0.5 if is_first else"),
         ("min(descent / curvature, 1.0)", "min(descent / curvature / 2, 1.0)"),
         ("weights = (1 - gamma) * state.weights", "weights = 1.0 * state.weights"),
@@ -137,7 +137,7 @@ PLANTED = [
         ("return refit(exact) if self.polish else exact", "return exact"),
     ),
     *plant(
-        "methods/giga.py",
+        "papers/giga.py",
         ("space.best(ascent / sine)", "space.best(ascent)"),
         ("side = unit - overlap * y", "side = unit"),
         ("(side @ side) - overlap * rise", "(side @ side) + overlap * rise"),
@@ -168,7 +168,7 @@ PLANTED = [
         ("scores / space.prices", "scores * space.prices"),
     ),
     *plant(
-        "methods/iht.py",
+        "papers/iht.py",
         ("np.maximum(values[largest], 0.0)", "values[largest]"),
         ("momentum * (lengths - state.lengths)", "0 * (lengths - state.lengths)"),
         ("residual - momentum * moved", "residual + momentum * moved"),
@@ -183,7 +183,7 @@ PLANTED = [
         ("lengths * space.inverse_norms", "lengths"),
     ),
     *plant(
-        "glm/signed_rows.py",
+        "papers/signed_rows.py",
         ("(others - mass)", "(0 * mass)"),
         ("exponents[each, own] = np.multiply", "_ = np.multiply"),
         ("np.abs(shifts), rows.weights", "0 * np.abs(shifts), rows.weights"),
@@ -194,7 +194,7 @@ PLANTED = [
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
     ),
     *plant(
-        "glm/sensitivity.py",
+        "papers/sensitivity.py",
         ("hit_by(rows.base_weights * values, some", "hit_by(values, some"),
         ("heights[-1], rows.base_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
@@ -259,7 +259,7 @@ PLANTED = [
         ("is_definite(-curvature, -rounding * len(diagonal))", "is_definite(-curvature)"),
     ),
     *plant(
-        "glm/polynomial/replacement.py",
+        "papers/polynomial/replacement.py",
         ("self.slopes.T @ self.normal.covariance @ self.slopes", "self.slopes.T @ self.slopes"),
         ("(points - self.normal.location) @ self.slopes", "points @ self.slopes"),
         ("finite & (np.abs(difference - usual)", "(np.abs(difference - usual)"),
@@ -274,14 +274,14 @@ PLANTED = [
         ("None if len(first) > most else", "None if len(first) >= most else"),
     ),
     *plant(
-        "glm/signed_rows.py",
+        "papers/signed_rows.py",
         ("(offset - centers[:, -1]) ** 2", "0 * offset"),
         ("signs[:, None] * predictor.design", "predictor.design"),
         ("sparse.diags_array(signs,", "sparse.diags_array(signs**2,"),
         ("(squared + of_offsets).argmin(axis=1)", "squared.argmin(axis=1)"),
     ),
     *plant(
-        "glm/signed_rows.py",
+        "papers/signed_rows.py",
         ("for _ in range(10)]", "for _ in range(1)]"),
         ("scores = weights * distances", "scores = distances"),
         ("sums[filled] / masses", "sums[filled] / 1"),
@@ -335,7 +335,7 @@ PLANTED = [
         ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
     ),
     *plant(
-        "updates/growth.py",
+        "growth/epochs.py",
         ("0.5 * shares + 0.5", "0.5 * shares + 0.5 * (shares > 1)"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
         ("(scores > 0) & (keys <= self.limit)", "keys <= self.limit / 2"),
@@ -351,13 +351,13 @@ PLANTED = [
         ("keys=np.where(stands, 0.0, keys)[stays]", "keys=keys[stays]"),
     ),
     *plant(
-        "updates/coverage.py",
+        "growth/coverage.py",
         ("precisions = 1 + np", "precisions = np"),
         ("slopes / precisions", "slopes"),
         ("-2 * found[n_directions", "-1 * found[n_directions"),
     ),
     *plant(
-        "streams.py",
+        "growth/streams.py",
         ("rows.moved(start)", "rows.moved(0)"),
     ),
     *plant(
@@ -366,12 +366,12 @@ PLANTED = [
         ("return rows, prior\n", "return rows, True\n"),
     ),
     *plant(
-        "updates/reductions.py",
+        "growth/reductions.py",
         ('self.kept["position"] + n_rows', 'self.kept["position"] + 50_000'),
         ('base_weights=self.kept["weight"]', 'base_weights=self.kept["base_weight"]'),
     ),
     *plant(
-        "updates/new_rows.py",
+        "growth/new_rows.py",
         ("start=part.n_rows,", "start=50_000,"),
         ("round(new.total_weight)", "new.n_rows"),
     ),
@@ -385,7 +385,7 @@ PLANTED = [
         ("return not (root <= 1 and shift <= 1)", "return False"),
     ),
     *plant(
-        "updates/coverage.py",
+        "growth/coverage.py",
         ("2 * float(here - there)", "2 * float(there - here)"),
     ),
     *plant(
@@ -415,7 +415,7 @@ PLANTED = [
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
     *plant(
-        "updates/other_priors.py",
+        "growth/other_priors.py",
         ("certificate=None,", ""),
         ("if same.all():", "if same.any():"),
         ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
@@ -570,7 +570,7 @@ PLANTED = [
         ("+= time.perf_counter() - start", "-= time.perf_counter() - start"),
     ),
     *plant(
-        "methods/adaptive.py",
+        "papers/adaptive.py",
         ("replace(fresh, draw=draw)", "fresh"),
     ),
     *plant(
@@ -588,12 +588,12 @@ PLANTED = [
         ("weights.sum() ** 2", "weights.sum()"),
     ),
     *plant(
-        "results/summary.py",
+        "after/summary.py",
         ("sums.of(chosen, coreset.weights)", "sums.of(chosen, np.ones(len(chosen)))"),
         ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
     ),
     *plant(
-        "results/summary.py",
+        "after/summary.py",
         ("and np.ptp(counts.index) >= 20", ""),
         ("self.counts.add(other.counts, fill_value=0.0)", "self.counts"),
         ("x.astype(np.int64) % len(labels)", "x.astype(np.int64)"),

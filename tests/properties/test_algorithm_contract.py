@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.hilbert import HilbertMethod, solve
+from pymc_coresets.request import known_methods
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Solution, Status
 
@@ -27,7 +27,7 @@ def method_of_the_page() -> type[Any]:
     return names["KCenter"]
 
 
-TESTED = {**METHODS, "k_center": method_of_the_page()}
+TESTED = {**known_methods(), "k_center": method_of_the_page()}
 GREEDY = [name for name, method in TESTED.items() if issubclass(method, HilbertMethod)]
 STEPWISE = [name for name in GREEDY if name != "iht"]
 every_method = pytest.mark.parametrize("name", GREEDY)

@@ -18,10 +18,10 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.glm.polynomial.parts import PredictorRows
 from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.papers.polynomial.parts import PredictorRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE

@@ -16,8 +16,8 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.glm.sensitivity import Sensitivities, SignedBlocks
-from pymc_coresets.glm.signed_rows import signed_by_labels
+from pymc_coresets.papers.sensitivity import Sensitivities, SignedBlocks
+from pymc_coresets.papers.signed_rows import signed_by_labels
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.memory import InMemoryRows

@@ -15,11 +15,11 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.parts import chebyshev_fit, row_polynomials, shifted
-from pymc_coresets.glm.polynomial.replacement import polynomial_model
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
+from pymc_coresets.papers.polynomial.parts import chebyshev_fit, row_polynomials, shifted
+from pymc_coresets.papers.polynomial.replacement import polynomial_model
+from pymc_coresets.papers.polynomial.statistics import polynomial_statistics
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
@@ -480,7 +480,7 @@ def test_large_radii_do_not_lose_the_tails():
 
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.glm.polynomial.parts._ROUNDS", 1)
+    monkeypatch.setattr("pymc_coresets.papers.polynomial.parts._ROUNDS", 1)
     with pytest.warns(CoresetWarning, match="not converged") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]

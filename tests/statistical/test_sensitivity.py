@@ -10,8 +10,8 @@ from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
-from pymc_coresets.glm.sensitivity import Sensitivity
-from pymc_coresets.glm.signed_rows import signed_by_labels
+from pymc_coresets.papers.sensitivity import Sensitivity
+from pymc_coresets.papers.signed_rows import signed_by_labels
 from pymc_coresets.reading.observations import find_observations
 
 N = 3_000

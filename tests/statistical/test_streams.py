@@ -22,11 +22,11 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
+from pymc_coresets.growth.coverage import Coverage
+from pymc_coresets.growth.epochs import Priorities
 from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.coverage import Coverage
-from pymc_coresets.updates.growth import Priorities
 from pymc_coresets.weighted_rows import chosen_rows
 
 OUTGROWN = "there are many more rows than at the beginning of the epoch before"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pymc_coresets.glm.signed_rows import cluster_sums, k_means, squared_distances
+from pymc_coresets.papers.signed_rows import cluster_sums, k_means, squared_distances
 
 CENTERS = np.array([[0.0, 0.0, 0.0], [20.0, 0.0, 0.0], [0.0, 20.0, 0.0], [0.0, 0.0, 20.0]])
 

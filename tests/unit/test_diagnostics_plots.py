@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import Certificate, Coreset, diagnostics
+from pymc_coresets.after.plots import plot_comparison, plot_history, plot_weights
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.results.plots import plot_comparison, plot_history, plot_weights
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
-from pymc_coresets.predictive.leave_one_out import units_of
-from pymc_coresets.predictive.surrogates import Surrogate, of_block
+from pymc_coresets.after.leave_one_out import units_of
+from pymc_coresets.after.surrogates import Surrogate, of_block
 from pymc_coresets.rows.values import Rows
 
 KAPPA, SHAPE, RATE = 0.01, 2.0, 2.0

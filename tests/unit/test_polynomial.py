@@ -15,24 +15,24 @@ from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
-from pymc_coresets.glm.polynomial.parts import (
+from pymc_coresets.glm.predictor import predictors, row_density
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
+from pymc_coresets.papers.polynomial.parts import (
     PredictorRows,
     chebyshev_fit,
     row_polynomials,
     shifted,
 )
-from pymc_coresets.glm.polynomial.replacement import NormalPosterior
-from pymc_coresets.glm.polynomial.statistics import (
+from pymc_coresets.papers.polynomial.replacement import NormalPosterior
+from pymc_coresets.papers.polynomial.statistics import (
     check_size,
     monomial_levels,
     monomials,
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.glm.predictor import predictors, row_density
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import RowsInMemory
-from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 

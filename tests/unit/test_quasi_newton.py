@@ -6,9 +6,9 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.methods.adaptive import solve_adaptively
 from pymc_coresets.methods.loop import Measure, Measured
-from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
+from pymc_coresets.papers.adaptive import solve_adaptively
+from pymc_coresets.papers.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status

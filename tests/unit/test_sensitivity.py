@@ -10,8 +10,13 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm import signed_rows
-from pymc_coresets.glm.sensitivity import Sensitivities, Sensitivity, SignedBlocks, sample_size
-from pymc_coresets.glm.signed_rows import ClusterSums, SensitivityBound, SignedRows, guaranteed_size
+from pymc_coresets.papers.sensitivity import Sensitivities, Sensitivity, SignedBlocks, sample_size
+from pymc_coresets.papers.signed_rows import (
+    ClusterSums,
+    SensitivityBound,
+    SignedRows,
+    guaranteed_size,
+)
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 

@@ -5,12 +5,12 @@ import pytest
 
 from benchmarks.problems import problem_of
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.frank_wolfe import FrankWolfe
-from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.papers.frank_wolfe import FrankWolfe
+from pymc_coresets.papers.giga import GIGA
+from pymc_coresets.papers.iht import IHT
+from pymc_coresets.request import known_methods
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 
@@ -99,7 +99,7 @@ def test_interrupt_returns_the_best_so_far(problem, name):
         assert calls < 3
 
     counter = iter(range(100))
-    solution = solve(METHODS[name](), problem, 50, callback=interrupt_third)
+    solution = solve(known_methods()[name](), problem, 50, callback=interrupt_third)
     assert solution.status is Status.INTERRUPTED
     assert len(solution.rows.positions) > 0
     assert solution.history["objective"][-1] < solution.history["objective"][1]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.methods.adaptive import solve_adaptively
 from pymc_coresets.methods.loop import Measure, judge
-from pymc_coresets.methods.sparse_vi import SparseVI, _Adam
+from pymc_coresets.papers.adaptive import solve_adaptively
+from pymc_coresets.papers.sparse_vi import SparseVI, _Adam
 from pymc_coresets.solving.solution import Status, Weighted
 from tests.unit.oracles import Line, Location, dense
 

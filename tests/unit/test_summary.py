@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pymc_coresets.after.summary import Column, Columns, described, named_columns
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.results.facts import effective_size
-from pymc_coresets.results.summary import Column, Columns, described, named_columns
 from pymc_coresets.rows.values import Rows
 
 RNG = np.random.default_rng(3)

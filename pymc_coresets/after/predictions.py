@@ -52,77 +52,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
-    """Predict all rows, or new ones, in blocks.
-
-    The result is that of `pymc.sample_posterior_predictive`.
-    Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
-    loops where there are 10^8 means or more; blocks of 32,768 rows or more by one thread for each
-    core.  Memory: that of the result, or some 400 MB with `to`.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-        Draws of the posterior, from `sample`, `reweight` or `pm.sample`.
-    rows : RowSource or mapping of str to array_like, optional
-        New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
-        values are not needed.  By default all rows that the posterior is of.
-    model : pm.Model, optional
-        Another model with the same free variables; by default yours.
-    kind : {"mean", "draws"}, default "mean"
-        The expectation of each variable, or its draws.
-    draws : int, optional
-        Take that many draws, evenly spread over the chains, and as many of each; all by
-        default.
-    to : callable, optional
-        Called with each block of the results in place of keeping them: the group's Dataset for all
-        rows and some draws of each chain where your model holds the rows, and for some rows and all
-        draws if they lie elsewhere.
-    var_names : str or sequence of str, optional
-        Observed variables or deterministics; by default the observed variables.
-    random_seed : int or Generator, optional
-        The result is reproducible from it, with any number of threads.
-    progressbar : bool, optional
-        By default as in the build.
-
-    Returns
-    -------
-    xarray.DataTree
-        With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
-        group is ``predictions`` where `rows` or `model` is given.  Without groups with `to`.
-
-    Raises
-    ------
-    InvalidDataError
-        If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
-        has put other data into your model since, which `rows` lacks; `model` takes it as it is now.
-    InvalidOptionError
-        If an option is out of range, rows lack a column, a variable has no mean, or the result does
-        not fit into 8 GiB of memory.
-    UnsupportedModelError
-        If the model cannot hold other rows than its own.
-
-    Notes
-    -----
-    The mean is that of ``E[y_n | theta_s]`` over the draws, for distributions whose mean PyMC
-    knows; for others, predictive draws are averaged.  The attribute ``averaged`` says which.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import build_coreset
-    >>> rng = np.random.default_rng(1)
-    >>> t = rng.normal(size=500)
-    >>> with pm.Model():
-    ...     x = pm.Data("x", t, dims="obs")
-    ...     slope = pm.Normal("slope")
-    ...     y = pm.Normal("y", slope * x, 1.0, observed=rng.normal(2 * t), dims="obs")
-    ...     coreset = build_coreset(random_seed=1, progressbar=False)
-    >>> idata = coreset.importance_draws(random_seed=1)
-    >>> new = {"x": np.array([0.0, 10.0])}
-    >>> found = coreset.predict(idata, rows=new, progressbar=False)
-    >>> found["predictions"]["y"].round(0).values
-    array([ 0., 20.])
-    """
+    """Predict all rows, or new ones, in blocks, see `Coreset.predict`."""
     own = result.stand_in
     means = one_of("kind", kind, ["mean", "draws"]) == "mean"
     names = names_of("var_names", var_names)

@@ -8,19 +8,19 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.parts import MAX_DEGREE, PredictorRows, row_polynomials
-from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
-from pymc_coresets.glm.polynomial.statistics import (
+from pymc_coresets.glm.predictor.finding import find_linear_predictor
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.options import flag, generator, positive_number, whole_number
+from pymc_coresets.papers.polynomial.parts import MAX_DEGREE, PredictorRows, row_polynomials
+from pymc_coresets.papers.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
+from pymc_coresets.papers.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
     n_monomials,
 )
-from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.glm.predictor.finding import find_linear_predictor
-from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.options import flag, generator, positive_number, whole_number
+from pymc_coresets.papers.polynomial.summary import PolynomialSummary
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify

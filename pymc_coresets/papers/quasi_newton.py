@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.papers.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.problem import Vector, nonnegative_least_squares
 from pymc_coresets.solving.solution import Status, Weighted

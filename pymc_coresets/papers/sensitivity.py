@@ -9,7 +9,9 @@ import numpy as np
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.glm.signed_rows import (
+from pymc_coresets.methods.job import Reduction, moderate_size
+from pymc_coresets.options import flag, positive_number, whole_number
+from pymc_coresets.papers.signed_rows import (
     ClusterSums,
     SensitivityBound,
     SignedRows,
@@ -17,8 +19,6 @@ from pymc_coresets.glm.signed_rows import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.methods.job import Reduction, moderate_size
-from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import Scan, hit_by, random_key
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -224,6 +224,7 @@ class Sensitivity:
 
     name: ClassVar[str] = "sensitivity"
     draws_from: ClassVar[str] = "none"
+    with_replacement: ClassVar[bool] = True
 
     n_clusters: int = 6
     radius: float | None = None

@@ -7,12 +7,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_coresets.after.surrogates import Surrogate
+from pymc_coresets.after.without_rows import Removal
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.surrogates import Surrogate
-from pymc_coresets.predictive.without_rows import Removal
 from pymc_coresets.reading.draws import Draws
 
 type Floats = NDArray[np.float64]

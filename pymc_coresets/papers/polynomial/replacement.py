@@ -17,9 +17,9 @@ from pymc_coresets.glm.control_variates.hierarchy import (
     Hierarchy,
     find_hierarchy,
 )
-from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
 from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic

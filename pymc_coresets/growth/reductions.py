@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,6 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.glm.control_variates.expansion import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.predictor.finding import interface_of
-from pymc_coresets.glm.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -134,19 +133,26 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
         refuse_unweighted(observations)
 
 
+class Reducer(Protocol):
+    """A method that needs no more than draws from posteriors of weighted rows."""
+
+    def run(self, job: Reduction[Any]) -> Solution:
+        """Choose rows and weights."""
+
+
 def asked_reduction(
     method: Any,  # noqa: ANN401 - what users pass
-    kinds: Collection[type[Any]],
+    names: Collection[str],
     *,
     with_quadratic: bool,
-) -> Any:  # noqa: ANN401 - one of these kinds
+) -> Any:  # noqa: ANN401 - the options of one of these
     """Return the options of a method passed by name or as options.
 
     Parameters
     ----------
     method : str or option object
         "auto" is pursuit, or control variates if there is a quadratic.
-    kinds : collection of type
+    names : collection of str
         The methods that are allowed.
     with_quadratic : bool
         Whether a quadratic represents part of the rows' log-likelihood.
@@ -158,11 +164,10 @@ def asked_reduction(
 
     Examples
     --------
-    >>> kinds = (RiemannianPursuit, ControlVariates)
-    >>> asked_reduction("auto", kinds, with_quadratic=True)
+    >>> asked_reduction("auto", ("auto", "control_variates"), with_quadratic=True)
     ControlVariates(tolerance=0.01, max_rounds=6, correctable=None)
     """
-    chosen = asked_method(method, kinds)
+    chosen = asked_method(method, names)
     if not with_quadratic or isinstance(chosen, ControlVariates):
         return chosen
     if isinstance(method, str) and method == RiemannianPursuit.name:
@@ -176,7 +181,7 @@ def asked_reduction(
 def reduced(
     loglik: LogLikelihood,
     size: int,
-    method: RiemannianPursuit | Sensitivity | ControlVariates,
+    method: Reducer,
     rng: np.random.Generator,
     *,
     quadratic: Quadratic | None = None,
@@ -190,7 +195,7 @@ def reduced(
     loglik : LogLikelihood
         Of the rows; control variates and sensitivities read all of them into memory.
     size : int
-    method : RiemannianPursuit, Sensitivity or ControlVariates
+    method : Reducer
     rng : numpy.random.Generator
     quadratic : Quadratic, optional
         Quadratic that represents the rows together with these, in the parameters of `loglik`, for
@@ -249,7 +254,7 @@ def reduced(
 def _of_all(
     loglik: LogLikelihood,
     size: int,
-    method: Sensitivity | ControlVariates,
+    method: Reducer,
     rng: np.random.Generator,
     quadratic: Quadratic | None,
     report: Reporter,

@@ -130,7 +130,7 @@ def solve_adaptively[S: AdaptiveState](
 
     >>> import numpy as np
     >>> from benchmarks.closed_forms import Location
-    >>> from pymc_coresets.methods.sparse_vi import SparseVI
+    >>> from pymc_coresets.papers.sparse_vi import SparseVI
     >>> location = Location(np.array([[0.9], [1.0], [1.1]]))
     >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
     >>> solution.rows.positions, solution.weights.round()

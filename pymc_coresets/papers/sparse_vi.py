@@ -6,9 +6,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.methods.loop import Measure, Measured
 from pymc_coresets.options import flag, positive_number, whole_number
+from pymc_coresets.papers.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector, rounding, tangent_vectors, unit_rows

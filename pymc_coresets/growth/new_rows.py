@@ -16,7 +16,8 @@ from pymc_coresets.exceptions import InvalidOptionError, warn_user
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.control_variates.expansion import written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.sensitivity import Sensitivity
+from pymc_coresets.growth.coverage import moved_from
+from pymc_coresets.growth.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number
@@ -45,8 +46,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.updates.coverage import moved_from
-from pymc_coresets.updates.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 
 _KNOWN = "known_rows"  # sample of the rows of each construction
@@ -63,73 +62,9 @@ def extend[C: WeightedRows](
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> C:
-    """Return a coreset of all old rows and new ones; the old data are not needed.
-
-    The construction reads all new rows, and the weighted rows of this coreset in place of the old
-    data. It costs as much as a coreset of the new rows. For many small chunks use `CoresetStream`.
-
-    Parameters
-    ----------
-    model : pm.Model
-        The model of this coreset with the new rows in its `pymc.Data` containers, and none of
-        the old ones; with `rows`, a template of them.
-    rows : RowSource, optional
-        All new rows, from `open_rows`, if the model holds a template. Control variates read all of
-        them into memory.
-    executor : Executor or Client, optional
-        Reads and evaluates `rows`, see `build_coreset`.
-    size : int, optional
-        Largest number of weighted rows; by default that of `build_coreset`.
-    method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates
-        How rows are chosen. "auto" is pursuit; for a coreset with a quadratic it is control
-        variates: the old quadratic is kept, and a quadratic of the new rows is added.
-    random_seed : int or Generator, optional
-        The result is reproducible from it.
-    progressbar : bool, optional
-        By default as in the build.
-
-    Returns
-    -------
-    Coreset
-        Positions continue: new rows are numbered after the old ones. `objective`, `certificate` and
-        `check` are exact for the new rows; for the others they are relative to this coreset.
-        `ancestry` has the divergence of each step, and all combined.
-
-    Raises
-    ------
-    InvalidDataError
-        If the model has other free variables, priors, containers or another likelihood, or its
-        linear predictor has other coefficients than the quadratic.
-    InvalidOptionError
-        If an option is out of range, or the method does not go with a quadratic.
-    UnsupportedModelError
-        If the rows are not data containers of the model, or are cells of several dims.
-    CoresetError
-        If the coreset was read without its model.
-
-    Warns
-    -----
-    CoresetWarning
-        If something limits the coreset, as in `build_coreset`; if the new rows begin with rows that
-        it represents already; or if they move the posterior so far that its error is unknown.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import build_coreset
-    >>> def normal(rows):
-    ...     with pm.Model() as model:
-    ...         y = pm.Data("y", rows)
-    ...         likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
-    ...     return model
-    >>> months = np.random.default_rng(1).normal(size=(2, 3_000))
-    >>> coreset = build_coreset(normal(months[0]), random_seed=1, progressbar=False)
-    >>> longer = coreset.extend(normal(months[1]), random_seed=1)
-    >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.combined < 0.01
-    (6000, (3000, 3000), True)
-    """
+    """Return a coreset of all old rows and new ones, see `Coreset.extend`."""
     chosen = asked_reduction(
-        method, (RiemannianPursuit, ControlVariates), with_quadratic=coreset.quadratic is not None
+        method, ("auto", "control_variates"), with_quadratic=coreset.quadratic is not None
     )
     rng = generator(random_seed)
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
@@ -185,7 +120,7 @@ def merge[C: WeightedRows](
     second: C,
     *,
     size: int | None = None,
-    method: str | RiemannianPursuit | Sensitivity | ControlVariates = "auto",
+    method: str | Method = "auto",
     random_seed: int | np.random.Generator | None = None,
 ) -> C:
     """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.
@@ -277,7 +212,7 @@ def merge[C: WeightedRows](
         size = whole_number("size", size, least=1)
     beside = first.quadratic is not None or second.quadratic is not None
     chosen = asked_reduction(
-        method, (RiemannianPursuit, ControlVariates, Sensitivity), with_quadratic=beside
+        method, ("auto", "control_variates", "sensitivity"), with_quadratic=beside
     )
     one, other = CoresetPart.of(first), CoresetPart.of(second)
     template, n_rows = one.template, one.n_rows + other.n_rows

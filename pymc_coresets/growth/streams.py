@@ -23,6 +23,8 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
+from pymc_coresets.growth.coverage import Coverage
+from pymc_coresets.growth.epochs import WIDENING, Growth, StreamState
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
@@ -53,8 +55,6 @@ from pymc_coresets.storage import (
     stored_tree,
     write_netcdf,
 )
-from pymc_coresets.updates.coverage import Coverage
-from pymc_coresets.updates.growth import WIDENING, Growth, StreamState
 
 _DRAWS, _CANDIDATES = "stream_draws", "stream_candidates"  # groups of a file
 _GONE = (

@@ -14,15 +14,15 @@ from scipy import sparse
 from scipy.special import comb
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
-from pymc_coresets.glm.polynomial.replacement import NormalPosterior
-from pymc_coresets.glm.polynomial.statistics import (
+from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.papers.polynomial.replacement import NormalPosterior
+from pymc_coresets.papers.polynomial.statistics import (
     PolynomialStatistics,
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
-from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature

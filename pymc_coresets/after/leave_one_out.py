@@ -10,6 +10,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_coresets.after.left_out import MOST_REMOVED, LeftOut, parts_of
+from pymc_coresets.after.surrogates import Surrogate, difference_estimate
+from pymc_coresets.after.without_rows import Removal
 from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
@@ -17,10 +20,7 @@ from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, requi
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.left_out import MOST_REMOVED, LeftOut, parts_of
 from pymc_coresets.predictive.stand_ins import HasStandIn
-from pymc_coresets.predictive.surrogates import Surrogate, difference_estimate
-from pymc_coresets.predictive.without_rows import Removal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of, random_key
 
@@ -79,62 +79,7 @@ def loo(
     observations: int | None = 1_000,
     random_seed: int | np.random.Generator | None = None,
 ) -> ElpdOfAllRows:
-    """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
-
-    All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
-    seconds, and elsewhere as many as are worth 400 independent ones; the result states the
-    Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
-    up to twice as many rows as `observations` at the same draws, about 1 ms for each; and one to
-    three passes for each row, of ten at most, that differs too much from the others for importance
-    weights.  Memory: some 70 bytes per row of the data.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-        Draws of the approximate posterior, from `sample` or `pm.sample`.
-    ess : float, default 400
-        Effective sample size of the draws, weighted by the full posterior, that is enough;
-        `math.inf` evaluates all draws.
-    observations : int, optional
-        How many rows, drawn at random, are left out one by one; None for all.  Up to as many rows
-        of large influence are left out besides.  The others contribute by a surrogate.
-    random_seed : int or Generator, optional
-        Decides which.  The same seed gives the same rows for every model of the data, so that
-        `arviz.compare` compares them pair by pair.
-
-    Returns
-    -------
-    ElpdOfAllRows
-        An `arviz.ELPDData`, with standard errors apart: `subsampling_se`, `mcse` and `se`.
-
-    Raises
-    ------
-    InvalidOptionError
-        If `observations` is not a whole number of at least 2, `ess` not positive, or `random_seed`
-        not a seed.
-    InvalidDataError
-        If the draws lack a variable, are impossible under the full data, fewer than 30, or
-        those of `reweight` or `importance_draws`, which are corrected already.
-
-    Warns
-    -----
-    CoresetWarning
-        If Pareto k-hat of a row that was left out is too large, even if the elpd of the row could
-        be computed without these weights; or few draws count once they are corrected to the full
-        posterior.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import build_coreset
-    >>> x = np.random.default_rng(1).normal(size=500)
-    >>> with pm.Model():
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-    ...     coreset = build_coreset(random_seed=1, progressbar=False)
-    >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
-    >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
-    500
-    """
+    """Estimate the leave-one-out predictive density of all rows, see `Coreset.loo`."""
     own = result.stand_in
     if observations is not None:
         observations = whole_number("observations", observations, least=2)

@@ -338,69 +338,7 @@ def _few(counts: pd.Series, labels: Labels | None) -> pd.Series | None:
 def summarise_rows(
     coreset: WeightedRows, columns: str | Sequence[str] | None = None
 ) -> "SummaryTable":
-    """Summarise the chosen rows: how they differ from all rows, and how the weights correct that.
-
-    Each quantity is computed three times: for all rows, for the chosen rows without their
-    weights, and with them.  The chosen rows alone are often extreme, because such rows determine
-    the parameters best. With their weights they come closer to all rows, but need not match them,
-    least of all if a quadratic represents most of the data: the weights match the log-likelihood.
-
-    Costs one pass over the data; rows elsewhere (``rows=...``) are read once.
-
-    Parameters
-    ----------
-    columns : str or sequence of str, optional
-        Which columns to summarise; an array with several numbers for each row is one name.  By
-        default all: the data containers along the observation dimension (also those that the
-        likelihood does not use), the observed values, other arrays with one entry for each row,
-        the indices by which variables are looked up, and the dimensions of cells.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Of floats, printed with as many digits as each needs.  Its columns are ``all``,
-        ``chosen`` and ``weighted``, and its index has two levels, ``part`` and ``quantity``:
-
-        ===================  ==================================================================
-        rows                 ``number``; ``distinct``, where equal rows were merged;
-                             ``effective``: ``(sum w)^2 / sum w^2``, as many rows of equal
-                             weights
-        largest weights      the five rows of the largest weights
-        (name of a column)   ``mean``, ``sd``, ``min``, ``max``; of a column of levels, or of
-                             whole numbers in a range of 20, ``levels`` (that have rows), ``in
-                             these levels`` (rows in levels of which a row was chosen), and the
-                             rows of each level, if there are at most 20
-        ===================  ==================================================================
-
-        Numbers of rows are sums of weights in the column ``weighted``.  ``all`` is NaN where
-        all rows are out of reach, as after `merge` or reading without ``rows=...``.  Missing
-        values are left out.
-
-    Raises
-    ------
-    InvalidOptionError
-        If there is no column of a name.
-    CoresetError
-        If the coreset was read without its model.
-
-    Notes
-    -----
-    The effective number is that of Kish (1965), *Survey Sampling*.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import build_coreset
-    >>> x = np.arange(500.0)
-    >>> with pm.Model():
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
-    >>> table = coreset.summary()
-    >>> table.loc[("rows", "number")].tolist()
-    [500.0, 5.0, 500.0]
-    >>> float(table.loc[("y", "mean"), "all"])
-    249.5
-    """
+    """Compare the chosen rows with all rows, see `Coreset.summary`."""
     asked, weights = names_of("columns", columns), coreset.weights
     largest = np.argsort(-weights, kind="stable")[:5]
     labels = row_labels(coreset, coreset.indices[largest])

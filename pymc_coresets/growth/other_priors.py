@@ -33,48 +33,7 @@ _REMEDY = "with_model() changes priors only: build another coreset."
 
 
 def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
-    """Return the same rows and weights under other priors, without a new construction.
-
-    A coreset approximates the likelihood, which other priors do not change. But its rows were
-    chosen for the old posterior: sample the result and `check` the draws against all rows. The two
-    likelihoods are compared at eight points, for all rows if they are in memory. If the free
-    variables are the same, importance draws are re-weighted, and `sample` uses them as before
-    instead of NUTS. The old certificate is dropped.
-
-    Parameters
-    ----------
-    model : pm.Model
-        With the same likelihood and data, or a template of them if the coreset was built from
-        ``rows=...``.  Priors may differ, and may depend on further variables.
-
-    Returns
-    -------
-    Coreset
-        Its `objective` is NaN, because no divergence has been measured under these priors.
-
-    Raises
-    ------
-    InvalidDataError
-        If the likelihood depends on other variables, its data differ, or its values at random
-        points differ for any row; the message names the row and the difference.
-    CoresetError
-        If the coreset was read without its model.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import build_coreset
-    >>> x = np.random.default_rng(1).normal(size=5_000)
-    >>> def normal(prior_sd):
-    ...     with pm.Model() as model:
-    ...         y = pm.Normal("y", pm.Normal("mu", 0, prior_sd), 1.0, observed=x)
-    ...     return model
-    >>> coreset = build_coreset(normal(1.0), random_seed=1, progressbar=False)
-    >>> narrow = coreset.with_model(normal(0.01))
-    >>> idata = narrow.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
-    >>> narrow.check(idata).needs_reweighting
-    False
-    """
+    """Return the same rows and weights under other priors, see `Coreset.with_model`."""
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
     wanted, kept = RowsToRead(**coreset.settings), coreset.data
     refuse_unweighted(old.observations)

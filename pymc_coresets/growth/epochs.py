@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.exceptions import warn_user
+from pymc_coresets.growth.coverage import Coverage
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -21,7 +22,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.updates.coverage import Coverage
 
 WIDENING = 2.0  # of the variance: later epochs draw wider than the posterior
 

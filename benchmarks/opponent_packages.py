@@ -17,8 +17,8 @@ from pytensor.graph.replace import graph_replace
 
 from benchmarks.opponent_task import CHAINS, Answer, DoesNotFitError, Task, judged_chains
 from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -22,8 +22,8 @@ from benchmarks.opponent_task import (
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start

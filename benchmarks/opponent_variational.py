@@ -23,8 +23,8 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained

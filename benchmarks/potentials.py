@@ -27,8 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.example_models import example
 from benchmarks.tables import markdown, parser_of, save
+from pymc_coresets.loops.vectormath import vector_softplus
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.vectormath import vector_softplus
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained

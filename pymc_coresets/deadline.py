@@ -190,6 +190,29 @@ def paced(what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         yield count
 
 
+@contextmanager
+def compiling_in_time(n_operations: int, seconds: float) -> Iterator[None]:
+    """Announce a compilation that takes long, and refuse one that a limit would not allow.
+
+    None can be ended.
+
+    Parameters
+    ----------
+    n_operations : int
+    seconds : float
+        What it is expected to take; zero if that is not known.
+
+    Examples
+    --------
+    >>> with compiling_in_time(2_000, 30.0), until(time.perf_counter() + 60.0):
+    ...     pass
+    """
+    with doing(f"compiling a function of {n_operations:,} operations"):
+        stop_if_late(f"it takes about {in_words(seconds)}" if seconds else "", needed=seconds)
+        forecast(seconds)
+        yield
+
+
 def here[**P, T](function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that knows this context's deadline in other threads, and is silent there.
 

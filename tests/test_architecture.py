@@ -103,7 +103,17 @@ def test_only_the_packages_of_the_table_are_reached(name):
     assert reached(name) <= REACHABLE[room_of(name)]
 
 
-@pytest.mark.parametrize("name", [n for n in MODULES if room_of(n) != "compat"])
+def test_loops_know_nothing_of_coresets():
+    used = {
+        room_of(n)
+        for name in MODULES
+        if room_of(name) == "loops"
+        for n in imported(name) & MODULES.keys()
+    }
+    assert used == {"loops", "compat"}
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if not n.endswith("_api")])
 def test_private_interfaces_are_used_in_one_place(name):
     public = {
         "pymc",

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.fused_loops import Kernel
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 from pymc_coresets.rows.passes import BlockPass, RowBlocks

@@ -14,8 +14,8 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.deadline import doing, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
-from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import simplified, widened
 from pymc_coresets.reading.observations import Observations

@@ -13,7 +13,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import logsumexp
 
 from pymc_coresets.deadline import stop_if_late
-from pymc_coresets.potentials.fused_loops import Kernel
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel

@@ -20,7 +20,6 @@ from pytensor.graph import (
     graph_inputs,
     node_rewriter,
     rewrite_graph,
-    vectorize_graph,
 )
 from pytensor.tensor import TensorVariable
 
@@ -28,30 +27,14 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.loops.rewrites import (
+    MOST_OPERANDS,
+    OUT_OF_LOOPS,
+    USELESS,
+    as_ufuncs,
+    inline_graphs,
+)
 from pymc_coresets.reading.selection_rules import rebuild
-
-#: Of an elementwise operation, its result included, that NumPy evaluates.
-MOST_OPERANDS = 32
-
-
-@node_rewriter([ops.Elemwise])
-def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
-    """Write functions by others that NumPy has: PyTensor would call Python for each number."""
-    op, [x, *others] = node.op.scalar_op, node.inputs
-    if isinstance(op, ps.Softplus):
-        return [pt.maximum(x, 0) + pt.log1p(pt.exp(-pt.abs(x)))]
-    if isinstance(op, ps.Log1mexp):
-        near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
-        return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
-    if isinstance(op, ps.Clip):
-        return [pt.minimum(pt.maximum(x, others[0]), others[1])]
-    if isinstance(op, ps.Composite):  # such as an integer power, of squares
-        arrays = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
-        for part in op.fgraph.toposort():
-            inputs = [arrays[v] if v in arrays else v.clone() for v in part.inputs]
-            arrays |= zip(part.outputs, ops.Elemwise(part.op).make_node(*inputs).outputs, strict=True)
-        return [arrays[v] for v in op.fgraph.outputs]
-    return None
 
 
 @node_rewriter([ops.Elemwise])
@@ -64,24 +47,6 @@ def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
         groups = [parts[i : i + size] for i in range(0, len(parts), size)]
         parts = [node.op(*group) if len(group) > 1 else group[0] for group in groups]
     return parts
-
-
-@node_rewriter([OpFromGraph, ops.Blockwise])
-def inline_graphs(
-    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
-    node: Apply,
-) -> list[Variable] | None:
-    """Replace operations such as a softmax by their parts, which PyTensor would compile."""
-    if isinstance(node.op, OpFromGraph):
-        inlined: list[Variable] = ops.inline_ofg_node(node)
-        return inlined
-    if not isinstance(node.op.core_op, OpFromGraph):
-        return None
-    inner = node.op.core_op.fgraph.unfreeze()
-    outputs: list[Variable] = vectorize_graph(
-        inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
-    )
-    return outputs
 
 
 def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
@@ -107,22 +72,6 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
 WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((ops.dfs_rewriter(inline_graphs), 47.9))
 
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
-
-#: Rewrites that change nothing here, and take a third of the time of all: they look for matrices
-#: that are diagonal or symmetric, and for slices of as many entries as there are.
-USELESS = (
-    "dot_diag_to_elemwise",
-    "selection_dot_to_indexing",
-    "useless_symmetric_transpose",
-    "local_useless_subtensor",
-)
-
-#: A rewrite that makes arrays of what loops only repeat: these, and the graphs of their shapes, may
-#: be half of all operations.
-OUT_OF_LOOPS = ("local_second_to_alloc",)
-
-#: What this one makes of gathered constants, others undo: both are tried a thousand times.
-ENDLESS = ("local_blockwise_alloc_inputs",)
 
 
 def _numpy_mode() -> Mode:

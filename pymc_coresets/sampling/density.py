@@ -10,8 +10,8 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.diagnostics.judging import NEARLY_ALL
 from pymc_coresets.diagnostics.known_posterior import possible
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -35,9 +35,9 @@ from pymc_coresets.diagnostics.posterior_draws import (
     require_own,
 )
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.log_prior import refuse_unweighted
-from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.pymc_densities import verify

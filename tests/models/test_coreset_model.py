@@ -14,8 +14,8 @@ from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model

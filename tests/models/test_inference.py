@@ -4,8 +4,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 

@@ -511,13 +511,13 @@ PLANTED = [
         ("(flat[:, moving] - c) / s", "(flat[:, moving] - c)"),
     ),
     *plant(
-        "potentials/fused_loops.py",
+        "loops/fused_loops.py",
         ("values = known.copy()", "values = known"),
         ("np.broadcast_shapes(*(a.shape[:n] for a in arrays))", "arrays[0].shape[:n]"),
         ("axis=n + axis", "axis=axis"),
     ),
     *plant(
-        "potentials/direct_calls.py",
+        "loops/direct_calls.py",
         ("if moved.shape[-len(lengths) :] != lengths:", "if False:"),
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
         ("-length <= places.min() <= places.max() < length", "True"),
@@ -526,7 +526,7 @@ PLANTED = [
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
     ),
     *plant(
-        "potentials/plain_loops.py",
+        "loops/plain_loops.py",
         ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
         ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
         ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),
@@ -745,7 +745,7 @@ PLANTED = [
         "potentials/units.py",
     ),
     *plant(
-        "potentials/vectormath.py",
+        "loops/vectormath.py",
         ("(shifted if low else 0.0)", "0.0"),
     ),
     *plant(

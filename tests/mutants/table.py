@@ -34,6 +34,10 @@ SENSITIVITY_OF_ROWS = "tests/rows/test_sensitivity_of_rows.py"
 MEMORY_AND_CHUNKS = "tests/rows/test_memory_and_chunks.py"
 
 
+FUSED_LOOPS = "tests/loops/test_fused_loops.py"
+VECTORMATH = "tests/loops/test_vectormath.py"
+
+
 def unit(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/unit/test_{name}.py" for name in names)
 
@@ -48,7 +52,7 @@ TESTS = {
     "weighted_rows": (STAND_IN, *unit("storage"), RESULTS, PROPOSALS),
     "options": unit("options"),
     "progress": (*unit("progress"), PASS_GLM, BUILD),
-    "compat/": (*unit("compat", "vectormath"), SAMPLER),
+    "compat/": (*unit("compat"), VECTORMATH, SAMPLER),
     "papers/pass_glm": (PASS_GLM, PASS_OF_ROWS),
     "display": (*unit("display", "diagnostics_datatree"), RESULTS),
     "results/": (*unit("summary", "report"), RESULTS),
@@ -104,12 +108,13 @@ TESTS = {
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
-    "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
-    "potentials/fused_loops": (*unit("fused_loops"), ENGINES, POTENTIALS),
-    "potentials/direct_calls": unit("direct_calls", "fused_loops"),
-    "potentials/plain_loops": unit("fused_loops"),
+    "potentials/": (ERRORS, POTENTIALS, BUILD),
+    "loops/": (FUSED_LOOPS, VECTORMATH),
+    "loops/fused_loops": (FUSED_LOOPS, ENGINES, POTENTIALS),
+    "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
+    "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "potentials/units": (UNITS, UNITS_OF_CORESETS),
-    "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
+    "loops/vectormath": (VECTORMATH, POTENTIALS),
     "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
     "potentials/of_model": (
         "tests/models/test_template_refusals.py",

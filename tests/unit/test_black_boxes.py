@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from pytensor.graph import Apply, Op, vectorize_graph
 
 from pymc_coresets import UnsupportedModelError, build_coreset
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 
 DATA = np.random.default_rng(1).normal(0.5, size=4_000)

@@ -21,12 +21,12 @@ from scipy.stats import genpareto
 
 import pymc_coresets.compat
 from pymc_coresets.compat import arviz_api, pymc_api, pytensor_api
-from pymc_coresets.reading.folding import ENDLESS, OUT_OF_LOOPS, USELESS
+from pymc_coresets.loops.rewrites import ENDLESS, OUT_OF_LOOPS, USELESS
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
 IMPORTS = [
     (node.module, alias)
-    for path in sorted(FOLDER.glob("*_api.py"))
+    for path in sorted(FOLDER.parent.glob("*/*_api.py"))
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names

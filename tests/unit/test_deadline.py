@@ -4,11 +4,14 @@ import time
 from types import SimpleNamespace
 
 import numpy as np
+import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import deadline
 from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, stop_if_late, until
 from pymc_coresets.exceptions import OutOfTimeError
+from pymc_coresets.loops import fused_loops
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
@@ -136,3 +139,17 @@ def test_the_first_step_which_may_compile_functions_says_nothing_of_the_others(c
             clock.now += 1.5
             count(1)
     assert lines == []
+
+
+def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(monkeypatch):
+    """By the rate of those before it: once begun, none ends at a limit of time."""
+    monkeypatch.setattr(fused_loops, "_rates", {"seconds per operation": 10.0})
+    x = pt.vector("x")
+    outputs = [pt.exp(x) + pt.log(x)]  # three operations
+    lines = []
+    with forecasts_to(lines.append):
+        _ = Kernel([], [x], outputs, {}).program
+    assert lines == ["Compiling a function of 3 operations: about 30 seconds."]
+    words = "compiling a function of 3 operations .it takes about 30 seconds."
+    with pytest.raises(OutOfTimeError, match=words), until(time.perf_counter() + 20.0):
+        _ = Kernel([], [x], outputs, {}).program

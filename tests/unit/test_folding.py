@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.compat.pytensor_api import Elemwise
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
     PLAIN_MODE,
     numpy_function,

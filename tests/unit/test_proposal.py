@@ -8,8 +8,8 @@ from scipy import optimize, stats
 from pymc_coresets import open_rows
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed

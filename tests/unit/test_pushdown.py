@@ -19,7 +19,8 @@ from pytensor.tensor.special import log_softmax, softmax
 from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import evaluate, inline_graphs, with_constant_shapes
+from pymc_coresets.loops.rewrites import inline_graphs
+from pymc_coresets.reading.folding import evaluate, with_constant_shapes
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 
 N = 6

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor.graph import vectorize_graph
 
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.ragged import (
     Collect,

@@ -11,8 +11,8 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace

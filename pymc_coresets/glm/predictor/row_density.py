@@ -13,8 +13,8 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import is_single, n_predictors
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.numerics import ROUNDING
-from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray

@@ -25,9 +25,9 @@ from pymc_coresets.exceptions import (
     SamplingError,
     warn_user,
 )
+from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained

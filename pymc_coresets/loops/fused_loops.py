@@ -14,10 +14,10 @@ import pickle
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from threading import Lock, RLock
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import cloudpickle
 import numpy as np
@@ -35,17 +35,17 @@ from pytensor.graph import (
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
-from pymc_coresets.deadline import doing, forecast, in_words, stop_if_late
-from pymc_coresets.potentials import vectormath
-from pymc_coresets.potentials.direct_calls import direct_call
-from pymc_coresets.potentials.plain_loops import (
+from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
+from pymc_coresets.loops import vectormath
+from pymc_coresets.loops.compilation import compiled_loop
+from pymc_coresets.loops.direct_calls import direct_call
+from pymc_coresets.loops.plain_loops import (
     PlainMax,
     PlainSum,
     as_plain_loops_along_rows,
     solve_small_systems,
 )
-from pymc_coresets.reading.folding import (
+from pymc_coresets.loops.rewrites import (
     ENDLESS,
     MOST_OPERANDS,
     OUT_OF_LOOPS,
@@ -53,14 +53,12 @@ from pymc_coresets.reading.folding import (
     as_ufuncs,
     inline_graphs,
 )
-from pymc_coresets.reading.units.ragged import Collect
-from pymc_coresets.rows.values import Rows
 
 type Function = Callable[..., Any]
 type Storage = list[Any]
+#: Returns a context for the compilation of so many operations, which takes about so many seconds.
+type Watch = Callable[[int, float], AbstractContextManager[object]]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, released
-
-_kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in this process
 
 _LOOPS = (
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
@@ -75,6 +73,7 @@ _LOOPS = (
 #: Operations from which the time of a compilation says what others take, and that rate.
 _MANY = 100
 _rates: dict[str, float] = {}
+_watch: list[Watch] = [lambda *_: nullcontext()]
 
 _lock = RLock()
 _known: dict[bytes, "Kernel"] = {}
@@ -239,15 +238,15 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # Python's loops suffice
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
-        return _compiled(node)
+        return compiled_loop(node)
     few = len(node.inputs) < MOST_OPERANDS
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
-        return _compiled(node)
-    if isinstance(op, Collect | PlainSum | PlainMax) or (
+        return compiled_loop(node)
+    if isinstance(op, PlainSum | PlainMax) or (
         isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node)
     ):
-        return _compiled(node)  # NumPy's takes ten times as long
+        return compiled_loop(node)  # NumPy's takes ten times as long
     return direct_call(op, node) or _performed(node)
 
 
@@ -288,21 +287,6 @@ def _with_copies(function: Function, which: Collection[int]) -> Function:
         return function(*(x.copy() if i in which else x for i, x in enumerate(inputs)))
 
     return of_copies
-
-
-def _compiled(node: Apply) -> Function:
-    inner: Any
-    inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
-    # PyTensor's name for it does not include types, which Numba determines at the call.
-    key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
-    if name is not None and key in _kernels:
-        return _kernels[key]
-    kernel: Function = numba_njit(
-        inner.py_func, final_function=True, nogil=True, cache=name is not None
-    )
-    if name is not None:
-        _kernels[key] = kernel
-    return kernel
 
 
 def _performed(node: Apply) -> Function:
@@ -352,6 +336,14 @@ def _joined(node: Apply) -> Function:
     return join
 
 
+class HasInputs(Protocol):
+    """Rows: what functions of them take."""
+
+    @property
+    def inputs(self) -> Sequence[np.ndarray]:
+        """Arrays that have the rows along their first axis."""
+
+
 class Kernel:
     """Functions of rows, and of values that many blocks of rows share.
 
@@ -372,10 +364,11 @@ class Kernel:
 
     Examples
     --------
+    >>> from types import SimpleNamespace
     >>> import pytensor.tensor as pt
     >>> slope, n, x = pt.scalar("slope"), pt.lscalar("n"), pt.vector("x")
     >>> kernel = pickle.loads(pickle.dumps(Kernel([slope], [n, x], [n * slope * x], {0: 0})))
-    >>> rows = Rows(np.arange(2), np.ones(2), (np.array([1.0, 3.0]),))
+    >>> rows = SimpleNamespace(inputs=[np.array([1.0, 3.0])])
     >>> evaluate = kernel.program.given(np.array(0.5))
     >>> evaluate(np.array(2), *kernel.arrays(rows))
     [array([1., 3.])]
@@ -423,7 +416,7 @@ class Kernel:
     def __reduce__(self) -> tuple[Callable[[bytes], "Kernel"], tuple[bytes]]:
         return _kernel_of, (self.graph,)
 
-    def arrays(self, rows: Rows) -> list[np.ndarray]:
+    def arrays(self, rows: HasInputs) -> list[np.ndarray]:
         """Return the arrays of rows that are inputs, with the inputs' axes."""
         return [
             np.ascontiguousarray(np.moveaxis(rows.inputs[i], 0, axis))
@@ -431,17 +424,24 @@ class Kernel:
         ]
 
 
+def watched_by(watch: Watch) -> None:
+    """Enter a context around each compilation from now on, which may announce or refuse it.
+
+    Parameters
+    ----------
+    watch : callable
+        Takes the number of operations, and the seconds that they take by the rate of those before;
+        zero if no rate is known.
+    """
+    _watch[0] = watch
+
+
 @contextmanager
 def _timed(outputs: Sequence[Variable]) -> Iterator[None]:
-    """Announce a compilation that takes long, and refuse one that a limit of time would not allow.
-
-    By the rate of those before it: none can be ended.
-    """
+    """Measure the rate of a compilation, and let it be watched, see `watched_by`."""
     n_nodes = len({v.owner for v in ancestors(outputs)} - {None})
     expected = n_nodes * _rates.get("seconds per operation", 0.0)
-    with doing(f"compiling a function of {n_nodes:,} operations"):
-        stop_if_late(f"it takes about {in_words(expected)}" if expected else "", needed=expected)
-        forecast(expected)
+    with _watch[0](n_nodes, expected):
         start = time.perf_counter()
         yield
     if n_nodes >= _MANY:

@@ -19,7 +19,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
-from pymc_coresets.potentials.vectormath import compile_trigamma
+from pymc_coresets.loops.vectormath import compile_trigamma
 
 _VERSION = f"{__name__} 2"  # version of these functions in the keys of PyTensor's cache
 

@@ -26,8 +26,8 @@ from numba import njit
 from pytensor.graph import Apply, Constant, FunctionGraph, Variable, node_rewriter
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcify
+from pymc_coresets.loops.numba_api import bits_of, double_of
 
 _LOG2_E, _HALF_LN2 = 1 / math.log(2), math.log(2) / 2
 # Their sum is log(2); k times the first has no rounding error.

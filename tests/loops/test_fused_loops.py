@@ -1,24 +1,24 @@
 """Programs of fused loops compute what PyTensor's own mode computes, in any thread."""
 
 import pickle
-import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph import vectorize_graph
+from pytensor import Mode
+from pytensor.graph import RewriteDatabaseQuery, vectorize_graph
 
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
-from pymc_coresets.deadline import forecasts_to, until
-from pymc_coresets.exceptions import OutOfTimeError
-from pymc_coresets.potentials import fused_loops
-from pymc_coresets.potentials.fused_loops import Kernel, loop_mode
-from pymc_coresets.potentials.plain_loops import density_mode
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.loops import compilation, fused_loops
+from pymc_coresets.loops.fused_loops import Kernel, loop_mode
+from pymc_coresets.loops.plain_loops import density_mode
 
+STABLE = ("canonicalize", "stabilize", "specialize", "local_check_parameter_to_ninf_switch")
+PLAIN_MODE = Mode("py", RewriteDatabaseQuery(include=STABLE))
 RNG = np.random.default_rng(11)
 X, B, D = RNG.normal(size=(40, 3)), RNG.normal(size=(7, 3)), np.abs(RNG.normal(size=(7, 4)))
 GROUP = RNG.integers(0, 3, size=40)
@@ -161,7 +161,7 @@ def test_products_have_the_layout_of_the_other_arrays():
 @pytest.mark.parametrize("view", [lambda a: a.T, lambda a: a[:, ::2], lambda a: a[:, group]])
 def test_loops_run_along_rows(view, monkeypatch):
     orders = []
-    compiled_function = fused_loops._compiled
+    compiled_function = fused_loops.compiled_loop
 
     def watched(node):
         function = compiled_function(node)
@@ -172,7 +172,7 @@ def test_loops_run_along_rows(view, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(fused_loops, "_compiled", watched)
+    monkeypatch.setattr(fused_loops, "compiled_loop", watched)
     scaled = x * 1.5
     program = pytensor.function(
         [b, x, group],
@@ -232,9 +232,9 @@ def test_a_product_that_is_also_used_as_it_is_stays():
 def test_equal_loops_are_compiled_once():
     y, z = pt.dvector("y"), pt.dvector("z")
     first = compiled([y], pt.log1p(pt.exp(3.25 * y)) ** 2)
-    n_kernels = len(fused_loops._kernels)
+    n_kernels = len(compilation._kernels)
     second = compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
-    assert len(fused_loops._kernels) == n_kernels > 0
+    assert len(compilation._kernels) == n_kernels > 0
     values = np.linspace(-2.0, 2.0, 7)
     np.testing.assert_allclose(first(values)[0], np.log1p(np.exp(3.25 * values)) ** 2, rtol=1e-12)
     np.testing.assert_array_equal(second(values)[0], first(values)[0])
@@ -326,7 +326,7 @@ def test_sums_and_filled_arrays_of_a_density(name):
 
 
 def test_graphs_of_small_arrays_need_no_compilation(monkeypatch):
-    monkeypatch.delattr(fused_loops, "_compiled")
+    monkeypatch.delattr(fused_loops, "compiled_loop")
     graph = pt.log1mexp(-pt.softplus(b) - pt.sigmoid(few[:1])).sum(axis=0) * b[0]
     inputs, values = [b, few], [B, KNOWN[few]]
     function = pytensor.function(inputs, graph, mode=loop_mode(compiled=False))
@@ -373,15 +373,17 @@ def test_a_loop_does_not_wait_for_its_own_sum():
     np.testing.assert_allclose(function(values, np.ones(3), where), expected)
 
 
-def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(monkeypatch):
-    """By the rate of those before it: once begun, none ends at a limit of time."""
+def test_a_compilation_is_watched_by_the_rate_of_those_before_it(monkeypatch):
+    seen = []
+
+    @contextmanager
+    def watch(n_operations, seconds):
+        seen.append((n_operations, seconds))
+        yield
+
+    monkeypatch.setattr(fused_loops, "_watch", [None])
     monkeypatch.setattr(fused_loops, "_rates", {"seconds per operation": 10.0})
+    fused_loops.watched_by(watch)
     x = pt.vector("x")
-    outputs = [pt.exp(x) + pt.log(x)]  # three operations
-    lines = []
-    with forecasts_to(lines.append):
-        _ = Kernel([], [x], outputs, {}).program
-    assert lines == ["Compiling a function of 3 operations: about 30 seconds."]
-    words = "compiling a function of 3 operations .it takes about 30 seconds."
-    with pytest.raises(OutOfTimeError, match=words), until(time.perf_counter() + 20.0):
-        _ = Kernel([], [x], outputs, {}).program
+    _ = Kernel([], [x], [pt.exp(x) + pt.log(x)], {}).program
+    assert seen == [(3, 30.0)]

@@ -1,7 +1,7 @@
 """Operations by one call of NumPy, without PyTensor's overhead.
 
 PyTensor's own evaluation of an operation spends a few microseconds on checks and conversions, about
-ten times as long as NumPy needs for the few numbers of a coreset's row or a prior's parameter.
+ten times as long as NumPy needs for a few numbers.
 Axes, constant indices and types, which are the same in every call, are looked up once here.
 """
 

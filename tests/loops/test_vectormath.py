@@ -6,9 +6,9 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.special import gammaln, polygamma
 
-from pymc_coresets.potentials.fused_loops import loop_mode
-from pymc_coresets.potentials.plain_loops import density_mode
-from pymc_coresets.potentials.vectormath import (
+from pymc_coresets.loops.fused_loops import loop_mode
+from pymc_coresets.loops.plain_loops import density_mode
+from pymc_coresets.loops.vectormath import (
     vector_exp,
     vector_expm1,
     vector_gammaln,

@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pymc_coresets.compat.pytensor_api import Split
-from pymc_coresets.potentials import direct_calls
-from pymc_coresets.potentials.direct_calls import direct_call
+from pymc_coresets.loops import direct_calls
+from pymc_coresets.loops.direct_calls import direct_call
 
 RNG = np.random.default_rng(28)
 MATRIX, OTHER, ROW = RNG.normal(size=(7, 3)), RNG.normal(size=(7, 3)), RNG.normal(size=(1, 3))

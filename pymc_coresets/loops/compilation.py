@@ -1,0 +1,37 @@
+"""Loops that are compiled once in a process, whichever graphs contain them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph import Apply
+
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import numba_njit
+
+type Function = Callable[..., Any]
+
+_kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in this process
+
+
+def compiled_loop(node: Apply) -> Function:
+    """Return a compiled function of the values of the inputs of a node.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> compiled_loop(pt.exp(x).owner)(np.zeros(2))
+    array([1., 1.])
+    """
+    inner: Any
+    inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
+    # PyTensor's name for it does not include types, which Numba determines at the call.
+    key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
+    if name is not None and key in _kernels:
+        return _kernels[key]
+    kernel: Function = numba_njit(
+        inner.py_func, final_function=True, nogil=True, cache=name is not None
+    )
+    if name is not None:
+        _kernels[key] = kernel
+    return kernel

@@ -1,0 +1,69 @@
+"""Rewrites of graphs before they are evaluated, and those of PyTensor that are left out."""
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor import OpFromGraph
+from pytensor.graph import Apply, FunctionGraph, Variable, node_rewriter, vectorize_graph
+
+from pymc_coresets.compat import pytensor_api as ops
+
+#: Of an elementwise operation, its result included, that NumPy evaluates.
+MOST_OPERANDS = 32
+
+
+@node_rewriter([ops.Elemwise])
+def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
+    """Write functions by others that NumPy has: PyTensor would call Python for each number."""
+    op, [x, *others] = node.op.scalar_op, node.inputs
+    if isinstance(op, ps.Softplus):
+        return [pt.maximum(x, 0) + pt.log1p(pt.exp(-pt.abs(x)))]
+    if isinstance(op, ps.Log1mexp):
+        near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
+        return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
+    if isinstance(op, ps.Clip):
+        return [pt.minimum(pt.maximum(x, others[0]), others[1])]
+    if isinstance(op, ps.Composite):  # such as an integer power, of squares
+        arrays = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
+        for part in op.fgraph.toposort():
+            inputs = [arrays[v] if v in arrays else v.clone() for v in part.inputs]
+            arrays |= zip(part.outputs, ops.Elemwise(part.op).make_node(*inputs).outputs, strict=True)
+        return [arrays[v] for v in op.fgraph.outputs]
+    return None
+
+
+@node_rewriter([OpFromGraph, ops.Blockwise])
+def inline_graphs(
+    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
+    node: Apply,
+) -> list[Variable] | None:
+    """Replace operations such as a softmax by their parts, which PyTensor would compile."""
+    if isinstance(node.op, OpFromGraph):
+        inlined: list[Variable] = ops.inline_ofg_node(node)
+        return inlined
+    if not isinstance(node.op.core_op, OpFromGraph):
+        return None
+    inner = node.op.core_op.fgraph.unfreeze()
+    outputs: list[Variable] = vectorize_graph(
+        inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
+    )
+    return outputs
+
+
+#: Rewrites that change nothing here, and take a third of the time of all: they look for matrices
+#: that are diagonal or symmetric, and for slices of as many entries as there are.
+USELESS = (
+    "dot_diag_to_elemwise",
+    "selection_dot_to_indexing",
+    "useless_symmetric_transpose",
+    "local_useless_subtensor",
+)
+
+
+#: A rewrite that makes arrays of what loops only repeat: these, and the graphs of their shapes, may
+#: be half of all operations.
+OUT_OF_LOOPS = ("local_second_to_alloc",)
+
+
+#: What this one makes of gathered constants, others undo: both are tried a thousand times.
+ENDLESS = ("local_blockwise_alloc_inputs",)

@@ -50,10 +50,13 @@ SECTIONS = {
     (InvalidDataError, "reading.draws"): "draws",
     (InvalidDataError, "glm"): "regressions",
     (UnsupportedModelError, "glm"): "regressions",
+    (InvalidDataError, "papers"): "regressions",
+    (UnsupportedModelError, "papers.polynomial"): "regressions",
+    (UnsupportedModelError, "papers.signed_rows"): "regressions",
     (InvalidDataError, "rows"): "rows-and-files",
     (InvalidDataError, "potentials.kept_rows"): "coresets-in-files",
     (InvalidDataError, "storage"): "coresets-in-files",
-    (InvalidDataError, "streams"): "streams",
+    (InvalidDataError, "growth.streams"): "streams",
 }
 
 

@@ -27,7 +27,9 @@ def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
         arrays = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
         for part in op.fgraph.toposort():
             inputs = [arrays[v] if v in arrays else v.clone() for v in part.inputs]
-            arrays |= zip(part.outputs, ops.Elemwise(part.op).make_node(*inputs).outputs, strict=True)
+            arrays |= zip(
+                part.outputs, ops.Elemwise(part.op).make_node(*inputs).outputs, strict=True
+            )
         return [arrays[v] for v in op.fgraph.outputs]
     return None
 

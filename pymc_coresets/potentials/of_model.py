@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -279,8 +280,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     found = weights @ loglik.matrix(space.constrain(points), rows, finite=False)
     first = int(np.argmax(np.isfinite(found)))
     value, expected = float(potential(space.point(points[first]))), float(found[first])
-    rtol, atol = 1e-6, 1e-8 * weights.sum()
-    if not np.isclose(value, expected, rtol=rtol, atol=atol, equal_nan=True):
+    if not agree(value, expected, size=weights.sum(), nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
             f"{expected}: the package does not understand this model. Please report it."
@@ -421,11 +421,8 @@ def _verify_others(
     together = loglik.matrix(near, others, finite=False)
     alone = [others.take(slice(i, i + 1)) for i in range(min(3, len(others)))]
     single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
-    used = np.isfinite(values)
     for found in (together, np.concatenate([single, together[len(single) :]])):
-        wrong = used & ~np.isclose(found, values, rtol=1e-6, atol=1e-8)
-        if wrong.any():
-            n, s = np.argwhere(wrong)[0]
+        for n, s in differing(found, values)[:1]:
             raise UnsupportedModelError(
                 f"The log-likelihood of {loglik.source.place(int(others.positions[n]))} comes out "
                 f"as {found[n, s]}, but PyMC gives {values[n, s]} among {len(others)} rows: "

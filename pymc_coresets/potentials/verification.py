@@ -17,7 +17,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.numerics import ROUNDING
+from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
@@ -67,7 +67,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     n_obs = loglik.observations.n_obs
     # A sample is enough: a mistake affects all rows, or all rows of a kind.
     rows = np.sort(rng.choice(n_obs, min(n_obs, 1_000), replace=False))
-    _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
+    _compare(loglik, near, at_near, rows, rtol=RELATIVE, atol=ABSOLUTE)
     # In the tails of distribution functions, all digits but the first may differ.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
 

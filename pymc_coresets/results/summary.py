@@ -1,8 +1,8 @@
 """Facts about a coreset, and a table that compares its rows with all rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import chain, count
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +23,7 @@ from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import AbsentRows, RowBlocks
+from pymc_coresets.rows.passes import AbsentRows, BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.updates.coverage import OBJECTIVE_OF_PARTS
@@ -611,23 +611,14 @@ def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.Dat
 # -- one pass over the rows ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Adds up columns of all rows, see `Pass`."""
+def _sums(columns: Columns, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+    """Add up columns of some rows, with their base weights."""
+    values, labels = columns.of(rows), columns.labels
+    return {name: Column.of(values[name], rows.base_weights, labels.get(name)) for name in names}
 
-    columns: Columns
-    names: Sequence[str]
-    size: int
 
-    def of(self, rows: Rows, masses: Floats) -> dict[str, Column]:
-        values, labels = self.columns.of(rows), self.columns.labels
-        return {name: Column.of(values[name], masses, labels.get(name)) for name in self.names}
-
-    def begin(self) -> Callable[[Rows], dict[str, Column]]:
-        return lambda rows: self.of(rows, rows.base_weights)
-
-    def joined(self, parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
-        return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
+def _joined(parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
+    return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
 
 
 def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, dict[str, Column]]:
@@ -646,10 +637,12 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
         source = None if isinstance(loglik.source, AbsentRows) else loglik.source
     known = list(columns.of(chosen))
     names = known if asked is None else named_columns(known, asked)
-    sums = _Sums(columns, names, _BLOCK_ROWS)
-    found = {} if source is None else {"all": source.reduce(sums)}
-    unweighted = sums.of(chosen, np.ones(len(chosen)))
-    return found | {"chosen": unweighted, "weighted": sums.of(chosen, coreset.weights)}
+    sums = partial(_sums, columns, names)
+    weights = {"chosen": np.ones(len(chosen)), "weighted": coreset.weights}
+    found = {part: sums(replace(chosen, base_weights=w)) for part, w in weights.items()}
+    if source is None:
+        return found
+    return {"all": source.reduce(BlockPass.of(_BLOCK_ROWS, sums, _joined))} | found
 
 
 # -- what is printed -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 from pymc_coresets.deadline import here, paced, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
-from pymc_coresets.rows.passes import Pass, RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Members, Rows
 
 #: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that
@@ -128,7 +128,7 @@ class InMemoryRows(RowBlocks):
         """Split the rows into consecutive blocks, without copying the data."""
         return self.all.blocks(size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Add up the results of blocks, which threads compute."""
         groups = list(self.blocks(TASK_ROWS))
         blocks = chain.from_iterable(group.blocks(work.size) for group in groups)
@@ -150,14 +150,14 @@ class InMemoryRows(RowBlocks):
         return self.take(which), counts
 
 
-def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
+def reduced_by_threads[T](work: BlockPass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
     """Add up the results of blocks, first within each group of rows, then over the groups.
 
     Floating-point sums depend on the order, so all engines use this one.
 
     Parameters
     ----------
-    work : Pass
+    work : BlockPass
     blocks : iterable of Rows
         In order, each of ``work.size`` rows but for the last one of a group.
     groups : sequence of int

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import add
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
@@ -171,40 +173,49 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
 
 
-class Pass[T](Protocol):
-    """A computation over all rows: a pure function that can be sent to another process.
-
-    Attributes
-    ----------
-    size : int
-        Number of rows of a block.
-    """
-
-    @property
-    def size(self) -> int:
-        """Number of rows of a block."""
-
-    def begin(self) -> Callable[[Rows], T]:
-        """Prepare the data that blocks share; return the function of a block."""
-
-    def joined(self, parts: Iterable[T]) -> T:
-        """Add up results of consecutive blocks, or of groups of them, in their order."""
+def added_up[T](parts: Iterable[T]) -> T:
+    """Add up results, in their order."""
+    return reduce(add, parts)
 
 
 @dataclass(frozen=True, eq=False)
 class BlockPass[T]:
-    """A pass whose parts are functions, see `Pass`.
+    """A computation over all rows: pure functions that can be sent to other processes.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows of a block.
+    begin : callable
+        Prepares the data that blocks share, and returns the function of a block.
+    joined : callable, optional
+        Joins results of consecutive blocks, or of groups of them, in their order; by default it
+        adds them up.
 
     Examples
     --------
-    >>> work = BlockPass(2, lambda: len, sum)
+    >>> work = BlockPass.of(2, len)
     >>> work.joined(map(work.begin(), Rows(np.arange(3), np.ones(3)).blocks(work.size)))
     3
     """
 
     size: int
     begin: Callable[[], Callable[[Rows], T]]
-    joined: Callable[[Iterable[T]], T]
+    joined: Callable[[Iterable[T]], T] = added_up
+
+    @classmethod
+    def of(
+        cls,
+        size: int,
+        of_block: Callable[[Rows], T],
+        joined: Callable[[Iterable[T]], T] = added_up,
+    ) -> "BlockPass[T]":
+        """Return the pass of a function of a block that needs nothing prepared."""
+        return cls(size, partial(_itself, of_block), joined)
+
+
+def _itself[T](value: T) -> T:
+    return value
 
 
 class RowBlocks(Protocol):
@@ -226,7 +237,7 @@ class RowBlocks(Protocol):
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Read all rows, and add up the results of their blocks."""
 
     def at(self, positions: NDArray[np.int64]) -> Rows:

@@ -18,7 +18,7 @@ from pymc_coresets.rows.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
 from pymc_coresets.rows.memory import InMemoryRows, reduced_by_threads
-from pymc_coresets.rows.passes import Pass, RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
@@ -100,7 +100,7 @@ class StreamedRows(RowBlocks):
         """Read all rows in blocks of `size`, independent of the chunks."""
         return in_blocks(self._in_advance(), size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks.
 
         Blocks do not cross tasks. With any engine, results are added up within tasks, and then over
@@ -254,7 +254,7 @@ class StreamedRows(RowBlocks):
 
     # -- work of a task, in any process --------------------------------------------------------
 
-    def _reduced[T](self, task: Task, work: Pass[T]) -> T:
+    def _reduced[T](self, task: Task, work: BlockPass[T]) -> T:
         """Add up the results of the blocks of the chunks."""
         return work.joined(map(work.begin(), in_blocks(map(self.read, task.chunks), work.size)))
 
@@ -391,7 +391,7 @@ class ExtendedRows(RowBlocks):
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
         return in_blocks(chain([self.old], self.new.blocks(size)), size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Add up the results of the old rows, and then of the new ones."""
         return work.joined([self._held.reduce(work), self.new.reduce(work)])
 

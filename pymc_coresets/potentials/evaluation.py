@@ -29,7 +29,8 @@ from pymc_coresets.rows.memory import (
     in_threads,
     may_collapse,
 )
-from pymc_coresets.rows.passes import BlockPass, CandidateRule, PassSums, RowBlocks, Wanted
+from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Members, Rows
 
 #: Whether to merge equal rows.
@@ -331,10 +332,10 @@ class LogLikelihood:
 
         Memory O(S), plus the candidates: the matrix is never stored.
         """
-        wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
+        wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         return self.sums_for(draws, wanted)
 
-    def sums_for(self, draws: DrawsLike, wanted: CandidateRule) -> PassSums:
+    def sums_for(self, draws: DrawsLike, wanted: Priorities) -> PassSums:
         """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""
         parts = (partial(make, wanted=wanted) for make in (PassSums.of, PassSums.joined))
         found: PassSums = self.of_all(draws, *parts)

@@ -289,27 +289,3 @@ class FirstRows:
             return None
         rows = self.rows.take(chosen)
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
-
-
-def hit_by(
-    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows into whose shares of the total mass points fall, with their numbers.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n,)
-        Not all 0.
-    points : ndarray
-    before : float
-        Sum of the masses before these. Masses are added one by one, so the result does not depend
-        on the parts.
-
-    Examples
-    --------
-    >>> hit_by(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
-    (array([0, 1]), array([1, 2]))
-    """
-    heights = np.cumsum(np.append(before, masses))[1:]
-    which = np.searchsorted(heights, points, side="right")
-    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)

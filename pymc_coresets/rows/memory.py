@@ -17,8 +17,9 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.deadline import here, paced, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
+from pymc_coresets.rows.keyed import FirstRows, Scan
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
+from pymc_coresets.rows.proportional import hit_by
 from pymc_coresets.rows.values import Members, Rows
 
 #: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that

@@ -16,9 +16,10 @@ from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
 from pymc_coresets.rows.memory import InMemoryRows, reduced_by_threads
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
+from pymc_coresets.rows.proportional import hit_by, points_of_parts
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
@@ -158,8 +159,7 @@ class StreamedRows(RowBlocks):
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
-        inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
-        pairs = zip(self._heights[:-1], inside, strict=True)
+        pairs = points_of_parts(points, self._heights)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
         parts = list(self.engine.map(StreamedRows._hit, self, tasks))
         counts = np.concatenate([counts for _, counts in parts])

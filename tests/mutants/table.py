@@ -57,6 +57,7 @@ TESTS = {
     "rows/": unit("passes", "memory", "candidates"),
     "rows/values": unit("members", "passes", "memory", "candidates"),
     "rows/keyed": (*unit("passes", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
+    "rows/proportional": (*unit("passes", "streamed", "sensitivity"), STREAMS, ENGINES),
     "rows/executors": (ENGINES,),
     "rows/memory": (*unit("passes", "memory", "candidates"), ROWS_ELSEWHERE, ENGINES),
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES, UPDATES),

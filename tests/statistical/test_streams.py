@@ -24,9 +24,9 @@ from pymc_coresets import (
 )
 from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.coverage import Coverage
-from pymc_coresets.updates.growth import Priorities
 from pymc_coresets.weighted_rows import chosen_rows
 
 OUTGROWN = "there are many more rows than at the beginning of the epoch before"

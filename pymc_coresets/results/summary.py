@@ -14,7 +14,7 @@ from pytensor.graph import ancestors
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import names_of
-from pymc_coresets.potentials.code_checks import lookups
+from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import without_views
@@ -185,7 +185,7 @@ def labels_of_lookups(observations: Observations) -> dict[int, tuple[str, Labels
     >>> labels_of_lookups(find_observations(model))
     {0: ('shop', ('a', 'b'))}
     """
-    model, found = observations.model, lookups(observations)
+    model, found = observations.model, codes_of(observations)
     labels: dict[int, tuple[str, Labels]] = {}
     for number, row in enumerate(observations.rows):
         if observations.sets and row.name == TERM_OF_ROW:

@@ -312,7 +312,7 @@ def _around_mode(construction: Construction) -> AroundMode | None:
         return None
     job = construction.job
     loglik: LogLikelihood = job.loglikelihood
-    if loglik.source is not loglik.in_memory or loglik.observations.units is not None:
+    if loglik.source is not loglik.in_memory or loglik.observations.units:
         return None
     own_rng = deepcopy(job.rng).spawn(1)[0]
     try:

@@ -154,7 +154,7 @@ class LogLikelihood:
         positions = np.arange(n_obs) if positions is None else positions
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
         members = kept = counts = None
-        if units is not None:
+        if units:
             of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
             nodes = tuple(row.values for row in units.nodes)
             members = Members(units.sizes, units.positions, of_members, nodes)
@@ -236,13 +236,12 @@ class LogLikelihood:
     def n_terms(self) -> int:
         """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
         units = self.observations.units
-        return self.n_rows if units is None else units.n_nodes * len(units.positions)
+        return units.n_nodes * len(units.positions) if units else self.n_rows
 
     @property
     def node_error(self) -> float:
         """Error of integrals over variables of units, in nats; 0 without any, or if unknown."""
-        units = self.observations.units
-        return 0.0 if units is None else float(np.nan_to_num(units.node_error))
+        return float(np.nan_to_num(self.observations.units.node_error))
 
     @property
     def total_weight(self) -> float:
@@ -368,7 +367,7 @@ class LogLikelihood:
     def _rows_in_words(self) -> str:
         """All rows, or units and their nodes, by their number."""
         units = self.observations.units
-        if units is None:
+        if not units:
             return f"{self.n_rows:,} rows"
         nodes = f"{units.n_nodes} nodes" if units.n_nodes > 1 else "one node"
         return f"{self.n_rows:,} units ({nodes} x {len(units.positions):,} rows)"
@@ -398,8 +397,6 @@ class LogLikelihood:
     def evaluator(self) -> Evaluator:
         """Evaluates the rows of the source."""
         units = self.observations.units
-        if units is None:
-            return Evaluator(self.kernel)
         return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
 
     @cached_property
@@ -457,7 +454,6 @@ class LogLikelihood:
     @cached_property
     def unit_modes(self) -> UnitModes:
         """Finds where each unit's variables have their mode."""
-        assert self.observations.units is not None
         return UnitModes(self.observations.units.source)
 
     @cached_property
@@ -470,7 +466,6 @@ class LogLikelihood:
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
-        assert obs.units is not None
         factor, density = obs.units.source.factor, obs.units.source.density
         x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}

@@ -138,7 +138,7 @@ def is_log_concave(loglik: LogLikelihood) -> bool:
 
 def _proven(observations: Observations) -> bool:
     model = observations.model
-    if observations.units is not None or model.discrete_value_vars:
+    if observations.units or model.discrete_value_vars:
         return False
     of_parameters: dict[Variable, Convexity] = {
         observations.parameters[rv.name]: _on_own_scale(model.rvs_to_transforms[rv])

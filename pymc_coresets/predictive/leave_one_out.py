@@ -332,7 +332,7 @@ def _monte_carlo_error(left: LeftOut, found: EvaluatedDraws) -> float:
 
 def units_of(logliks: Sequence[LogLikelihood]) -> str:
     """Name the units that are left out by their number, and by which rows they have."""
-    units = [u for loglik in logliks if (u := loglik.observations.units) is not None]
+    units = [u for loglik in logliks if (u := loglik.observations.units)]
     if not units:
         return ""
     rows = b"".join(u.sizes.tobytes() + u.positions.tobytes() for u in units)

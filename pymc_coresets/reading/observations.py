@@ -55,7 +55,7 @@ TERM_OF_ROW = "likelihood term"
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Observations that are units: all rows of one level of a factor.
+    """Observations that are units, all rows of one level of a factor; false if they are rows.
 
     Attributes
     ----------
@@ -81,16 +81,19 @@ class Units:
         Estimate of the divergence, in nats, that more nodes would make.
     """
 
-    integrated: tuple[str, ...]
-    n_nodes: int
-    sizes: np.ndarray
-    positions: np.ndarray
-    members: tuple[RowArray, ...]
-    nodes: tuple[RowArray, ...]
-    source: Any
-    rule: Rule
-    at: np.ndarray
+    integrated: tuple[str, ...] = ()
+    n_nodes: int = 1
+    sizes: np.ndarray = field(default_factory=lambda: np.ones(1, dtype=np.int64))
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    members: tuple[RowArray, ...] = ()
+    nodes: tuple[RowArray, ...] = ()
+    source: Any = None
+    rule: Rule = field(default_factory=lambda: Rule(1))
+    at: np.ndarray = field(default_factory=lambda: np.zeros(0))
     node_error: float = math.nan
+
+    def __bool__(self) -> bool:
+        return bool(self.integrated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,7 @@ class Observations:
         Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
-    units : Units or None
+    units : Units
         The units, if each observation is all rows of one level of a factor.
     """
 
@@ -162,26 +165,24 @@ class Observations:
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
-    units: Units | None = None
+    units: Units = field(default_factory=Units)
     #: The space of the model, once it is known.
     _spaces: list[Unconstrained] = field(default_factory=list, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
         """All arrays that the potentials are computed from: see `Rows.inputs`."""
-        return (
-            self.rows if self.units is None else self.rows + self.units.members + self.units.nodes
-        )
+        return self.rows + self.units.members + self.units.nodes
 
     @property
     def n_nodes(self) -> int:
         """How often each row is evaluated for a potential."""
-        return 1 if self.units is None else self.units.n_nodes
+        return self.units.n_nodes
 
     @property
     def integrated(self) -> tuple[str, ...]:
         """Free variables that are integrated out of the potentials."""
-        return () if self.units is None else self.units.integrated
+        return self.units.integrated
 
     @property
     def model(self) -> pm.Model:

@@ -18,7 +18,7 @@ from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import without_views
-from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
+from pymc_coresets.reading.observations import TERM_OF_ROW, Observations, Units
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.user_model import data_of
@@ -651,15 +651,20 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
 def size_in_words(coreset: WeightedRows) -> str:
     """Return how many rows a coreset has, of how many; or units, and the rows of these."""
     n_all, n_distinct = coreset.n_observations, coreset.n_distinct
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    kind = "rows" if units is None else "units"
-    found = f"{len(coreset.indices):,} of {n_all:,} {kind}"
+    units = _units_of(coreset)
+    found = f"{len(coreset.indices):,} of {n_all:,} {'units' if units else 'rows'}"
     if n_distinct < n_all:
         found += f", {n_distinct:,} of them distinct"
-    if units is not None:
+    if units:
         n_members = chosen_rows(coreset).n_members
         found += f" ({n_members:,} of {len(units.positions):,} rows)"
     return found
+
+
+def _units_of(coreset: WeightedRows) -> Units:
+    """Return the units of a coreset, or none, if its model is not known either."""
+    loglik = coreset.loglikelihood
+    return Units() if loglik is None else loglik.observations.units
 
 
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
@@ -667,11 +672,11 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
     loglik, certificate = coreset.loglikelihood, coreset.certificate
     quadratic, modes = coreset.quadratic, None if certificate is None else certificate.modes
     unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    units = None if loglik is None else loglik.observations.units
+    units = _units_of(coreset)
     found = {
         "size": size_in_words(coreset),
         "integrated": ""
-        if units is None
+        if not units
         else f"{', '.join(units.integrated)}, by {units.n_nodes} nodes for each unit "
         f"(error {units.node_error:.1g} nats)",
         "quadratic": ""

@@ -82,7 +82,6 @@ class UnitModel:
         form, nodes = self.observations_at_zero, self.nodes(rule)
         values = {CENTRE: centre, FACTOR: factor}
         values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
-        assert form.units is not None
 
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
             return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
@@ -174,7 +173,6 @@ class UnitModel:
         n_levels = self.factor.n_levels
         known = {row.name: row.values for row in observations.rows}
         units = observations.units
-        assert units is not None
         sizes = np.zeros(n_levels, dtype=np.int64)
         centre, width = self._initial(slice(None))
         sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]

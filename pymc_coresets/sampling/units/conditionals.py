@@ -114,12 +114,10 @@ class Conditionals:
     @property
     def _n_modes(self) -> int:
         """Number of modes of a unit, around each of which there are nodes."""
-        assert self.loglik.observations.units is not None
         return int(self.loglik.observations.units.source.n_modes)
 
     @property
     def _factor(self) -> GroupingFactor:
-        assert self.loglik.observations.units is not None
         factor: GroupingFactor = self.loglik.observations.units.source.factor
         return factor
 

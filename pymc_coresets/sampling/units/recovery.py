@@ -124,7 +124,7 @@ def recover(
     (2, ('chain', 'draw', 'user'))
     """
     loglik = result.stand_in.parts[0]
-    if loglik.observations.units is None:
+    if not loglik.observations.units:
         raise InvalidOptionError(
             "Nothing was integrated out of this model: the draws have all its free variables."
         )
@@ -196,7 +196,7 @@ def with_local(
         If there are no draws of them, with the reason and the remedy.
     """
     loglik = result.stand_in.parts[0]
-    if loglik.observations.units is None:
+    if not loglik.observations.units:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_bytes = local.n_bytes(local.names, posterior, len(local.levels))
@@ -224,7 +224,7 @@ def completed(
 ) -> xr.DataTree:
     """Add draws of the variables that were integrated out, if they are missing."""
     observations, posterior = result.stand_in.parts[0].observations, idata["posterior"].to_dataset()
-    if observations.units is None or set(observations.integrated) <= set(posterior.data_vars):
+    if not observations.units or set(observations.integrated) <= set(posterior.data_vars):
         return idata
     found = recover(result, idata, random_seed=rng, progressbar=progressbar)
     return idata.assign(posterior=xr.DataTree(posterior.merge(found, compat="override")))
@@ -234,7 +234,6 @@ class _LocalVariables:
     """The variables that were integrated out of a model whose rows are units."""
 
     def __init__(self, loglik: LogLikelihood) -> None:
-        assert loglik.observations.units is not None
         self.loglik, self.observations = loglik, loglik.observations
         self.source: Any = loglik.observations.units.source  # see `Units`
         self.factor: GroupingFactor = self.source.factor

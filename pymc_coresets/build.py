@@ -24,6 +24,7 @@ from pymc_coresets.advice import (
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.deadline import doing, forecasts_to, until
 from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.diagnostics.lines import NO_PROBES
 from pymc_coresets.exceptions import (
     InvalidDataError,
     OutOfTimeError,
@@ -321,7 +322,7 @@ class Construction:
                 tolerance=wanted_tolerance(method, asked=asked_for),
                 counts=counts,
                 method=method,
-                probes=None if coreset.certificate is None else coreset.certificate.probes,
+                probes=NO_PROBES if coreset.certificate is None else coreset.certificate.probes,
             )
         )
         seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
@@ -416,7 +417,7 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
         coreset = replace(coreset, certificate=certificate)
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
         return _Built(method, job.size, solution, coreset)
-    probes = None
+    probes = NO_PROBES
     with (
         job.report.part("beyond the draws"),
         suppress(InvalidDataError, OutOfTimeError),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pytensor.graph import ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import names_of
 from pymc_coresets.potentials.code_checks import codes_of
@@ -670,7 +671,7 @@ def _units_of(coreset: WeightedRows) -> Units:
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
     loglik, certificate = coreset.loglikelihood, coreset.certificate
-    quadratic, modes = coreset.quadratic, None if certificate is None else certificate.modes
+    quadratic, modes = coreset.quadratic, NOT_SOUGHT if certificate is None else certificate.modes
     unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
     units = _units_of(coreset)
     found = {
@@ -690,7 +691,7 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         "divergence": ""
         if unmeasured or not np.isfinite(coreset.objective)
         else f"about {coreset.objective:.3g} nats",
-        "modes": modes.words if modes is not None and modes.n_modes > 1 else "",
+        "modes": modes.words if modes.n_modes > 1 else "",
         "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
     return {name: words for name, words in found.items() if words}

@@ -18,7 +18,7 @@ from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedGrad, disconnected_type
-from pytensor.graph import Apply, Variable, ancestors
+from pytensor.graph import Apply, Op, Variable, ancestors
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
@@ -36,6 +36,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
@@ -86,6 +87,31 @@ MOVES = (
     Subtensor,
     TypeCastingOp,
 )
+
+
+def op_of(variable: Variable) -> Op | None:
+    """Return the operation that a variable is the result of; None for an input.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> op_of(x), isinstance(op_of(x.sum()), Sum)
+    (None, True)
+    """
+    return None if variable.owner is None else variable.owner.op
+
+
+def scalar_op_of(variable: Variable) -> ScalarOp | None:
+    """Return what is done to each element; None for an input, or other operations.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> scalar_op_of(x + 1), scalar_op_of(x.sum())
+    (Add{output_types_preference=transfer_type{0}}, None)
+    """
+    op = op_of(variable)
+    return op.scalar_op if isinstance(op, Elemwise) else None
 
 
 class WhileAny[T]:

@@ -10,7 +10,7 @@ import numpy as np
 from pytensor.graph import Variable, ancestors
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, op_of
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.observations import Observations
@@ -120,7 +120,7 @@ def codes_in(
     return [
         lookup
         for variable in found
-        if variable.owner is not None and isinstance(variable.owner.op, AdvancedSubtensor)
+        if isinstance(op_of(variable), AdvancedSubtensor)
         for lookup in _of_node(variable, columns, set(parameters), length_of)
     ]
 

@@ -410,9 +410,7 @@ class Convexities:
 
 def _is(variable: Variable, operation: type) -> bool:
     """Whether a variable is the result of an elementwise operation."""
-    return variable.owner is not None and isinstance(
-        getattr(variable.owner.op, "scalar_op", None), operation
-    )
+    return isinstance(getattr(ops.op_of(variable), "scalar_op", None), operation)
 
 
 # -- functions of one array ------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def _compare(
             "the package does not understand this model. Please report it. Writing the likelihood "
             "as a pm.Potential with one value per row may help."
         )
-        nodes = (v.owner for v in ancestors([loglik.observations.loglik]) if v.owner is not None)
+        nodes = io_toposort([], [loglik.observations.loglik])
         boxes = sorted({type(node.op).__name__ for node in nodes if is_black_box(node.op)})
         if boxes:
             remedy = f"{boxes!r} does not work row by row, as a coreset's likelihood has to."

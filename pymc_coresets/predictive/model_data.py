@@ -202,9 +202,7 @@ def used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variab
     """
     free = set(model.free_RVs)
     below = ancestors(graphs.values(), blockers=free)
-    shapes = {
-        v for v in below if v.owner is not None and isinstance(v.owner.op, ops.Shape | ops.Shape_i)
-    }
+    shapes = {v for v in below if isinstance(ops.op_of(v), ops.Shape | ops.Shape_i)}
     return set(ancestors(graphs.values(), blockers=free | shapes))
 
 

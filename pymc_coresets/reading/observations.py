@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, op_of
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel, plain_model
 from pymc_coresets.reading.known import without_views
@@ -261,12 +261,10 @@ class Observations:
 
 def _container(source: Variable, *, n_axes: int) -> Variable:
     """Return the matrix of which a row array has the cells, if that is all that it is."""
-    node = source.owner
-    if node is None or not isinstance(node.op, AdvancedSubtensor) or n_axes < 2:
+    if not isinstance(op_of(source), AdvancedSubtensor) or n_axes < 2:
         return source
-    if len(node.inputs) != n_axes + 1:
-        return source
-    return without_views(node.inputs[0])
+    x, *index = source.owner.inputs
+    return without_views(x) if len(index) == n_axes else source
 
 
 def find_observations(

@@ -220,12 +220,10 @@ def _coefficients(observations: Observations, row: RowArray) -> list[str]:
     model = observations.model
     names: dict[Any, str] = {v: n for n, v in observations.parameters.items()}
     for product in ancestors([observations.loglik]):
-        if product.owner is None or not isinstance(product.owner.op, ops.Dot):
+        if not isinstance(ops.op_of(product), ops.Dot):
             continue
         matrix, vector = map(without_views, product.owner.inputs)
-        if matrix is not row.placeholder or vector.owner is None:
-            continue
-        if not isinstance(vector.owner.op, ops.Join):
+        if matrix is not row.placeholder or not isinstance(ops.op_of(vector), ops.Join):
             continue
         found: list[str] = []
         for term in map(without_views, vector.owner.inputs):

@@ -367,7 +367,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     ('log_sd[0]', 'log_sd[1]')
     """
     while not graph.is_coefficient(node):
-        if node.owner is None or not isinstance(node.owner.op, ops.MOVES):
+        if not isinstance(ops.op_of(node), ops.MOVES):
             return None
         node = node.owner.inputs[0]
         if not graph.depends(node):
@@ -394,7 +394,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
 
 def _argument(node: Variable, graph: RowGraph) -> Variable | None:
     """Return the only argument of an elementwise node, if it is one array of its shape."""
-    if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
+    if not isinstance(ops.op_of(node), ops.Elemwise):
         return None
     inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
     single = all(i in inner or is_single(i) for i in node.owner.inputs)

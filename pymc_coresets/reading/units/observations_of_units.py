@@ -222,9 +222,9 @@ class UnitModel:
     def _dim(self) -> str | None:
         """The name of the dimension that the variables have along their levels."""
         dims = self.rows.held.whole.named_vars_to_dims
-        for part in self.factor.parts:
+        for part in self.factor.parts if self.factor.in_order else ():
             own = dims.get(part.name) or ()
-            if part.entries is None and part.axis < len(own) and own[part.axis] is not None:
+            if part.axis < len(own) and own[part.axis] is not None:
                 return str(own[part.axis])
         return None
 

@@ -272,8 +272,7 @@ class _LocalVariables:
         """
         points = np.tile(self.space.start, (2, 1))
         for part in self.factor.parts:
-            moved = part.flat(self.space.columns[part.name])[1::2]
-            moved = moved if part.entries is None else moved[part.has[1::2]]
+            moved = part.flat(self.space.columns[part.name])[1::2][part.has[1::2]]
             is_value = bool(self.factor.values)
             points[1, moved] += np.where(is_value & (points[1, moved] > 0), -1.0, 1.0)
         found = self._variables(tuple(self.names))(points)
@@ -386,10 +385,8 @@ class _LocalVariables:
             points[:, own[name].ravel()] = free[:, columns.ravel()]
         for part in factor.parts:
             columns, values = part.flat(own[part.name])[which], flat[:, :, part.columns]
-            if part.entries is not None:
-                has = part.has[which]
-                columns, values = columns[has], values[:, has]
-            points[:, columns.ravel()] = values.reshape(len(flat), -1)
+            has = part.has[which]
+            points[:, columns[has].ravel()] = values[:, has].reshape(len(flat), -1)
         found = self._variables(tuple(names))(points)
         chosen = {}
         for name, values in zip(names, found, strict=True):

@@ -270,14 +270,20 @@ class FirstRows:
         return cls(rows, waiting_times(rows.positions, rows.base_weights, key), math.inf, key)
 
     @classmethod
-    def joined(cls, parts: Iterable["FirstRows | None"], size: int) -> "FirstRows | None":
-        """Return the first `size` rows of consecutive parts of all rows."""
-        kept, limit, key = Smallest(size), math.inf, 0
+    def none(cls, key: int = -1) -> "FirstRows":
+        """Return no rows, of rows that are not known."""
+        return cls(Rows(np.empty(0, dtype=np.int64), np.empty(0)), np.empty(0), 0.0, key)
+
+    @classmethod
+    def joined(cls, parts: Iterable["FirstRows"], size: int) -> "FirstRows":
+        """Return the first `size` rows of consecutive parts of all rows, all of them known."""
+        kept, limit, key = Smallest(size), math.inf, -1
         for part in parts:
-            if part is None:
-                return None
-            kept.add(part.rows, part.times)
             limit, key = min(limit, part.limit), part.key
+            if limit > 0:
+                kept.add(part.rows, part.times)
+        if limit <= 0:
+            return cls.none(key)
         rows, times = kept.cut()
         here = np.flatnonzero(times <= limit)
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)

@@ -40,6 +40,7 @@ from pytensor.scalar import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
+from pytensor.tensor import TensorVariable
 from pytensor.tensor.basic import (
     Alloc,
     ARange,
@@ -87,6 +88,24 @@ MOVES = (
     Subtensor,
     TypeCastingOp,
 )
+
+
+def checked_tensor(variable: object) -> TensorVariable:
+    """Return a variable that is a tensor, which PyTensor's annotations do not say.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> checked_tensor(pt.exp(pt.vector("x"))).type.ndim
+    1
+    """
+    if not isinstance(variable, TensorVariable):
+        raise TypeError(f"{variable!r} is no tensor, but a {type(variable).__name__}.")
+    return variable
 
 
 def op_of(variable: Variable) -> Op | None:

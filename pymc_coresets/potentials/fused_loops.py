@@ -32,7 +32,7 @@ from pytensor.graph import (
     Variable,
     ancestors,
 )
-from pytensor.tensor import TensorType, TensorVariable
+from pytensor.tensor import TensorType
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
@@ -253,7 +253,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
 
 def _adds_by_number(node: Apply) -> bool:
     """Whether the operation adds to a vector's entries at a vector of positions."""
-    x, _, *places = (cast(TensorVariable, v) for v in node.inputs)
+    x, _, *places = (ops.checked_tensor(v) for v in node.inputs)
     [first, *others] = places
     by_number = first.type.ndim == 1 and np.dtype(first.type.dtype).kind in "iu"
     return x.type.ndim == 1 and by_number and not others and not node.op.set_instead_of_inc

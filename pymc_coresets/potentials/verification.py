@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -269,7 +269,7 @@ def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
     slope = pt.ones(()) if isinstance(gradient.type, NullType) else pt.abs(gradient)
     error = slope * reduce(pt.maximum, [pt.abs(term) for term in node.inputs])
     not_finite = pt.isinf(error) | pt.isnan(error)  # others cancel, or are wrong
-    return cast(TensorVariable, pt.switch(not_finite, 0.0, error))
+    return ops.checked_tensor(pt.switch(not_finite, 0.0, error))
 
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:

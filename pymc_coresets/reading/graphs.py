@@ -183,7 +183,7 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
-    return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
+    return ops.checked_tensor(rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
 def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:

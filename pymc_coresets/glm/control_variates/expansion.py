@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from pytensor.graph import Variable, clone_replace
-from pytensor.tensor import TensorVariable
 from scipy.linalg import cho_factor, cho_solve
 
+from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.finding import FreeCoordinates, interface_of
 from pymc_coresets.glm.predictor.predictors import Predictors
@@ -324,7 +324,7 @@ def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> 
         v: new.parameters[name] for name, v in old.parameters.items() if name in new.parameters
     }
     [interface] = clone_replace([quadratic.graph], swaps, rebuild_strict=False)
-    return replace(quadratic, interface=cast(TensorVariable, interface))
+    return replace(quadratic, interface=checked_tensor(interface))
 
 
 def written_in(

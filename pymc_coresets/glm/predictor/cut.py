@@ -281,7 +281,7 @@ class Coordinate:
             return found
         [name] = [n for n, v in observations.parameters.items() if v is variable]
         value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
-        return cls(variable, cast(TensorVariable, variable), value, value, name)
+        return cls(variable, ops.checked_tensor(variable), value, value, name)
 
     @classmethod
     def unconstrained(
@@ -295,7 +295,7 @@ class Coordinate:
         if rv is None or transform is None or (apart and transform.ndim_supp):
             return None
         inputs, stands = rv.owner.inputs, model.rvs_to_values[rv]
-        forward = cast(TensorVariable, transform.forward(variable, *inputs))
+        forward = ops.checked_tensor(transform.forward(variable, *inputs))
         value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
         backward = transform.backward(value, *inputs)
         others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
@@ -387,7 +387,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
             swaps: dict[Variable, Variable] = {own.value: eta}
             [inside] = clone_replace([own.backward], swaps, rebuild_strict=False)
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
-        return cast(TensorVariable, outside)
+        return ops.checked_tensor(outside)
 
     return Link(below if own is None else own.forward, of)
 

@@ -112,7 +112,7 @@ def _addends(total: Variable) -> Iterator[Variable]:
 
 def _number(v: Variable) -> Variable:
     inner = v.owner.inputs[0] if isinstance(ops.op_of(v), ops.DimShuffle) else v
-    return inner if inner.type.ndim == 0 else cast(TensorVariable, v).dimshuffle()
+    return inner if inner.type.ndim == 0 else ops.checked_tensor(v).dimshuffle()
 
 
 def _matrix(columns: Sequence[RowArray], dtype: str) -> RowArray:

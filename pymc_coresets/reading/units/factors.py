@@ -218,7 +218,7 @@ def _of_factor(
         n_levels=found.pushdown.n_obs,
         level_of_row=level_of_row,
         lookups=tuple(zip(lookups, fresh, strict=False)),
-        log_prior=cast(TensorVariable, sum(fresh[len(lookups) :])),
+        log_prior=ops.checked_tensor(sum(fresh[len(lookups) :])),
         n_rows=found.pushdown.n_rows,
         arrays=tuple(row for row in found.arrays if row.placeholder in used),
         reference=tuple(log_priors.values()),
@@ -413,13 +413,13 @@ class _Selected:
     def _or_normal(self, log_prior: Variable, part: Part) -> TensorVariable:
         """Return the log-prior of a part, with that of its stand-in where levels have no entry."""
         if part.has.all():
-            return cast(TensorVariable, log_prior)
+            return ops.checked_tensor(log_prior)
         has = self.pushdown.select(pt.constant(part.has), 0)
         if values := self.values.get(part.name):
             uniform = -math.log(len(values)) * math.prod(part.shape)
-            return cast(TensorVariable, pt.switch(has, log_prior, uniform))
+            return ops.checked_tensor(pt.switch(has, log_prior, uniform))
         normal = sum_over_events([(_log_normal(part.variable), part.axis)])
-        return cast(TensorVariable, pt.switch(has, log_prior, normal))
+        return ops.checked_tensor(pt.switch(has, log_prior, normal))
 
 
 def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
@@ -498,8 +498,8 @@ def _taken(graphs: Sequence[Variable], inputs: Mapping[str, TensorVariable]) -> 
             others = [e for i, e in enumerate(entries) if i not in arrays]
             if len(arrays) == 1 and all(entry == slice(None) for entry in others):
                 [(axis, index)] = arrays.items()
-                found = cast(TensorVariable, node.outputs[0])
-                yield _Place(names[node.inputs[0]], found, axis, cast(TensorVariable, index))
+                found = ops.checked_tensor(node.outputs[0])
+                yield _Place(names[node.inputs[0]], found, axis, ops.checked_tensor(index))
 
 
 def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.compat.pytensor_api import checked_tensor, compiling
 from pymc_coresets.reading.observations import Observations, Units
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import GroupingFactor
@@ -236,5 +235,5 @@ def _at(row: RowArray, places: np.ndarray) -> RowArray:
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:
-    source = cast(TensorVariable, placeholder.type(name=name))
+    source = checked_tensor(placeholder.type(name=name))
     return RowArray(placeholder, source, values, 0)

@@ -51,6 +51,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.likelihood.terms import dims_of_cells
 from pymc_coresets.request import Request, configured, named_option, required_solution
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.modes import proposal
@@ -73,7 +74,7 @@ def build_coreset(  # noqa: PLR0913
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
     collapse: Collapse = "auto",
     allow_local: bool = False,
     integrate: bool | str | Sequence[str] = "auto",

@@ -35,6 +35,7 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.request import Request
 from pymc_coresets.results.summary import size_in_words
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 from pymc_coresets.sampling.steps.nuts import NutsSampler
@@ -381,7 +382,7 @@ def coreset_of(
     model: object = None,
     *,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
 ) -> Coreset:
     """Return the coreset whose draws `sample` has returned, in this process or a later one.
 

@@ -31,6 +31,7 @@ from pymc_coresets.potentials.kept_rows import (
 )
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Columns
 from pymc_coresets.weighted_rows import (
@@ -287,7 +288,7 @@ def fields_with_model(
     stored: Mapping[str, Any],
     model: pm.Model,
     rows: RowSource | None,
-    executor: Any,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None,
 ) -> dict[str, Any]:
     """Return all arguments of `Coreset` from stored ones and the model that it was built from.
 

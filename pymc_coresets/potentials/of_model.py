@@ -24,7 +24,7 @@ from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
-from pymc_coresets.rows.executors import engine_of, no_rows_for
+from pymc_coresets.rows.executors import HasSubmit, engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -98,7 +98,7 @@ class RowsToRead:
     integrate: Integrate = False
     collapse: Collapse = "auto"
     rows: RowSource | None = None
-    executor: Any = None
+    executor: HasSubmit | None = None
 
     def __post_init__(self) -> None:
         names_of("observed", self.observed)

@@ -35,6 +35,7 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import FirstRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows
@@ -57,7 +58,7 @@ def extend[C: WeightedRows](
     model: pm.Model,
     *,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
     size: int | None = None,
     method: str | RiemannianPursuit | ControlVariates = "auto",
     random_seed: int | np.random.Generator | None = None,

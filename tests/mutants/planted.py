@@ -585,8 +585,8 @@ PLANTED = [
     *plant(
         "results/summary.py",
         ("weights.sum() ** 2", "weights.sum()"),
-        ("sums.of(chosen, coreset.weights)", "sums.of(chosen, np.ones(len(chosen)))"),
-        ("self.of(rows, rows.base_weights)", "self.of(rows, np.ones(len(rows)))"),
+        ('"weighted": coreset.weights}', '"weighted": np.ones(len(chosen))}'),
+        ("values[name], rows.base_weights,", "values[name], np.ones(len(rows)),"),
     ),
     *plant(
         "results/summary.py",
@@ -607,7 +607,7 @@ PLANTED = [
         ("self.kl_mcse) + self.outside", "self.kl_mcse)"),
         ("and (is_small or self._has_light_tail)", ""),
         ("is_small = self.largest <= 0.4 and not", "is_small = not"),
-        ("if self.probes is not None and self.probes.most > self.tolerance:", "if False:"),
+        ("if self.probes.most > self.tolerance:", "if False:"),
         ("if self._misfit > probes.misfit_limit:", "if False:"),
         ("if self.copied > MOST_COPIED:", "if False:"),
         ("if self.pareto_khat >= KHAT_USELESS and not self.negligible", "if False"),

@@ -169,7 +169,7 @@ class Coreset(WeightedRows):
         if self.data is not None:
             return self.data
         chosen = chosen_rows(self)
-        if chosen.members is None:
+        if not chosen.members:
             return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
         sizes = chosen.members.sizes
         return xr.Dataset(

@@ -90,7 +90,7 @@ MOVES = (
 )
 
 
-def checked_tensor(variable: object) -> TensorVariable:
+def checked_tensor(variable: object) -> TensorVariable[Any, Any]:
     """Return a variable that is a tensor, which PyTensor's annotations do not say.
 
     Raises
@@ -109,7 +109,7 @@ def checked_tensor(variable: object) -> TensorVariable:
     return variable
 
 
-def op_of(variable: Variable) -> Op | None:
+def op_of(variable: Variable[Any, Any]) -> Op | None:
     """Return the operation that a variable is the result of; None for an input.
 
     Examples
@@ -122,7 +122,7 @@ def op_of(variable: Variable) -> Op | None:
     return None if variable.owner is None else variable.owner.op
 
 
-def scalar_op_of(variable: Variable) -> ScalarOp | None:
+def scalar_op_of(variable: Variable[Any, Any]) -> ScalarOp | None:
     """Return what is done to each element; None for an input, or other operations.
 
     Examples

@@ -31,7 +31,7 @@ from pymc_coresets.rows.memory import (
 )
 from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
 from pymc_coresets.rows.proportional import Priorities
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -71,7 +71,7 @@ class Evaluator:
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
-            if rows.members is None or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
+            if not rows.members or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
                 [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if len(rows) > 1:  # units of many rows
@@ -153,7 +153,7 @@ class LogLikelihood:
         rows, units, positions = observations.rows, observations.units, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        members = kept = counts = None
+        members, kept, counts = NO_MEMBERS, None, None
         if units:
             of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
             nodes = tuple(row.values for row in units.nodes)

@@ -145,7 +145,7 @@ def _proven(observations: Observations) -> bool:
         for rv in model.free_RVs
     }
     rows: dict[Variable, np.ndarray] = {}
-    if observations.template is None:
+    if not observations.template:
         rows = {row.placeholder: row.values for row in observations.rows}
     of_rows = Convexities(of_parameters, rows)
     of_prior = Convexities(dict.fromkeys(model.value_vars, AFFINE), {})

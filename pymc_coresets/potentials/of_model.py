@@ -405,7 +405,7 @@ def _verify_others(
     loglik: LogLikelihood, wanted: RowsToRead, others: Rows, rng: np.random.Generator
 ) -> None:
     obs = loglik.observations
-    assert obs.template is not None and wanted.rows is not None  # noqa: PT018 - as was read
+    assert wanted.rows is not None  # as was read
     n_template = obs.template.n_rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
     try:

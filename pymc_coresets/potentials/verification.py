@@ -153,10 +153,8 @@ def _by_pymc(
     obs: Observations, mode: Mode | None = None
 ) -> Callable[[Draws], Iterator[np.ndarray | Exception]]:
     """Compile PyMC's potentials, for their values at each draw, or the errors in their place."""
-    inputs, given = list(obs.parameters.values()), list[np.ndarray]()
-    if obs.template is not None:
-        inputs += obs.template.inputs.values()
-        given += obs.template.values.values()
+    inputs = [*obs.parameters.values(), *obs.template.inputs.values()]
+    given = obs.template.values.values()
     function = numpy_function(inputs, [obs.reference], mode)
 
     def at_draws(draws: Draws) -> Iterator[np.ndarray | Exception]:

@@ -143,7 +143,7 @@ def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
     own.require_all_rows()
     [loglik] = own.parts
     template = loglik.observations.template
-    if template is None:
+    if not template:
         return None
     columns = tuple(row.name for row in loglik.observations.rows)
     others = tuple(name for name in template.values if name not in columns)

@@ -134,7 +134,7 @@ class Observations:
         weight one.
     total : TensorVariable or None
         The log-density of all terms as PyMC derives it, if one of them is a scalar.
-    template : Template or None
+    template : Template
         The containers that hold a template of the rows, if the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
     sets : tuple of RowSet
@@ -161,7 +161,7 @@ class Observations:
     reference: TensorVariable
     unweighted: TensorVariable | None = None
     total: TensorVariable | None = None
-    template: Template | None = None
+    template: Template = field(default_factory=Template)
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
@@ -331,26 +331,25 @@ def find_observations(
         )
     dims = as_names(dim)
     names = term_names(model, observed, dims)
-    template = None if columns is None else Template.of(model, columns)
-    free_choice = observed is None and not dims and template is None
+    template = Template() if columns is None else Template.of(model, columns)
+    free_choice = observed is None and not dims and not template
     others = other_potentials(model, names) if free_choice else []
-    inputs = template.inputs if template else {}
-    plain = plain_model(model, [*names, *others], inputs, unconstrained)
+    plain = plain_model(model, [*names, *others], template.inputs, unconstrained)
     refuse_constant(plain, names)
     refuse_complex(plain.graphs)
     whole: tuple[str, ...] = ()
     if free_choice:
         names, whole = by_default(plain, names, with_local=allow_local)
-    if not dims and template is None:
+    if not dims and not template:
         dims = dims_of_cells_left(model, names)
-    if template is not None:
+    if template:
         _refuse_numbers(plain, names, dims)
     layout = layout_of(plain, names, dims)
     refuse_single(layout.sets[0].terms, layout.n_obs)
-    if template is not None:
+    if template:
         refuse_several(layout.sets)
     found = _select(plain, layout, template, allow_local=allow_local)
-    if template is not None:
+    if template:
         template.refuse_other_uses(model, {*names, *found.left_out})
     return replace(found, whole=whole)
 
@@ -359,10 +358,9 @@ def find_observations(
 
 
 def _select(
-    plain: PlainModel, layout: Layout, template: Template | None, *, allow_local: bool
+    plain: PlainModel, layout: Layout, template: Template, *, allow_local: bool
 ) -> Observations:
-    given = {} if template is None else template.given
-    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, given)
+    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, template.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
     loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
@@ -378,10 +376,10 @@ def _select(
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     unselected += [] if allow_local else list(pushdown.written)
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
-    if template is None:
+    if not template:
         [loglik], rows = join_columns([loglik], rows)
     return Observations(
-        held=HeldModel.of(plain.model, () if template is None else template.values, imputed),
+        held=HeldModel.of(plain.model, template.values, imputed),
         terms=terms,
         dim=None if several else layout.sets[0].dim,
         n_obs=layout.n_obs,

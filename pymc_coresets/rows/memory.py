@@ -20,7 +20,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import FirstRows, Scan
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.proportional import hit_by
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 #: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that
 #: reading a chunk twice, for two tasks, costs little.
@@ -72,7 +72,7 @@ class InMemoryRows(RowBlocks):
         base_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
         *,
-        members: Members | None = None,
+        members: Members = NO_MEMBERS,
         place: Callable[[int], str] = "observation {}".format,
     ) -> None:
         self._place = place

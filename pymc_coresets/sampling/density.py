@@ -210,7 +210,7 @@ class WeightedPosterior:
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
-        times = 1 if self.rows.members is None else n_nodes + 3  # for the place of the nodes
+        times = n_nodes + 3 if self.rows.members else 1  # for the place of the nodes
         return float(times * self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:

@@ -382,7 +382,6 @@ def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:
 def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
     """Return units that are integrated by the nodes of these potentials."""
     units, members = loglik.observations.units, rows.members
-    assert members is not None
     return replace(rows, members=replace(members, nodes=tuple(a.values for a in units.nodes)))
 
 

@@ -400,7 +400,6 @@ def _spread(n: int, n_wanted: int) -> np.ndarray:
 
 def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
     """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
-    assert rows.members is not None
     ends = np.cumsum(np.maximum(rows.members.sizes, 1))
     start, done = 0, 0
     while start < len(rows):

@@ -150,8 +150,8 @@ class LogLikelihood:
     def in_memory(self) -> InMemoryRows:
         """The rows that the model itself holds; if a source was given, the template."""
         observations, n_obs = self.observations, self.observations.n_obs
-        rows, units, positions = observations.rows, observations.units, observations.positions
-        positions = np.arange(n_obs) if positions is None else positions
+        rows, units = observations.rows, observations.units
+        positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
         members, kept, counts = NO_MEMBERS, None, None
         if units:

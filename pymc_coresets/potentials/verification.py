@@ -361,8 +361,7 @@ def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
     if obs.sets and len(rows) <= n_shown:
         return ", ".join(obs.place(int(row)) for row in rows)
-    positions = rows if obs.positions is None else obs.positions[rows]
-    shown = ", ".join(map(str, positions[:n_shown]))
+    shown = ", ".join(map(str, obs.positions_of(rows)[:n_shown]))
     if len(rows) == 1:
         return f"row {shown}"
     return f"{len(rows)} rows ({shown}{', ...' if len(rows) > n_shown else ''})"

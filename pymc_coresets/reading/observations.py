@@ -229,6 +229,22 @@ class Observations:
                 found.setdefault(source.name, []).append(number)
         return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
+    def positions_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the positions in the user's data of observations, by their numbers."""
+        return numbers if self.positions is None else self.positions[numbers]
+
+    def numbers_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers of observations by their positions in the user's data, all included.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+        >>> find_observations(model).numbers_of(np.array([3, 4]))
+        array([3, 4])
+        """
+        return positions if self.positions is None else np.searchsorted(self.positions, positions)
+
     def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the data of rows by the names of their arrays."""
         return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}

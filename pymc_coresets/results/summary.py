@@ -100,8 +100,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     >>> list(columns.of(rows.all))
     ['x', 'y']
     """
-    positions = observations.positions
-    positions = np.arange(observations.n_obs) if positions is None else positions
+    positions = observations.positions_of(np.arange(observations.n_obs))
     codes = cell_codes(observations, positions)
     cells = codes if len(codes) > 1 else {}
     arrays, axes = ({}, {}) if observations.sets else _held(observations, codes, positions)

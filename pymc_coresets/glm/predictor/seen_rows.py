@@ -85,8 +85,7 @@ class SeenRows:
             return self.where(int(rows.positions[number]))
 
         if not self.elsewhere:
-            among, which = self.found.observations.positions, rows.positions
-            which = which if among is None else np.searchsorted(among, which)
+            which = self.found.observations.numbers_of(rows.positions)
             return RowsInMemory(self.found, which, rows.base_weights, where)
         arrays = _placed(rows, self.found.observations)
         here = replace(

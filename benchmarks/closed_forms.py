@@ -11,7 +11,8 @@ from scipy.linalg import solve_triangular
 
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import PassSums, Wanted
+from pymc_coresets.rows.passes import PassSums
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 
 type Array = NDArray[np.float64]
@@ -94,7 +95,7 @@ class InMemoryPotentials[D]:
         self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
         """Evaluate all rows at the draws, see `Potentials.sums`."""
-        wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
+        wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
         parts = (
             PassSums.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)

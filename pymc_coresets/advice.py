@@ -10,7 +10,7 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import KHAT_USELESS
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES
-from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -43,7 +43,7 @@ class Outcome:
         Counts of the sampler.
     method : Method
         Method that chose the rows.
-    probes : Probes, optional
+    probes : Probes
         Comparison of the posteriors beyond the coreset's draws.
     """
 
@@ -54,7 +54,7 @@ class Outcome:
     tolerance: float | None
     counts: Mapping[str, int]
     method: Method
-    probes: Probes | None = None
+    probes: Probes = NO_PROBES
 
 
 def warn_of_limits(found: Outcome) -> None:
@@ -78,13 +78,13 @@ def limitations(found: Outcome) -> Iterator[str]:
         seen = solution.modes.seen_by(None)
         every = seen.listed(range(seen.n_modes))
         yield f"The posterior has {seen.n_modes} modes: {every}. {BETWEEN_MODES}"
-    if found.probes is not None and found.probes.most > (found.tolerance or TOLERANCE):
+    if found.probes.most > (found.tolerance or TOLERANCE):
         yield (
             f"The posterior of all rows reaches further along {found.probes.where} than the "
             f"coreset's, by {found.probes.most:.2g} nats that no weights can mend. Allow a "
             "larger size, or give that variable a prior with lighter tails."
         )
-    if observations.units is None and found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
+    if not observations.units and found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
         yield (
             f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from pymc_coresets.advice import (
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.deadline import doing, forecasts_to, until
 from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.diagnostics.lines import NO_PROBES
 from pymc_coresets.exceptions import (
     InvalidDataError,
     OutOfTimeError,
@@ -34,13 +35,12 @@ from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadr
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import flag, generator, whole_number
+from pymc_coresets.options import whole_number
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     Sampled,
-    full_model,
     likelihood_of_model,
     verify_form,
 )
@@ -49,13 +49,8 @@ from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.likelihood.terms import dims_of_cells
-from pymc_coresets.request import (
-    asked_method,
-    configured,
-    named_method,
-    named_option,
-    required_solution,
-)
+from pymc_coresets.request import Request, configured, named_option, required_solution
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.modes import proposal
@@ -78,7 +73,7 @@ def build_coreset(  # noqa: PLR0913
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
     collapse: Collapse = "auto",
     allow_local: bool = False,
     integrate: bool | str | Sequence[str] = "auto",
@@ -222,161 +217,182 @@ def build_coreset(  # noqa: PLR0913
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
-    return _built_or_first(
-        None,
-        model=model,
-        size=size,
-        tolerance=tolerance,
-        method=method,
-        weighting=weighting,
-        observed=observed,
-        dim=dim,
-        rows=rows,
-        executor=executor,
-        collapse=collapse,
-        allow_local=allow_local,
-        integrate=integrate,
-        time_budget=time_budget,
-        random_seed=random_seed,
-        progressbar=progressbar,
+    return built(
+        Request.of(
+            model,
+            size=size,
+            tolerance=tolerance,
+            method=method,
+            weighting=weighting,
+            observed=observed,
+            dim=dim,
+            rows=rows,
+            executor=executor,
+            collapse=collapse,
+            allow_local=allow_local,
+            integrate=integrate,
+            time_budget=time_budget,
+            random_seed=random_seed,
+            progressbar=progressbar,
+        )
     )
 
 
-def build_unless[T](
-    first: Callable[[Job[Any]], T | None],
-    model: object,
-    **options: Any,  # noqa: ANN401
-) -> Coreset | T:
-    """Build a coreset, unless something else is found first that makes it unnecessary.
+def requested(model: object, **options: Any) -> Request:  # noqa: ANN401
+    """Return the arguments of `build_coreset`, with its defaults, as one value.
 
-    Parameters
-    ----------
-    first : callable
-        Called where a quadratic would be built next, as that takes long; its result is returned,
-        unless it is None.
-    model : pm.Model, or an object that holds one
-    **options
-        As of `build_coreset`.
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.0, 1.0])
+    >>> requested(model, size=1).given
+    {'size': 1}
     """
     asked = signature(build_coreset).bind(model, **options)
     asked.apply_defaults()
-    return _built_or_first(first, **asked.arguments)
+    return Request.of(**asked.arguments)
 
 
-def _built_or_first[T](  # noqa: PLR0913
-    first: Callable[[Job[Any]], T | None] | None,
-    *,
-    model: object,
-    size: int | None,
-    tolerance: float | None,
-    method: str | Method,
-    weighting: str | Weighting | DrawsLike | None,
-    observed: str | Sequence[str] | None,
-    dim: str | Sequence[str] | None,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401
-    collapse: Collapse,
-    allow_local: bool,
-    integrate: bool | str | Sequence[str],
-    time_budget: float | None,
-    random_seed: int | np.random.Generator | None,
-    progressbar: bool,
-) -> Coreset | T:
-    """Build a coreset, see `build_coreset` and `build_unless`."""
-    given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
-    given |= {"weighting": weighting, "rows": None if rows is None else "..."}
-    asked = configured(asked_method(method, others=True), given)
-    weights_from = weighting_of(weighting)
-    rng, show = generator(random_seed), flag("progressbar", progressbar)
-    wanted = RowsToRead(
-        observed=observed,
-        dim=dim,
-        allow_local=allow_local,
-        integrate=integrate,
-        collapse=collapse,
-        rows=rows,
-        executor=executor,
-    )
-    deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
-    full = full_model(model)
-    with Reporter(show=show) as report, forecasts_to(report.tell):
-        aim = TOLERANCE if tolerance is None else tolerance  # for the error of nodes
-        reasons: list[str] = []  # why variables of levels remain parameters
-        own_rng = rng.spawn(1)[0]
-        read = partial(
-            _read, full, rng=own_rng, tolerance=aim, report=report, tell=reasons.append,
-            deadline=deadline,
-        )  # fmt: skip
-        loglik, wanted, sample_key = read(wanted)
-        if method == "auto" and size is None:
-            with _explained(reasons):
-                loglik, wanted, sample_key = _with_enough_rows((loglik, wanted, sample_key), read)
-        samplers = Samplers(loglik)
-        chosen, limit = _sized(asked, loglik, size)
-        if isinstance(chosen, RiemannianPursuit):
-            own = loglik.observations
-            refuse_jumps(own.loglik, own.parameters)
-        if method == "auto" and size is None and isinstance(chosen, RiemannianPursuit):
-            chosen, limit = _suited(chosen, limit, given, loglik)
-        job = Job(
-            posterior=samplers.first,
-            ways_to_draw=samplers.for_many_draws,
-            propose=partial(proposal, samplers.first, key=sample_key),
-            weighting=partial(weights_from.draw, samplers.first),
-            loglikelihood=loglik,
-            size=limit,
-            deadline=deadline,
-            rng=rng,
-            sample_key=sample_key,
-            report=report,
+def built(request: Request) -> Coreset:
+    """Build the coreset of a request."""
+    with preparing(request) as construction:
+        found = construction.built()
+    return construction.finished(found)
+
+
+class _Built(NamedTuple):
+    """The rows that a method chose, at most `size` of them, and their coreset."""
+
+    method: Method
+    size: int
+    solution: Solution
+    coreset: Coreset
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Construction:
+    """A request whose model has been read: the method that follows from it, and what it needs.
+
+    Parameters
+    ----------
+    request : Request
+    method : Method
+    job : Job
+    reading : RowsToRead
+    samplers : Samplers
+    reasons : sequence of str
+        Why variables of levels remain parameters, if they do.
+    """
+
+    request: Request
+    method: Method
+    job: Job[Any]
+    reading: RowsToRead
+    samplers: Samplers
+    reasons: Sequence[str]
+
+    @property
+    def needs_a_quadratic(self) -> bool:
+        """Whether it was left to the model which method is used, and a quadratic is next."""
+        return self.request.automatic and isinstance(self.method, ControlVariates)
+
+    def built(self) -> _Built:
+        """Run the method."""
+        with _explained(self.reasons):
+            if self.request.automatic:
+                return _built_by_itself(self.method, self.job, self.reading, self.request.given)
+            return _built(self.method, self.job, self.reading)
+
+    def finished(self, found: _Built) -> Coreset:
+        """Return the coreset that was built, with its history; warn of what limits it."""
+        method, size, solution, coreset = found
+        request, report, loglik = self.request, self.job.report, self.job.loglikelihood
+        if not len(solution.rows) and solution.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        counts = Counter(report.counts)
+        counts.update(self.samplers.counts)
+        asked_for = "tolerance" in request.given or "size" not in request.given
+        warn_of_limits(
+            Outcome(
+                solution=solution,
+                observations=loglik.observations,
+                n_obs=coreset.n_observations,
+                size=size,
+                tolerance=wanted_tolerance(method, asked=asked_for),
+                counts=counts,
+                method=method,
+                probes=NO_PROBES if coreset.certificate is None else coreset.certificate.probes,
+            )
         )
+        seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
+        return replace(
+            coreset,
+            method=request.name if type(method) is type(request.method) else method.name,
+            weighting=method.draws_from
+            or named_option(request.given.get("weighting", "subsample")),
+            random_seed=request.random_seed,
+            history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
+            progressbar=request.progressbar,
+        )
+
+
+@contextmanager
+def preparing(request: Request) -> Iterator[Construction]:
+    """Read the model of a request, and show the progress of what follows."""
+    deadline = time.perf_counter() + request.given.get("time_budget", math.inf)
+    with Reporter(show=request.progressbar) as report, forecasts_to(report.tell):
+        yield _prepared(request, report, deadline)
+
+
+def _prepared(request: Request, report: Reporter, deadline: float) -> Construction:
+    given, rng = request.given, request.rng
+    reasons: list[str] = []
+    read = partial(
+        _read,
+        request.model,
+        rng=rng.spawn(1)[0],
+        tolerance=given.get("tolerance", TOLERANCE),  # for the error of nodes
+        report=report,
+        tell=reasons.append,
+        deadline=deadline,
+    )
+    found = read(request.reading)
+    if request.automatic:
         with _explained(reasons):
-            if method == "auto" and size is None:
-                if first is not None and isinstance(chosen, ControlVariates):
-                    found = first(job)
-                    if found is not None:
-                        return found
-                chosen, limit, built = _built_by_itself(chosen, job, wanted, given)
-            else:
-                built = _built(chosen, job, wanted)
-    solution, coreset = built.solution, built.coreset
-    if not len(solution.rows) and solution.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    counts = Counter(report.counts)
-    counts.update(samplers.counts)
-    asked_for = tolerance is not None or size is None
-    warn_of_limits(
-        Outcome(
-            solution=solution,
-            observations=loglik.observations,
-            n_obs=coreset.n_observations,
-            size=limit,
-            tolerance=wanted_tolerance(chosen, asked=asked_for),
-            counts=counts,
-            method=chosen,
-            probes=None if coreset.certificate is None else coreset.certificate.probes,
-        )
+            found = _with_enough_rows(found, read)
+    loglik, reading, sample_key = found
+    samplers = Samplers(loglik)
+    method, size = _sized(request.method, loglik, given)
+    if isinstance(method, RiemannianPursuit):
+        own = loglik.observations
+        refuse_jumps(own.loglik, own.parameters)
+        if request.automatic:
+            method, size = _suited(method, size, given, loglik)
+    job = Job(
+        posterior=samplers.first,
+        ways_to_draw=samplers.for_many_draws,
+        propose=partial(proposal, samplers.first, key=sample_key),
+        weighting=partial(weighting_of(given.get("weighting")).draw, samplers.first),
+        loglikelihood=loglik,
+        size=size,
+        deadline=deadline,
+        rng=rng,
+        sample_key=sample_key,
+        report=report,
     )
-    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
-    return replace(
-        coreset,
-        method=named_method(method) if type(chosen) is type(asked) else chosen.name,
-        weighting=chosen.draws_from or named_option(weighting or "subsample"),
-        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
-        progressbar=show,
+    return Construction(
+        request=request,
+        method=method,
+        job=job,
+        reading=reading,
+        samplers=samplers,
+        reasons=reasons,
     )
 
 
 #: Potentials, how to derive them again, and the key of the sample that was kept.
 type _Read = tuple[LogLikelihood, RowsToRead, int]
-
-
-class _Built(NamedTuple):
-    """The rows that a method chose, and their coreset."""
-
-    solution: Solution
-    coreset: Coreset
 
 
 def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
@@ -400,8 +416,8 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
         certificate = replace(certificate, node_error=loglik.node_error)
         coreset = replace(coreset, certificate=certificate)
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
-        return _Built(solution, coreset)
-    probes = None
+        return _Built(method, job.size, solution, coreset)
+    probes = NO_PROBES
     with (
         job.report.part("beyond the draws"),
         suppress(InvalidDataError, OutOfTimeError),
@@ -409,44 +425,43 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
         doing("looking beyond the draws"),
     ):
         probes = probed(coreset.stand_in, draws)
-    return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
+    coreset = replace(coreset, certificate=replace(certificate, probes=probes))
+    return _Built(method, job.size, solution, coreset)
 
 
 def _built_by_itself(
     chosen: Method, job: Job[Any], wanted: RowsToRead, given: Mapping[str, Any]
-) -> tuple[Method, int, _Built]:
+) -> _Built:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
-    Rows alone can follow any posterior.  Also returns the method and the size.
+    Rows alone can follow any posterior.
     """
     try:
-        built = _built(chosen, job, wanted)
+        first = [_built(chosen, job, wanted)]
     except SamplingError:
         if not isinstance(chosen, ControlVariates):
             raise
-        built = None
-    if built is not None and not _misses_a_part(chosen, built):
-        return chosen, job.size, built
+        first = []
+    if first and not _misses_a_part(first[0]):
+        return first[0]
     alone, loglik = configured(RiemannianPursuit(), given), job.loglikelihood
     size = min(alone.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
     try:
         other = _built(alone, replace(job, size=size), wanted)
     except (SamplingError, UnsupportedModelError, OutOfTimeError):
-        if built is None:
+        if not first:
             raise
-        return chosen, job.size, built
+        return first[0]
     certificate = other.coreset.certificate
-    if built is None or (certificate is not None and certificate.negligible):
-        return alone, size, other
-    return chosen, job.size, built
+    return other if certificate is not None and certificate.negligible else [*first, other][0]
 
 
-def _misses_a_part(method: Method, built: _Built) -> bool:
+def _misses_a_part(found: _Built) -> bool:
     """Whether a quadratic has cut off a tail, or a mode, of a posterior of not too many numbers."""
-    coreset, certificate = built.coreset, built.coreset.certificate
-    if not isinstance(method, ControlVariates) or certificate is None:
+    coreset, certificate = found.coreset, found.coreset.certificate
+    if not isinstance(found.method, ControlVariates) or certificate is None:
         return False
-    if built.solution.status in {Status.INTERRUPTED, Status.OUT_OF_TIME}:
+    if found.solution.status in {Status.INTERRUPTED, Status.OUT_OF_TIME}:
         return False
     # Up to 60 dimensions, rows alone are an answer where a quadratic is none.
     if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > 60:
@@ -525,7 +540,7 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
 
     Units that are few stay all: a posterior without their variables is worth it.
     """
-    if loglik.observations.units is not None:
+    if loglik.observations.units:
         return
     columns = loglik.observations.space.columns
     sizes = {name: np.size(c) for name, c in columns.items()}
@@ -551,24 +566,25 @@ def _suited(
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
     if loglik.n_dims <= FEW_DIMENSIONS or not has_quadratics(loglik):
         return pursuit, limit
-    enough = _CORRECTABLE if given["tolerance"] is None else None
+    enough = None if "tolerance" in given else _CORRECTABLE
     found = configured(ControlVariates(correctable=enough), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
 
 
-def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
+def _sized(method: Method, loglik: LogLikelihood, given: Mapping[str, Any]) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
-    if size is not None:
-        whole_number("size", size, least=1, most=n_obs)
     most = n_obs if getattr(method, "with_replacement", False) else loglik.n_rows
-    limit = method.default_size(loglik.n_dims, most) if size is None else int(size)
+    if "size" in given:
+        limit = whole_number("size", given["size"], least=1, most=n_obs)
+    else:
+        limit = method.default_size(loglik.n_dims, most)
     # So few distinct rows cost NUTS less than a construction would.  With fewer than ten rows for
     # each distinct one, the user has few rows, and wants fewer.
     distinct = min(2_000, loglik.total_weight / 10)
-    if loglik.observations.units is not None:
+    if loglik.observations.units:
         distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
-    few = size is None and loglik.n_rows <= distinct
+    few = "size" not in given and loglik.n_rows <= distinct
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
         return Exact(), loglik.n_rows
     return method, min(limit, most)

@@ -12,7 +12,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.ancestry import Ancestry, caveat_of
-from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample
+from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, TOLERANCE
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
@@ -171,7 +171,7 @@ class Coreset(WeightedRows):
         if self.data is not None:
             return self.data
         chosen = chosen_rows(self)
-        if chosen.members is None:
+        if not chosen.members:
             return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
         sizes = chosen.members.sizes
         return xr.Dataset(
@@ -229,7 +229,7 @@ class Coreset(WeightedRows):
         ess: float = ENOUGH_ESS,
         observations: int | None = 1_000,
         random_seed: int | np.random.Generator | None = None,
-    ) -> ELPDDataLOOSubsample:
+    ) -> ElpdOfAllRows:
         """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
 
         All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
@@ -287,7 +287,7 @@ class Coreset(WeightedRows):
         500
         """
         room = module_of("after.leave_one_out", user="loo()")
-        found: ELPDDataLOOSubsample = room.loo(
+        found: ElpdOfAllRows = room.loo(
             self, idata, ess=ess, observations=observations, random_seed=random_seed
         )
         return found

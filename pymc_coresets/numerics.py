@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 #: Numbers that a temporary array may have, or what is evaluated at once: 32 MB of float64. More
 #: saves no time, since calls into NumPy are long by then, and costs memory in every thread.
@@ -13,6 +14,47 @@ ENTRIES_AT_ONCE = 2**22
 #: By how much sums of the same terms in another order may differ, relatively: random errors of
 #: a few thousand terms add up to this, and those of a mistake are larger by orders of magnitude.
 ROUNDING = 64 * float(np.finfo(float).eps)
+
+#: By how much two computations of the same log-likelihood may differ, relatively, and in nats.
+RELATIVE, ABSOLUTE = 1e-6, 1e-8
+
+
+def agree(
+    found: ArrayLike, expected: ArrayLike, *, size: float = 1.0, nan: bool = False
+) -> np.ndarray:
+    """Return where two computations of the same log-likelihoods agree.
+
+    Parameters
+    ----------
+    found, expected : array_like
+        In nats.
+    size : float, default 1
+        How many rows each is the sum of.
+    nan : bool, default False
+        Whether NaN agrees with NaN.
+
+    Examples
+    --------
+    >>> agree([1.0, 1.0], [1.0 + 1e-9, 1.001])
+    array([ True, False])
+    """
+    atol = ABSOLUTE * size
+    return np.asarray(np.isclose(found, expected, rtol=RELATIVE, atol=atol, equal_nan=nan))
+
+
+def differing(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return the places where the expected log-likelihood is finite, and the one found differs.
+
+    Returns
+    -------
+    ndarray of int, of shape (n_places, ndim)
+
+    Examples
+    --------
+    >>> differing(np.array([[1.0, 2.0]]), np.array([[np.nan, 3.0]]))
+    array([[0, 1]])
+    """
+    return np.argwhere(np.isfinite(expected) & ~agree(found, expected))
 
 
 def rows_at_once(entries_a_row: float, *, least: int = 1) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.build import build_coreset, build_unless
+from pymc_coresets.build import Construction, build_coreset, preparing, requested
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.deadline import forecasts_to, until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
@@ -29,12 +29,13 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.methods.job import Job
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.progress import Reporter, tell
+from pymc_coresets.request import Request
 from pymc_coresets.results.facts import size_in_words
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 from pymc_coresets.sampling.steps.nuts import NutsSampler
@@ -238,7 +239,7 @@ def sample(
     with Reporter(show=False) as report, forecasts_to(partial(tell, show=show)):
         try:
             with report.part("build"):
-                built = build_unless(_around_mode, full, **build_options)
+                built = _built(requested(full, **build_options))
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 if isinstance(built, AroundMode):
@@ -292,14 +293,27 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
     return [v.name for v in model.unobserved_RVs if v.name not in known]
 
 
-def _around_mode(job: Job[Any]) -> AroundMode | None:
+def _built(request: Request) -> Coreset | AroundMode:
+    """Build a coreset, unless draws from around the mode make it unnecessary."""
+    with preparing(request) as construction:
+        drawn = _around_mode(construction)
+        if drawn is not None:
+            return drawn
+        found = construction.built()
+    return construction.finished(found)
+
+
+def _around_mode(construction: Construction) -> AroundMode | None:
     """Return certified draws from around the mode, where all rows are in memory.
 
-    They leave the construction's random numbers as they are: a coreset that is built is that of
-    `build_coreset`.
+    They are tried where a quadratic would be built next, as that takes long.  They leave the
+    construction's random numbers as they are: a coreset that is built is that of `build_coreset`.
     """
+    if not construction.needs_a_quadratic:
+        return None
+    job = construction.job
     loglik: LogLikelihood = job.loglikelihood
-    if loglik.source is not loglik.in_memory or loglik.observations.units is not None:
+    if loglik.source is not loglik.in_memory or loglik.observations.units:
         return None
     own_rng = deepcopy(job.rng).spawn(1)[0]
     try:
@@ -368,7 +382,7 @@ def coreset_of(
     model: object = None,
     *,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
 ) -> Coreset:
     """Return the coreset whose draws `sample` has returned, in this process or a later one.
 

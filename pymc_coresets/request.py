@@ -1,10 +1,11 @@
 """The user's choice of a method: its name or options, and the arguments that it uses."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import pymc as pm
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -12,8 +13,10 @@ from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.optional import has_room, module_of
-from pymc_coresets.options import positive_number
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.options import flag, generator, positive_number
+from pymc_coresets.potentials.of_model import RowsToRead, full_model
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution
 
 #: What an object has that is a `Method`.
@@ -24,6 +27,71 @@ _MEMBERS: Mapping[str, Any] = {
     "default_size": Callable,
     "run": Callable,
 }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What a user asks of `build_coreset`, checked, but for what depends on the data.
+
+    Parameters
+    ----------
+    model : pm.Model
+    method : Method
+        With the tolerance that was given.
+    name : str
+        What the coreset calls this method.
+    given : mapping
+        Those of size, tolerance, time_budget, weighting and rows that were given.
+    reading : RowsToRead
+    rng : numpy.random.Generator
+    random_seed : int, optional
+        The seed that `rng` is from, if it is a number.
+    progressbar : bool
+    automatic : bool
+        Whether the model decides which method is used.
+    """
+
+    model: pm.Model
+    method: Method
+    name: str
+    given: Mapping[str, Any]
+    reading: RowsToRead
+    rng: np.random.Generator
+    random_seed: int | None
+    progressbar: bool
+    automatic: bool
+
+    @classmethod
+    def of(
+        cls,
+        model: object,
+        *,
+        method: str | Method,
+        size: int | None,
+        tolerance: float | None,
+        weighting: str | Weighting | DrawsLike | None,
+        time_budget: float | None,
+        random_seed: int | np.random.Generator | None,
+        progressbar: bool,
+        **reading: Any,  # noqa: ANN401
+    ) -> "Request":
+        """Check the arguments of `build_coreset`; all others are those of `RowsToRead`."""
+        options: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
+        options |= {"weighting": weighting, "rows": None if reading["rows"] is None else "..."}
+        given = {name: value for name, value in options.items() if value is not None}
+        if "weighting" in given:
+            weighting_of(weighting)
+        return cls(
+            method=configured(asked_method(method, others=True), given),
+            name=named_method(method),
+            given=given,
+            reading=RowsToRead(**reading),
+            rng=generator(random_seed),
+            random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
+            progressbar=flag("progressbar", progressbar),
+            automatic=method == "auto" and size is None,
+            model=full_model(model),
+        )
 
 
 def known_methods() -> Mapping[str, type[Any]]:
@@ -121,16 +189,16 @@ def required_solution(found: Any, method: Method, size: int) -> Solution:  # noq
 
 
 def configured(method: Method, given: Mapping[str, Any]) -> Method:
-    """Return the method with the user's tolerance; refuse what it does not use."""
+    """Return the method with the tolerance that was given; refuse what it does not use."""
     for option, value in given.items():
-        if value is not None and option not in method.accepts:
+        if option not in method.accepts:
             raise InvalidOptionError(
                 f"{option}={named_option(value)}: method={method.name!r} does not use it, for "
                 f"{_why_not(option, method)} Leave it out, or use {_methods_that_accept(option)}."
             )
-    if given["time_budget"] is not None:
+    if "time_budget" in given:
         positive_number("time_budget", given["time_budget"])
-    if given["tolerance"] is None:
+    if "tolerance" not in given:
         return method
     tolerance = positive_number("tolerance", given["tolerance"])
     if not (is_dataclass(method) and hasattr(method, "tolerance")):

@@ -17,8 +17,8 @@ import xarray as xr
 
 from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
-from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT, Modes, SeenModes
+from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates.expansion import put_back
 from pymc_coresets.options import unwritable
@@ -31,6 +31,7 @@ from pymc_coresets.potentials.kept_rows import (
 )
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Columns
 from pymc_coresets.weighted_rows import (
@@ -287,7 +288,7 @@ def fields_with_model(
     stored: Mapping[str, Any],
     model: pm.Model,
     rows: RowSource | None,
-    executor: Any,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None,
 ) -> dict[str, Any]:
     """Return all arguments of `Coreset` from stored ones and the model that it was built from.
 
@@ -377,14 +378,14 @@ def _stored_certificate(text: str) -> Certificate | None:
     if not text:
         return None
     numbers = json.loads(text)
-    modes, probes = numbers.pop("modes", None), numbers.pop("probes", None)
+    modes, probes = (numbers.pop(name, None) or {} for name in ("modes", "probes"))
     caveat = str(numbers.pop("caveat", ""))
     if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are not numbers")
     return Certificate(
         **numbers,
-        modes=None if modes is None else SeenModes.stored(modes),
-        probes=None if probes is None else Probes(**probes),
+        modes=SeenModes.stored(modes) if modes else NOT_SOUGHT,
+        probes=Probes(**probes) if probes else NO_PROBES,
         caveat=caveat,
     )
 

@@ -3,8 +3,6 @@
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -13,7 +11,8 @@ from numpy.typing import NDArray
 from pymc_coresets.after.left_out import MOST_REMOVED, LeftOut, parts_of
 from pymc_coresets.after.surrogates import Surrogate, difference_estimate
 from pymc_coresets.after.without_rows import Removal
-from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
+from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
@@ -27,48 +26,6 @@ from pymc_coresets.rows.keyed import numbers_of, random_key
 type Positions = NDArray[np.int64]
 
 _NAMED = 10  #: Rows that a warning names.
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class ElpdOfAllRows(ELPDDataLOOSubsample):
-    """Result of `Coreset.loo`: `arviz.ELPDData` with further figures.
-
-    Parameters
-    ----------
-    mcse : float
-        Monte Carlo standard error of `elpd`, in nats: what other draws would change.  What other
-        rows in the sample would change is `subsampling_se`; what other data would, `se`.
-        Infinite if Pareto k-hat of a row is 1 or more.
-    posterior_khat : float
-        Pareto k-hat of the importance ratios of the full posterior over the one that was sampled.
-    units : str, default ""
-        Which units were left out, if these are not rows; `arviz.compare` compares equal ones.
-
-    Notes
-    -----
-    Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
-    which is its elpd times its base weight.  `elpd_i` holds the surrogate of rows that were not
-    left out.  These are the random sample `loo_subsample_observations` and the rows of large
-    influence; of the latter, `elpd_loo_approx` is exact, too.  `pareto_k` has one entry for each
-    row that was left out, with the coordinates ``position`` and ``where``.  Where rows were removed
-    from the posterior itself, it is that of the new weights; `influence_pareto_k` has the former.
-    """
-
-    mcse: float
-    posterior_khat: float
-    units: str = ""
-
-    _display_kind: ClassVar[str] = "loo"
-
-    @property
-    def kind(self) -> str:
-        """What was left out: ArviZ refuses to compare results of different kinds."""
-        return f"loo of {self.units}" if self.units else "loo"
-
-    def __str__(self) -> str:
-        note = f"Monte Carlo standard error of elpd_loo: {self.mcse:.2g}"
-        table: str = super().__str__()  # type: ignore[no-untyped-call]
-        return f"{table}\n{note}\n"
 
 
 def loo(
@@ -277,7 +234,7 @@ def _monte_carlo_error(left: LeftOut, found: EvaluatedDraws) -> float:
 
 def units_of(logliks: Sequence[LogLikelihood]) -> str:
     """Name the units that are left out by their number, and by which rows they have."""
-    units = [u for loglik in logliks if (u := loglik.observations.units) is not None]
+    units = [u for loglik in logliks if (u := loglik.observations.units)]
     if not units:
         return ""
     rows = b"".join(u.sizes.tobytes() + u.positions.tobytes() for u in units)

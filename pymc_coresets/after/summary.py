@@ -1,8 +1,8 @@
 """A table that compares the rows of a coreset with all rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import chain, count
 from typing import Any, NamedTuple, Self
 
@@ -32,7 +32,7 @@ from pymc_coresets.results.facts import (
     row_labels,
 )
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import AbsentRows, RowBlocks
+from pymc_coresets.rows.passes import AbsentRows, BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
@@ -102,8 +102,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
     >>> list(columns.of(rows.all))
     ['x', 'y']
     """
-    positions = observations.positions
-    positions = np.arange(observations.n_obs) if positions is None else positions
+    positions = observations.positions_of(np.arange(observations.n_obs))
     codes = cell_codes(observations, positions)
     cells = codes if len(codes) > 1 else {}
     arrays, axes = ({}, {}) if observations.sets else _held(observations, codes, positions)
@@ -180,12 +179,10 @@ def _coefficients(observations: Observations, row: RowArray) -> list[str]:
     model = observations.model
     names: dict[Any, str] = {v: n for n, v in observations.parameters.items()}
     for product in ancestors([observations.loglik]):
-        if product.owner is None or not isinstance(product.owner.op, ops.Dot):
+        if not isinstance(ops.op_of(product), ops.Dot):
             continue
         matrix, vector = map(without_views, product.owner.inputs)
-        if matrix is not row.placeholder or vector.owner is None:
-            continue
-        if not isinstance(vector.owner.op, ops.Join):
+        if matrix is not row.placeholder or not isinstance(ops.op_of(vector), ops.Join):
             continue
         found: list[str] = []
         for term in map(without_views, vector.owner.inputs):
@@ -436,23 +433,14 @@ def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.Dat
 # -- one pass over the rows ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Adds up columns of all rows, see `Pass`."""
+def _sums(columns: Columns, names: Sequence[str], rows: Rows) -> dict[str, Column]:
+    """Add up columns of some rows, with their base weights."""
+    values, labels = columns.of(rows), columns.labels
+    return {name: Column.of(values[name], rows.base_weights, labels.get(name)) for name in names}
 
-    columns: Columns
-    names: Sequence[str]
-    size: int
 
-    def of(self, rows: Rows, masses: Floats) -> dict[str, Column]:
-        values, labels = self.columns.of(rows), self.columns.labels
-        return {name: Column.of(values[name], masses, labels.get(name)) for name in self.names}
-
-    def begin(self) -> Callable[[Rows], dict[str, Column]]:
-        return lambda rows: self.of(rows, rows.base_weights)
-
-    def joined(self, parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
-        return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
+def _joined(parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
+    return reduce(lambda one, other: {n: one[n] + other[n] for n in one}, parts)
 
 
 def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, dict[str, Column]]:
@@ -471,7 +459,9 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
         source = None if isinstance(loglik.source, AbsentRows) else loglik.source
     known = list(columns.of(chosen))
     names = known if asked is None else named_columns(known, asked)
-    sums = _Sums(columns, names, _BLOCK_ROWS)
-    found = {} if source is None else {"all": source.reduce(sums)}
-    unweighted = sums.of(chosen, np.ones(len(chosen)))
-    return found | {"chosen": unweighted, "weighted": sums.of(chosen, coreset.weights)}
+    sums = partial(_sums, columns, names)
+    weights = {"chosen": np.ones(len(chosen)), "weighted": coreset.weights}
+    found = {part: sums(replace(chosen, base_weights=w)) for part, w in weights.items()}
+    if source is None:
+        return found
+    return {"all": source.reduce(BlockPass.of(_BLOCK_ROWS, sums, _joined))} | found

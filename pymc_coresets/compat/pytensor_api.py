@@ -18,7 +18,7 @@ from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedGrad, disconnected_type
-from pytensor.graph import Apply, Variable, ancestors
+from pytensor.graph import Apply, Op, Variable, ancestors
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
@@ -36,9 +36,11 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
+from pytensor.tensor import TensorVariable
 from pytensor.tensor.basic import (
     Alloc,
     ARange,
@@ -86,6 +88,52 @@ MOVES = (
     Subtensor,
     TypeCastingOp,
 )
+
+
+def checked_tensor(variable: object) -> TensorVariable[Any, Any]:
+    """Return a variable that is a tensor, which PyTensor's annotations do not say.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> checked_tensor(pt.exp(pt.vector("x"))).type.ndim
+    1
+    """
+    if not isinstance(variable, TensorVariable):
+        raise TypeError(f"{variable!r} is no tensor, but a {type(variable).__name__}.")
+    return variable
+
+
+def op_of(variable: Variable[Any, Any]) -> Op | None:
+    """Return the operation that a variable is the result of; None for an input.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> op_of(x), isinstance(op_of(x.sum()), Sum)
+    (None, True)
+    """
+    return None if variable.owner is None else variable.owner.op
+
+
+def scalar_op_of(variable: Variable[Any, Any]) -> ScalarOp | None:
+    """Return what is done to each element; None for an input, or other operations.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> type(scalar_op_of(x + 1)).__name__, scalar_op_of(x.sum())
+    ('Add', None)
+    """
+    op = op_of(variable)
+    return op.scalar_op if isinstance(op, Elemwise) else None
 
 
 class WhileAny[T]:

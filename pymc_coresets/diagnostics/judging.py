@@ -15,8 +15,8 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, SeenModes
-from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.diagnostics.known_posterior import BETWEEN_MODES, NOT_SOUGHT, SeenModes
+from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.diagnostics.posterior_draws import Shift
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.display import as_html, as_text
@@ -168,11 +168,11 @@ class Certificate:
         Largest distance of a log-ratio from their mean, in nats.
     tolerance : float
         Symmetrised KL divergence in nats up to which the draws can be used as they are.
-    probes : Probes, optional
-        What lines through the draws show beyond them; None if this was not examined.
-    modes : SeenModes, optional
-        The modes of the full posterior that a search found, and which of them the draws visited;
-        None if they were not looked for.
+    probes : Probes
+        What lines through the draws show beyond them; by default, nobody looked.
+    modes : SeenModes
+        The modes of the full posterior that a search found, and which of them the draws visited; by
+        default, none were looked for.
     caveat : str
         Reason why the numbers are insufficient, with a remedy; the verdict is then not "Reliable".
     node_error : float
@@ -198,8 +198,8 @@ class Certificate:
     symmetrised_kl_mcse: float
     largest: float = math.inf
     tolerance: float = TOLERANCE
-    probes: Probes | None = None
-    modes: SeenModes | None = None
+    probes: Probes = NO_PROBES
+    modes: SeenModes = NOT_SOUGHT
     caveat: str = ""
     node_error: float = 0.0
 
@@ -249,7 +249,7 @@ class Certificate:
     @property
     def outside(self) -> float:
         """Divergence beyond the draws, in nats (`Probes`); 0 if unknown."""
-        return 0.0 if self.probes is None else self.probes.outside
+        return self.probes.outside
 
     @property
     def negligible(self) -> bool:
@@ -299,7 +299,7 @@ class Certificate:
 
     @property
     def _remarks(self) -> list[str]:
-        if self.modes is None or self.modes.n_modes < 2:
+        if self.modes.n_modes < 2:
             return []
         several = f"The posterior has {self.modes.n_modes} modes."
         return [several, BETWEEN_MODES, "check() says which of them draws know."]
@@ -341,8 +341,6 @@ class Certificate:
     def _foreign(self) -> Iterator[Verdict]:
         """Why the draws are not from the approximate posterior, if they are not."""
         probes, words = self.probes, self._words
-        if probes is None:
-            return
         if probes.constant:
             yield Verdict.starting(
                 Level.UNUSABLE,
@@ -361,7 +359,7 @@ class Certificate:
 
     @property
     def _misfit(self) -> float:
-        return 0.0 if self.probes is None else self.probes.misfit
+        return self.probes.misfit
 
     def _unconverged(self) -> Iterator[Verdict]:
         """Why the draws have not converged, if they have not; independent ones need not."""
@@ -370,7 +368,7 @@ class Certificate:
     def doubts(self) -> Iterator[Verdict]:
         """Reasons for doubt that importance weights do not reveal, the most serious first."""
         doubtful = partial(Verdict.starting, Level.DOUBTFUL)
-        if self.modes is not None and self.modes.unseen:
+        if self.modes.unseen:
             yield doubtful(
                 Reason.UNSEEN_MODE,
                 f"the full posterior has {self.modes.n_modes} modes. None of these draws visited "
@@ -378,7 +376,7 @@ class Certificate:
             )
         if self.caveat:
             yield doubtful(Reason.CAVEAT, self.caveat)
-        if self.probes is not None and self.probes.most > self.tolerance:
+        if self.probes.most > self.tolerance:
             yield doubtful(
                 Reason.TAIL,
                 f"the full posterior reaches further along {self.probes.where} than the "
@@ -390,11 +388,11 @@ class Certificate:
     def _why_reliable(self) -> Verdict:
         words = self._words
         where = ""
-        if self.modes is None:
+        if not self.modes.n_modes:
             where = " around this mode (others were not looked for)"
         elif not self.modes.is_complete:
             where = " around the modes found (the search for others was not finished)"
-        if self.probes is None and self.divergence:
+        if not self.probes.is_done and self.divergence:
             where += " at the draws (tails were not looked at)"
         reliable, reweighted = (f"{level}{where}" for level in (Level.RELIABLE, Level.REWEIGHTED))
         if not self.divergence and self.node_error <= ROUNDING:  # to the last digit
@@ -464,10 +462,10 @@ class Certificate:
             f"KL({self._words.name} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats "
             f"(tolerance {self.tolerance:g})",
-            "beyond the draws": "not looked at" if self.probes is None else self.probes.in_short,
+            "beyond the draws": self.probes.in_short,
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:,.0f} of {self.n_draws:,} draws",
-            "modes": "not looked for" if self.modes is None else self.modes.words,
+            "modes": self.modes.words,
         }
 
     def __repr__(self) -> str:
@@ -584,7 +582,7 @@ tolerance, probes
         unusable = partial(Verdict, Level.UNUSABLE)
         if self.converged:
             return
-        if self.modes is not None and self.modes.n_modes > 1:
+        if self.modes.n_modes > 1:
             yield unusable(
                 Reason.SEPARATE_MODES,
                 f"{Level.UNUSABLE} as they are: the full posterior has {self.modes.n_modes} modes, "

@@ -37,7 +37,7 @@ BETWEEN_MODES = (
 
 @dataclass(frozen=True, kw_only=True)
 class SeenModes:
-    """Modes of a posterior, and which of them the draws visited.
+    """Modes of a posterior, and which of them the draws visited; by default, none were looked for.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ class SeenModes:
     ('2 from 24 starts, 1 visited', [1])
     """
 
-    n_starts: int
-    mass: Sequence[float]
-    places: Sequence[str]
-    images: Sequence[str]
+    n_starts: int = 0
+    mass: Sequence[float] = ()
+    places: Sequence[str] = ()
+    images: Sequence[str] = ()
     shares: Sequence[float] | None = None
     n_draws: int = 0
     is_complete: bool = True
@@ -101,6 +101,8 @@ class SeenModes:
     @property
     def words(self) -> str:
         """Numbers of modes, and of those that the draws visited."""
+        if not self.n_modes:
+            return "not looked for"
         if not self.n_starts:
             return "1, as the posterior is log-concave"
         found = f"{self.n_modes} from {self.n_starts} starts"
@@ -141,6 +143,10 @@ class SeenModes:
         shown = 4  # in a sentence
         more = len(entries) - shown
         return " and ".join([*entries[:shown], *([f"{more} more"] if more > 0 else [])])
+
+
+#: Nobody looked for modes.
+NOT_SOUGHT = SeenModes()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

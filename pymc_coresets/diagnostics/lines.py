@@ -271,6 +271,8 @@ class Probes:
         The coordinate where; empty for all together.
     constant : str
         A coordinate that is the same in all draws; empty if there is none.
+    is_done : bool
+        Whether anybody looked.
 
     Examples
     --------
@@ -291,6 +293,7 @@ class Probes:
     misfit_limit: float = math.inf
     misfit_where: str = ""
     constant: str = ""
+    is_done: bool = True
 
     @property
     def in_short(self) -> str:
@@ -303,6 +306,10 @@ class Probes:
         if math.isinf(self.most):
             found = f"without end along {self.where}"
         return f"{found}, at {self.n_points} points"
+
+
+#: Nobody looked beyond the draws.
+NO_PROBES = Probes(is_done=False)
 
 
 def missed(

@@ -15,9 +15,9 @@ from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import KnownRows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import PassSums, RowBlocks, Wanted
+from pymc_coresets.rows.passes import PassSums, RowBlocks
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
@@ -100,52 +100,6 @@ class StreamState:
         return Coverage.of(self.draws, self.log_ratios)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Priorities:
-    """A weighted random sample of the rows so far: those with the smallest ``U_n / q_n``.
-
-    ``q_n = (u_n |V_n| / s + 1) / 2`` weighs half by the length of the tangent vector and half
-    uniformly, as `Wanted` does, but requires neither the total number of rows nor the sum of their
-    lengths, which are unknown.  ``U_n`` depends on the key and the row's position alone, so the
-    kept rows do not depend on the chunks.
-
-    Parameters
-    ----------
-    n_candidates : int
-        How many rows to keep.
-    scale : float
-        s, about the mean of ``u_n |V_n|``; 0 for uniform samples.
-    key : int
-        Of the random numbers.
-    limit : float, default infinity
-        The largest key that can still be kept; rows beyond it are skipped.
-
-    References
-    ----------
-    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
-    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
-
-    Examples
-    --------
-    >>> rule = Priorities(n_candidates=2, scale=1.0, key=1)
-    >>> keys = rule.keys(Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 3.0]))
-    >>> bool(np.isinf(keys[0])), bool(np.isfinite(keys[1:]).all())
-    (True, True)
-    """
-
-    n_candidates: int
-    scale: float
-    key: int
-    limit: float = math.inf
-
-    def keys(self, rows: Rows, norms: Vector) -> Vector:
-        """Return ``U_n / q_n`` for each row; infinite for rows that do not vary."""
-        scores = rows.base_weights * norms
-        shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
-        keys = numbers_of(rows.positions, self.key) / (0.5 * shares + 0.5)
-        return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Growth:
     """Turns one state of a stream into the next; a pure function of state and rows.
@@ -205,7 +159,7 @@ class Growth:
             last_chunk=KnownRows.among(pilot, 0),
             draws=draws,
             origin=nothing,
-            seen=PassSums.of_sums(nothing, None, rows.take(slice(0, 0)), Wanted()),
+            seen=PassSums.of_sums(nothing, None, rows.take(slice(0, 0)), Priorities()),
         )
         state = self._seen(unseen, rows, pilot.source)
         return replace(state, origin=state.seen.total, n_rows=pilot.n_rows)

@@ -37,6 +37,8 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.executors import HasSubmit
+from pymc_coresets.rows.keyed import FirstRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.sources.opening import open_rows
@@ -56,7 +58,7 @@ def extend[C: WeightedRows](
     model: pm.Model,
     *,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
     size: int | None = None,
     method: str | RiemannianPursuit | ControlVariates = "auto",
     random_seed: int | np.random.Generator | None = None,
@@ -286,7 +288,7 @@ def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     if not isinstance(source, StreamedRows):  # rows of the model itself
         arrays = new.observations.by_name(new.in_memory.all)
         source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
-    moved = replace(source, start=part.n_rows, initial_sample=None)
+    moved = replace(source, start=part.n_rows, initial_sample=FirstRows.none())
     return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))
 
 

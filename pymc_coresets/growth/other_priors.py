@@ -11,6 +11,7 @@ from pymc_coresets.ancestry import Ancestry
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.expansion import carried_over
+from pymc_coresets.numerics import agree
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
 from pymc_coresets.potentials.log_prior import refuse_unweighted
@@ -135,7 +136,7 @@ def _require_same(
         if not np.array_equal(rows.positions, others.positions):
             raise InvalidDataError(f"Missing values are in other rows than before. {_REMEDY}")
         values = old.matrix(points, rows, finite=False), new.matrix(points, others, finite=False)
-        same = np.isclose(*values, rtol=1e-6, atol=1e-8, equal_nan=True).all(axis=1)
+        same = agree(*values, nan=True).all(axis=1)
         if same.all():
             continue
         n = int(np.argmin(same))

@@ -32,7 +32,7 @@ from pytensor.graph import (
     Variable,
     ancestors,
 )
-from pytensor.tensor import TensorType, TensorVariable
+from pytensor.tensor import TensorType
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
@@ -252,7 +252,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
 
 def _adds_by_number(node: Apply) -> bool:
     """Whether the operation adds to the places of one axis, which a vector of numbers names."""
-    _, _, *places = (cast(TensorVariable, v) for v in node.inputs)
+    _, _, *places = (ops.checked_tensor(v) for v in node.inputs)
     *before, last = node.op.idx_list
     by_number = places[0].type.ndim == 1 and np.dtype(places[0].type.dtype).kind in "iu"
     one_axis = len(places) == 1 and last == 0 and all(entry == slice(None) for entry in before)

@@ -300,8 +300,7 @@ def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Vari
         return None
     condition, left, right = node.inputs
     if not all(
-        v.owner is not None and isinstance(v.owner.op, ops.Elemwise) and len(v.owner.inputs) == 1
-        for v in (left, right)
+        isinstance(ops.op_of(v), ops.Elemwise) and len(v.owner.inputs) == 1 for v in (left, right)
     ):
         return None
     if left.owner.op != right.owner.op or left.type.dtype != right.type.dtype:

@@ -1,7 +1,6 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -26,6 +25,7 @@ from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, te
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 
 
@@ -38,7 +38,7 @@ def build_pass_glm(  # noqa: PLR0913
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:

@@ -19,8 +19,9 @@ from pymc_coresets.papers.signed_rows import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.rows.keyed import Scan, hit_by, random_key
+from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.proportional import hit_by, points_of_parts, random_points
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
@@ -134,13 +135,9 @@ class Sensitivities:
         ``Var[sum_n w_n f_n] = (sum_n (u_n f_n)^2 / p_n - (sum_n u_n f_n)^2) / M``.
         """
         total = self.heights[-1]
-        points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may lift a point onto the total, where no mass lies.
-        points = np.minimum(points, np.nextafter(total, 0.0))
-        inside = np.split(points, np.searchsorted(points, self.heights[1:-1]))
         chosen, weights = list[Rows](), list[Vector]()
-        pairs = zip(self.heights[:-1], inside, strict=True)
-        for (height, some), (rows, signed) in zip(pairs, self.blocks, strict=True):
+        parts = points_of_parts(random_points(size, total, key), self.heights)
+        for (height, some), (rows, signed) in zip(parts, self.blocks, strict=True):
             if len(some):
                 values = self.bound.values(signed)
                 drawn, counts = hit_by(rows.base_weights * values, some, before=height)

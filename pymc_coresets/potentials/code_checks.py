@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph import Variable, ancestors
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, op_of
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.observations import Observations
@@ -20,7 +21,7 @@ from pymc_coresets.rows.values import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class RowCodes:
     """An index that is computed from row data alone.
 
     Attributes
@@ -40,8 +41,28 @@ class Lookup:
     table: str
     length: int
 
+    def error(self, source: RowBlocks, code: int, position: int) -> InvalidDataError:
+        """Return the error for a row with an index out of range."""
+        names = " and ".join(map(repr, self.columns))
+        return InvalidDataError(
+            f"{source.place(position)}: {names} asks for entry {code} of {self.table!r}, "
+            f"which has the entries 0 to {self.length - 1}."
+        )
 
-def lookups(observations: Observations) -> list[Lookup]:
+
+def out_of_range(codes: np.ndarray, length: int) -> np.ndarray:
+    """Return the places of indices that a table of some length does not have, (n_places, ndim).
+
+    Examples
+    --------
+    >>> out_of_range(np.array([0, 2, -1]), 2)
+    array([[1],
+           [2]])
+    """
+    return np.argwhere((codes < 0) | (codes >= length))
+
+
+def codes_of(observations: Observations) -> list[RowCodes]:
     """Find the indices that the potentials compute from row data alone.
 
     Examples
@@ -58,7 +79,7 @@ def lookups(observations: Observations) -> list[Lookup]:
     (('group',), 'effect', 4)
     """
     columns: dict[Variable, str] = {row.placeholder: row.name for row in observations.rows}
-    return lookups_in(
+    return codes_in(
         [observations.loglik],
         columns,
         set(observations.parameters.values()),
@@ -66,13 +87,13 @@ def lookups(observations: Observations) -> list[Lookup]:
     )
 
 
-def lookups_in(
+def codes_in(
     graphs: Iterable[Variable],
     columns: Mapping[Variable, str],
     parameters: Collection[Variable],
     *,
     length_of: Callable[[TensorVariable, int], int | None],
-) -> list[Lookup]:
+) -> list[RowCodes]:
     """Find the indices in some graphs that are computed from row data alone.
 
     Parameters
@@ -89,7 +110,7 @@ def lookups_in(
     --------
     >>> import pytensor.tensor as pt
     >>> group, effect = pt.lvector("group"), pt.tensor("effect", shape=(4,))
-    >>> [found] = lookups_in(
+    >>> [found] = codes_in(
     ...     [effect[group]], {group: "group"}, {effect}, length_of=lambda table, axis: 4
     ... )
     >>> found.table, found.length
@@ -99,7 +120,7 @@ def lookups_in(
     return [
         lookup
         for variable in found
-        if variable.owner is not None and isinstance(variable.owner.op, AdvancedSubtensor)
+        if isinstance(op_of(variable), AdvancedSubtensor)
         for lookup in _of_node(variable, columns, set(parameters), length_of)
     ]
 
@@ -109,7 +130,7 @@ def _of_node(
     names: Mapping[Variable, str],
     parameters: set[Variable],
     length_of: Callable[[TensorVariable, int], int | None],
-) -> Iterator[Lookup]:
+) -> Iterator[RowCodes]:
     node = variable.owner
     x, (_, arrays) = node.inputs[0], index_of(node)
     table = next((v.name for v in ancestors([x]) if v.name and v not in names), "a table")
@@ -120,7 +141,7 @@ def _of_node(
             continue
         length = length_of(x, axis)
         if length is not None:
-            yield Lookup(entry, codes, table, length)
+            yield RowCodes(entry, codes, table, length)
 
 
 class CodeCheck:
@@ -152,7 +173,7 @@ class CodeCheck:
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
         plain = {row.placeholder for row in observations.rows}
-        found = lookups(observations)
+        found = codes_of(observations)
         self._plain = [lookup for lookup in found if lookup.codes in plain]
         self._computed = [lookup for lookup in found if lookup.codes not in plain]
 
@@ -195,50 +216,40 @@ class CodeCheck:
     def _kernel(self) -> Kernel:
         return self._kernel_of(self._computed)
 
-    def _kernel_of(self, some: Sequence[Lookup]) -> Kernel:
+    def _kernel_of(self, some: Sequence[RowCodes]) -> Kernel:
         obs = self._observations
         of_rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
         axes = {i: row.axis for i, row in enumerate(obs.rows)}
         return Kernel([], of_rows, [lookup.codes for lookup in some], axes)
 
 
-def _refuse_codes(rows: StreamedRows, kernel: Kernel, some: Sequence[Lookup]) -> None:
-    """Read all rows, and find the first with an index out of range."""
-    begin = partial(_bad_codes, kernel, [lookup.length for lookup in some])
-    bad = rows.reduce(BlockPass(2**16, begin, _first))  # rows: some MB of codes
-    if bad is not None:
-        raise outside(rows, some[bad.lookup], bad.code, bad.position)
+def _refuse_codes(rows: StreamedRows, kernel: Kernel, some: Sequence[RowCodes]) -> None:
+    """Read all rows, and refuse the first with an index out of range."""
+    begin = partial(_bad_codes, kernel, [own.length for own in some])
+    for bad in rows.reduce(BlockPass(2**16, begin, _first)):  # rows: some MB of codes
+        raise some[bad.number].error(rows, bad.code, bad.position)
 
 
 class _BadCode(NamedTuple):
     position: int
-    lookup: int
+    number: int
     code: int
 
 
-def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], _BadCode | None]:
-    """Return a function of rows to the first of them with an index out of range."""
+def _bad_codes(kernel: Kernel, lengths: Sequence[int]) -> Callable[[Rows], list[_BadCode]]:
+    """Return a function of rows to the first of them with an index out of range, or to none."""
     evaluate = kernel.program.given()
 
-    def check(rows: Rows) -> _BadCode | None:
+    def check(rows: Rows) -> list[_BadCode]:
         values = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
-        for i, (codes, length) in enumerate(zip(values, lengths, strict=True)):
-            bad = np.argwhere((codes < 0) | (codes >= length))
-            if len(bad):
-                return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
-        return None
+        return [
+            _BadCode(int(rows.positions[place[0]]), i, int(codes[tuple(place)]))
+            for i, (codes, length) in enumerate(zip(values, lengths, strict=True))
+            for place in out_of_range(codes, length)[:1]
+        ][:1]
 
     return check
 
 
-def _first(parts: Iterable[_BadCode | None]) -> _BadCode | None:
-    return next(filter(None, list(parts)), None)
-
-
-def outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:
-    """Return the error for a row with an index out of range."""
-    names = " and ".join(map(repr, lookup.columns))
-    return InvalidDataError(
-        f"{source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "
-        f"which has the entries 0 to {lookup.length - 1}."
-    )
+def _first(parts: Iterable[list[_BadCode]]) -> list[_BadCode]:
+    return list(islice(chain.from_iterable(list(parts)), 1))

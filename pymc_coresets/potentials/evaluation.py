@@ -29,8 +29,9 @@ from pymc_coresets.rows.memory import (
     in_threads,
     may_collapse,
 )
-from pymc_coresets.rows.passes import BlockPass, CandidateRule, PassSums, RowBlocks, Wanted
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
+from pymc_coresets.rows.proportional import Priorities
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -70,7 +71,7 @@ class Evaluator:
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
-            if rows.members is None or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
+            if not rows.members or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
                 [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if len(rows) > 1:  # units of many rows
@@ -149,11 +150,11 @@ class LogLikelihood:
     def in_memory(self) -> InMemoryRows:
         """The rows that the model itself holds; if a source was given, the template."""
         observations, n_obs = self.observations, self.observations.n_obs
-        rows, units, positions = observations.rows, observations.units, observations.positions
-        positions = np.arange(n_obs) if positions is None else positions
+        rows, units = observations.rows, observations.units
+        positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        members = kept = counts = None
-        if units is not None:
+        members, kept, counts = NO_MEMBERS, None, None
+        if units:
             of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
             nodes = tuple(row.values for row in units.nodes)
             members = Members(units.sizes, units.positions, of_members, nodes)
@@ -235,13 +236,12 @@ class LogLikelihood:
     def n_terms(self) -> int:
         """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
         units = self.observations.units
-        return self.n_rows if units is None else units.n_nodes * len(units.positions)
+        return units.n_nodes * len(units.positions) if units else self.n_rows
 
     @property
     def node_error(self) -> float:
         """Error of integrals over variables of units, in nats; 0 without any, or if unknown."""
-        units = self.observations.units
-        return 0.0 if units is None else float(np.nan_to_num(units.node_error))
+        return float(np.nan_to_num(self.observations.units.node_error))
 
     @property
     def total_weight(self) -> float:
@@ -331,10 +331,10 @@ class LogLikelihood:
 
         Memory O(S), plus the candidates: the matrix is never stored.
         """
-        wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
+        wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         return self.sums_for(draws, wanted)
 
-    def sums_for(self, draws: DrawsLike, wanted: CandidateRule) -> PassSums:
+    def sums_for(self, draws: DrawsLike, wanted: Priorities) -> PassSums:
         """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""
         parts = (partial(make, wanted=wanted) for make in (PassSums.of, PassSums.joined))
         found: PassSums = self.of_all(draws, *parts)
@@ -367,7 +367,7 @@ class LogLikelihood:
     def _rows_in_words(self) -> str:
         """All rows, or units and their nodes, by their number."""
         units = self.observations.units
-        if units is None:
+        if not units:
             return f"{self.n_rows:,} rows"
         nodes = f"{units.n_nodes} nodes" if units.n_nodes > 1 else "one node"
         return f"{self.n_rows:,} units ({nodes} x {len(units.positions):,} rows)"
@@ -397,8 +397,6 @@ class LogLikelihood:
     def evaluator(self) -> Evaluator:
         """Evaluates the rows of the source."""
         units = self.observations.units
-        if units is None:
-            return Evaluator(self.kernel)
         return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
 
     @cached_property
@@ -456,7 +454,6 @@ class LogLikelihood:
     @cached_property
     def unit_modes(self) -> UnitModes:
         """Finds where each unit's variables have their mode."""
-        assert self.observations.units is not None
         return UnitModes(self.observations.units.source)
 
     @cached_property
@@ -469,7 +466,6 @@ class LogLikelihood:
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
-        assert obs.units is not None
         factor, density = obs.units.source.factor, obs.units.source.density
         x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}

@@ -296,8 +296,8 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
     densities = Densities.of(loglik, rows.take(slice(0, 20))).text
     if not of_data:
         return Fingerprints(selected="", every="", densities=densities)
-    kept, used = observations.positions, set(graph_inputs([observations.loglik]))
-    chosen = rows.positions if kept is None else np.searchsorted(kept, rows.positions)
+    used = set(graph_inputs([observations.loglik]))
+    chosen = observations.numbers_of(rows.positions)
     arrays = [
         (row.name, np.moveaxis(row.values, row.axis, 0))
         for row in observations.rows

@@ -138,14 +138,14 @@ def is_log_concave(loglik: LogLikelihood) -> bool:
 
 def _proven(observations: Observations) -> bool:
     model = observations.model
-    if observations.units is not None or model.discrete_value_vars:
+    if observations.units or model.discrete_value_vars:
         return False
     of_parameters: dict[Variable, Convexity] = {
         observations.parameters[rv.name]: _on_own_scale(model.rvs_to_transforms[rv])
         for rv in model.free_RVs
     }
     rows: dict[Variable, np.ndarray] = {}
-    if observations.template is None:
+    if not observations.template:
         rows = {row.placeholder: row.values for row in observations.rows}
     of_rows = Convexities(of_parameters, rows)
     of_prior = Convexities(dict.fromkeys(model.value_vars, AFFINE), {})
@@ -410,9 +410,7 @@ class Convexities:
 
 def _is(variable: Variable, operation: type) -> bool:
     """Whether a variable is the result of an elementwise operation."""
-    return variable.owner is not None and isinstance(
-        getattr(variable.owner.op, "scalar_op", None), operation
-    )
+    return isinstance(getattr(ops.op_of(variable), "scalar_op", None), operation)
 
 
 # -- functions of one array ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.compat.pytensor_api import checked_tensor, compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
@@ -123,7 +123,7 @@ class LogPrior:
 
     def coefficients(self, points: np.ndarray) -> np.ndarray:
         """Return the coefficients at points (n_points, D), of shape (n_points, p)."""
-        interface = cast(TensorVariable, self.interface)
+        interface = checked_tensor(self.interface)
         return interface_at(interface, self.observations, self.space.constrain(points))
 
     @cached_property

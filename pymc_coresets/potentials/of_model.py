@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -23,7 +24,7 @@ from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
-from pymc_coresets.rows.executors import engine_of, no_rows_for
+from pymc_coresets.rows.executors import HasSubmit, engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -97,7 +98,7 @@ class RowsToRead:
     integrate: Integrate = False
     collapse: Collapse = "auto"
     rows: RowSource | None = None
-    executor: Any = None
+    executor: HasSubmit | None = None
 
     def __post_init__(self) -> None:
         names_of("observed", self.observed)
@@ -242,7 +243,7 @@ def likelihood_of_model(
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model))
-    if loglik.observations.units is None:
+    if not loglik.observations.units:
         verify(loglik, rng=rng)
     else:
         verify(LogLikelihood(wanted.rows_of(model)), rng=rng)
@@ -279,8 +280,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     found = weights @ loglik.matrix(space.constrain(points), rows, finite=False)
     first = int(np.argmax(np.isfinite(found)))
     value, expected = float(potential(space.point(points[first]))), float(found[first])
-    rtol, atol = 1e-6, 1e-8 * weights.sum()
-    if not np.isclose(value, expected, rtol=rtol, atol=atol, equal_nan=True):
+    if not agree(value, expected, size=weights.sum(), nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
             f"{expected}: the package does not understand this model. Please report it."
@@ -405,7 +405,7 @@ def _verify_others(
     loglik: LogLikelihood, wanted: RowsToRead, others: Rows, rng: np.random.Generator
 ) -> None:
     obs = loglik.observations
-    assert obs.template is not None and wanted.rows is not None  # noqa: PT018 - as was read
+    assert wanted.rows is not None  # as was read
     n_template = obs.template.n_rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
     try:
@@ -421,11 +421,8 @@ def _verify_others(
     together = loglik.matrix(near, others, finite=False)
     alone = [others.take(slice(i, i + 1)) for i in range(min(3, len(others)))]
     single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
-    used = np.isfinite(values)
     for found in (together, np.concatenate([single, together[len(single) :]])):
-        wrong = used & ~np.isclose(found, values, rtol=1e-6, atol=1e-8)
-        if wrong.any():
-            n, s = np.argwhere(wrong)[0]
+        for n, s in differing(found, values)[:1]:
             raise UnsupportedModelError(
                 f"The log-likelihood of {loglik.source.place(int(others.positions[n]))} comes out "
                 f"as {found[n, s]}, but PyMC gives {values[n, s]} among {len(others)} rows: "

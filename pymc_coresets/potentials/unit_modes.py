@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,6 +12,7 @@ from pytensor.graph import graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 from scipy.special import logsumexp
 
+from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
@@ -253,7 +254,7 @@ class UnitModes:
         density = self.units.density
         z = pt.tensor3("z", dtype="float64", shape=(None, *density.variables.type.shape))
         with_places = vectorize_graph(density.density, {density.variables: z})
-        return self._compiled(z, [cast(TensorVariable, with_places)])
+        return self._compiled(z, [checked_tensor(with_places)])
 
     def _compiled(self, variables: TensorVariable, outputs: list[TensorVariable]) -> Kernel:
         at_zero = self.units.observations_at_zero

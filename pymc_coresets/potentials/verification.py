@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -17,7 +17,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.numerics import ROUNDING
+from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
@@ -67,7 +67,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     n_obs = loglik.observations.n_obs
     # A sample is enough: a mistake affects all rows, or all rows of a kind.
     rows = np.sort(rng.choice(n_obs, min(n_obs, 1_000), replace=False))
-    _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
+    _compare(loglik, near, at_near, rows, rtol=RELATIVE, atol=ABSOLUTE)
     # In the tails of distribution functions, all digits but the first may differ.
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
 
@@ -153,10 +153,8 @@ def _by_pymc(
     obs: Observations, mode: Mode | None = None
 ) -> Callable[[Draws], Iterator[np.ndarray | Exception]]:
     """Compile PyMC's potentials, for their values at each draw, or the errors in their place."""
-    inputs, given = list(obs.parameters.values()), list[np.ndarray]()
-    if obs.template is not None:
-        inputs += obs.template.inputs.values()
-        given += obs.template.values.values()
+    inputs = [*obs.parameters.values(), *obs.template.inputs.values()]
+    given = obs.template.values.values()
     function = numpy_function(inputs, [obs.reference], mode)
 
     def at_draws(draws: Draws) -> Iterator[np.ndarray | Exception]:
@@ -224,7 +222,7 @@ def _compare(
             "the package does not understand this model. Please report it. Writing the likelihood "
             "as a pm.Potential with one value per row may help."
         )
-        nodes = (v.owner for v in ancestors([loglik.observations.loglik]) if v.owner is not None)
+        nodes = io_toposort([], [loglik.observations.loglik])
         boxes = sorted({type(node.op).__name__ for node in nodes if is_black_box(node.op)})
         if boxes:
             remedy = f"{boxes!r} does not work row by row, as a coreset's likelihood has to."
@@ -269,7 +267,7 @@ def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
     slope = pt.ones(()) if isinstance(gradient.type, NullType) else pt.abs(gradient)
     error = slope * reduce(pt.maximum, [pt.abs(term) for term in node.inputs])
     not_finite = pt.isinf(error) | pt.isnan(error)  # others cancel, or are wrong
-    return cast(TensorVariable, pt.switch(not_finite, 0.0, error))
+    return ops.checked_tensor(pt.switch(not_finite, 0.0, error))
 
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
@@ -363,8 +361,7 @@ def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
     if obs.sets and len(rows) <= n_shown:
         return ", ".join(obs.place(int(row)) for row in rows)
-    positions = rows if obs.positions is None else obs.positions[rows]
-    shown = ", ".join(map(str, positions[:n_shown]))
+    shown = ", ".join(map(str, obs.positions_of(rows)[:n_shown]))
     if len(rows) == 1:
         return f"row {shown}"
     return f"{len(rows)} rows ({shown}{', ...' if len(rows) > n_shown else ''})"

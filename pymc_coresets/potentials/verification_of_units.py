@@ -10,15 +10,13 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.numerics import ABSOLUTE, RELATIVE
 from pymc_coresets.potentials.verification import points_around, rounding_of
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import CENTRE
 from pymc_coresets.reading.units.observations_of_units import UnitModel
-
-#: By how much values that are equal but for rounding may differ, relatively and in nats.
-_RELATIVE, _ABSOLUTE = 1e-6, 1e-8
 
 
 def verify_units(units: UnitModel, *, rng: np.random.Generator) -> None:
@@ -125,7 +123,7 @@ class _Densities:
         expected = (sums(of_rows) + of_levels)[units.levels]
         sizes = (sums(np.abs(of_rows)) + np.abs(of_levels))[units.levels]
         apart = np.abs(self._derived(point) - expected)
-        wrong = np.isfinite(expected) & ~(apart <= _RELATIVE * sizes + _ABSOLUTE)
+        wrong = np.isfinite(expected) & ~(apart <= RELATIVE * sizes + ABSOLUTE)
         if wrong.any():  # or large terms cancel
             given = point.given(units.rows.parameters, factor)
             at_point = Draws(
@@ -173,7 +171,7 @@ def _refuse_changed_rows(
 ) -> None:
     """Raise if rows have changed though the variables of their levels stay."""
     seen = stays & np.isfinite(before) & np.isfinite(after)
-    changed = seen & (np.abs(after - before) > _RELATIVE * np.abs(before) + _ABSOLUTE)
+    changed = seen & (np.abs(after - before) > RELATIVE * np.abs(before) + ABSOLUTE)
     if changed.any():
         row = int(np.flatnonzero(changed)[0])
         raise UnsupportedModelError(

@@ -17,7 +17,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.potentials.code_checks import Lookup, lookups_in, outside
+from pymc_coresets.potentials.code_checks import RowCodes, codes_in, out_of_range
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
@@ -143,7 +143,7 @@ def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
     own.require_all_rows()
     [loglik] = own.parts
     template = loglik.observations.template
-    if template is None:
+    if not template:
         return None
     columns = tuple(row.name for row in loglik.observations.rows)
     others = tuple(name for name in template.values if name not in columns)
@@ -202,9 +202,7 @@ def used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variab
     """
     free = set(model.free_RVs)
     below = ancestors(graphs.values(), blockers=free)
-    shapes = {
-        v for v in below if v.owner is not None and isinstance(v.owner.op, ops.Shape | ops.Shape_i)
-    }
+    shapes = {v for v in below if isinstance(ops.op_of(v), ops.Shape | ops.Shape_i)}
     return set(ancestors(graphs.values(), blockers=free | shapes))
 
 
@@ -227,7 +225,7 @@ def _refuse_fixed(filled: FilledModel) -> None:
 
 
 def _check(
-    filled: FilledModel, checks: Sequence[tuple[Lookup, Callable[[], Sequence[np.ndarray]]]]
+    filled: FilledModel, checks: Sequence[tuple[RowCodes, Callable[[], Sequence[np.ndarray]]]]
 ) -> None:
     """Read all rows, and refuse values that are not finite and codes of nothing."""
     for rows in filled.source.blocks(BLOCK_ROWS):
@@ -240,17 +238,16 @@ def _check(
                 )
         if checks:
             filled.fill(rows.arrays)
-        for lookup, codes_now in checks:
+        for own, codes_now in checks:
             [codes] = codes_now()
-            beyond = np.argwhere((codes < 0) | (codes >= lookup.length))
-            if len(beyond):
-                position = int(rows.positions[beyond[0][0]])
-                raise outside(filled.source, lookup, int(codes[tuple(beyond[0])]), position)
+            for place in out_of_range(codes, own.length)[:1]:
+                position = int(rows.positions[place[0]])
+                raise own.error(filled.source, int(codes[tuple(place)]), position)
 
 
 def _checks_of_codes(
     filled: FilledModel, graphs: Mapping[str, Variable]
-) -> list[tuple[Lookup, Any]]:
+) -> list[tuple[RowCodes, Any]]:
     model = filled.model
 
     def length_of(table: TensorVariable, axis: int) -> int:
@@ -258,7 +255,7 @@ def _checks_of_codes(
         return int(evaluate(resolve_shapes([table.shape[axis]]))[0]) if known is None else known
 
     columns = {model[name]: name for name in filled.columns}
-    found = lookups_in(graphs.values(), columns, model.free_RVs, length_of=length_of)
+    found = codes_in(graphs.values(), columns, model.free_RVs, length_of=length_of)
     # A table may itself be looked up by codes, which are checked first.
     inner_first = sorted(found, key=lambda lookup: len(list(ancestors([lookup.codes]))))
     return [(one, pytensor.function([], [one.codes], mode=PLAIN_MODE)) for one in inner_first]

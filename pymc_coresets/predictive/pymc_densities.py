@@ -91,7 +91,7 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
         shared = Draws.of(some, base.shapes)
         points = [space.point(x) for x in space.free(shared)]
-    if base.units is not None:
+    if base.units:
         [of_own] = log_densities_at([result.model], points)
         return opinion_of_units(own.parts[0], shared, points, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
@@ -211,7 +211,6 @@ def opinion_of_units(
     By grids that become finer and wider as long as they differ.
     """
     units = loglik.observations.units
-    assert units is not None
     *coarse, last = _GRIDS.get(units.source.factor.n_dims, ((4.5, 1.5),))
 
     def compared(grid: tuple[float, float]) -> SecondOpinion:
@@ -253,7 +252,6 @@ def log_densities_of_units(
         In nats.
     """
     observations, units = loglik.observations, loglik.observations.units
-    assert units is not None
     rows, factor = units.source.rows, units.source.factor
     every = loglik.collapsed(collapse=False).in_memory.all
     x, log_volumes = _places(factor.n_dims, *grid)
@@ -304,7 +302,6 @@ def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
 def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[Modes, int]]:
     """Yield the modes of all units, once for each number of a mode; none of discrete variables."""
     units = loglik.observations.units
-    assert units is not None
     source, finder = units.source, loglik.unit_modes
     if source.factor.values:
         return

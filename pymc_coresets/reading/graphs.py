@@ -183,7 +183,7 @@ def _like(rv: Variable, parameter: TensorVariable) -> Variable:
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
-    return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
+    return ops.checked_tensor(rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
 def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:
@@ -263,8 +263,8 @@ def _as_tensor_in(graphs: Sequence[Variable], shared: ops.SharedVariable) -> Var
     """Return a container itself or, if it has dims, the tensor that graphs make of it."""
     if not isinstance(shared, ops.XTensorVariable):
         return shared
-    casts = (v for v in ancestors(graphs) if v.owner is not None and v.owner.inputs[0] is shared)
-    return next(v for v in casts if isinstance(v.owner.op, ops.TypeCastingOp))
+    casts = (v for v in ancestors(graphs) if isinstance(ops.op_of(v), ops.TypeCastingOp))
+    return next(v for v in casts if v.owner.inputs[0] is shared)
 
 
 def _constant(shared: ops.SharedVariable) -> Variable:
@@ -285,7 +285,7 @@ def _merged(graphs: Sequence[Variable]) -> list[Variable]:
 
 def _refuse_simulated(observed: Sequence[Variable]) -> None:
     for rv in observed:
-        op = rv.owner.op if rv.owner is not None else None
+        op = ops.op_of(rv)
         what = ""
         if type(op).__name__ == "MinibatchRandomVariable":
             what = (

@@ -74,7 +74,7 @@ def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
     """
     if not isinstance(node.op, ops.AdvancedSubtensor | ops.Subtensor):
         return None
-    x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
+    x, index_inputs = ops.checked_tensor(node.inputs[0]), node.inputs[1:]
     if any(known.depends(i) for i in index_inputs):
         return None
     entries, arrays = index_of(node)
@@ -156,7 +156,7 @@ def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Indexed | Non
         in_reach = stop is not None or x is node.inputs[-1]
         if in_reach and positions.min() >= start and (stop is None or positions.max() < stop):
             length = x.type.shape[axis : axis + 1]
-            return Indexed(cast(TensorVariable, x), axis, length, (positions - start,))
+            return Indexed(ops.checked_tensor(x), axis, length, (positions - start,))
     return None
 
 

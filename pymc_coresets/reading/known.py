@@ -278,13 +278,10 @@ def _conjuncts(condition: Variable) -> list[Variable]:
 def _always_true(condition: Variable) -> bool:
     if isinstance(condition, Constant):
         return bool(np.all(condition.data))
-    node = condition.owner
-    if node is None or not isinstance(node.op, ops.Elemwise):
-        return False
-    known = _BOUNDS.get(type(node.op.scalar_op))
+    known = _BOUNDS.get(type(ops.scalar_op_of(condition)))
     if known is None:
         return False
-    left, right = (without_views(i) for i in node.inputs)
+    left, right = (without_views(i) for i in condition.owner.inputs)
     passes = isinstance(right, Constant) and bool(np.all(known[1](right.data)))
     return passes and _computed_by(left, known[0])
 
@@ -303,24 +300,20 @@ def _with_known_sums(condition: Variable) -> Variable:
 
 
 def _is_sum_of_softmax(variable: Variable) -> bool:
-    node = variable.owner
-    if node is None or not isinstance(node.op, ops.Sum):
+    outer = ops.op_of(variable)
+    if not isinstance(outer, ops.Sum):
         return False
-    inner = node.inputs[0].owner
-    return inner is not None and isinstance(inner.op, ops.Softmax) and inner.op.axis == node.op.axis
+    inner = ops.op_of(variable.owner.inputs[0])
+    return isinstance(inner, ops.Softmax) and inner.axis == outer.axis
 
 
 def _computed_by(variable: Variable, functions: tuple[type, ...]) -> bool:
-    node = variable.owner
-    if node is None:
-        return False
-    if isinstance(node.op, ops.Softmax):
-        return True
-    return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, functions)
+    is_softmax = isinstance(ops.op_of(variable), ops.Softmax)
+    return is_softmax or isinstance(ops.scalar_op_of(variable), functions)
 
 
 def without_views(variable: Variable) -> Variable:
     """Return a variable without the views that rearrange its axes."""
-    while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
+    while isinstance(ops.op_of(variable), ops.DimShuffle):
         variable = variable.owner.inputs[0]
     return variable

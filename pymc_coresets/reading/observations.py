@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, op_of
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel, plain_model
 from pymc_coresets.reading.known import without_views
@@ -55,7 +55,7 @@ TERM_OF_ROW = "likelihood term"
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Observations that are units: all rows of one level of a factor.
+    """Observations that are units, all rows of one level of a factor; false if they are rows.
 
     Attributes
     ----------
@@ -81,16 +81,19 @@ class Units:
         Estimate of the divergence, in nats, that more nodes would make.
     """
 
-    integrated: tuple[str, ...]
-    n_nodes: int
-    sizes: np.ndarray
-    positions: np.ndarray
-    members: tuple[RowArray, ...]
-    nodes: tuple[RowArray, ...]
-    source: Any
-    rule: Rule
-    at: np.ndarray
+    integrated: tuple[str, ...] = ()
+    n_nodes: int = 1
+    sizes: np.ndarray = field(default_factory=lambda: np.ones(1, dtype=np.int64))
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    members: tuple[RowArray, ...] = ()
+    nodes: tuple[RowArray, ...] = ()
+    source: Any = None
+    rule: Rule = field(default_factory=lambda: Rule(1))
+    at: np.ndarray = field(default_factory=lambda: np.zeros(0))
     node_error: float = math.nan
+
+    def __bool__(self) -> bool:
+        return bool(self.integrated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +134,7 @@ class Observations:
         weight one.
     total : TensorVariable or None
         The log-density of all terms as PyMC derives it, if one of them is a scalar.
-    template : Template or None
+    template : Template
         The containers that hold a template of the rows, if the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
     sets : tuple of RowSet
@@ -140,7 +143,7 @@ class Observations:
         Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
-    units : Units or None
+    units : Units
         The units, if each observation is all rows of one level of a factor.
     """
 
@@ -158,30 +161,28 @@ class Observations:
     reference: TensorVariable
     unweighted: TensorVariable | None = None
     total: TensorVariable | None = None
-    template: Template | None = None
+    template: Template = field(default_factory=Template)
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
-    units: Units | None = None
+    units: Units = field(default_factory=Units)
     #: The space of the model, once it is known.
     _spaces: list[Unconstrained] = field(default_factory=list, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
         """All arrays that the potentials are computed from: see `Rows.inputs`."""
-        return (
-            self.rows if self.units is None else self.rows + self.units.members + self.units.nodes
-        )
+        return self.rows + self.units.members + self.units.nodes
 
     @property
     def n_nodes(self) -> int:
         """How often each row is evaluated for a potential."""
-        return 1 if self.units is None else self.units.n_nodes
+        return self.units.n_nodes
 
     @property
     def integrated(self) -> tuple[str, ...]:
         """Free variables that are integrated out of the potentials."""
-        return () if self.units is None else self.units.integrated
+        return self.units.integrated
 
     @property
     def model(self) -> pm.Model:
@@ -228,6 +229,22 @@ class Observations:
                 found.setdefault(source.name, []).append(number)
         return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
+    def positions_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the positions in the user's data of observations, by their numbers."""
+        return numbers if self.positions is None else self.positions[numbers]
+
+    def numbers_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers of observations by their positions in the user's data, all included.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+        >>> find_observations(model).numbers_of(np.array([3, 4]))
+        array([3, 4])
+        """
+        return positions if self.positions is None else np.searchsorted(self.positions, positions)
+
     def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the data of rows by the names of their arrays."""
         return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}
@@ -260,12 +277,10 @@ class Observations:
 
 def _container(source: Variable, *, n_axes: int) -> Variable:
     """Return the matrix of which a row array has the cells, if that is all that it is."""
-    node = source.owner
-    if node is None or not isinstance(node.op, AdvancedSubtensor) or n_axes < 2:
+    if not isinstance(op_of(source), AdvancedSubtensor) or n_axes < 2:
         return source
-    if len(node.inputs) != n_axes + 1:
-        return source
-    return without_views(node.inputs[0])
+    x, *index = source.owner.inputs
+    return without_views(x) if len(index) == n_axes else source
 
 
 def find_observations(
@@ -332,26 +347,25 @@ def find_observations(
         )
     dims = as_names(dim)
     names = term_names(model, observed, dims)
-    template = None if columns is None else Template.of(model, columns)
-    free_choice = observed is None and not dims and template is None
+    template = Template() if columns is None else Template.of(model, columns)
+    free_choice = observed is None and not dims and not template
     others = other_potentials(model, names) if free_choice else []
-    inputs = template.inputs if template else {}
-    plain = plain_model(model, [*names, *others], inputs, unconstrained)
+    plain = plain_model(model, [*names, *others], template.inputs, unconstrained)
     refuse_constant(plain, names)
     refuse_complex(plain.graphs)
     whole: tuple[str, ...] = ()
     if free_choice:
         names, whole = by_default(plain, names, with_local=allow_local)
-    if not dims and template is None:
+    if not dims and not template:
         dims = dims_of_cells_left(model, names)
-    if template is not None:
+    if template:
         _refuse_numbers(plain, names, dims)
     layout = layout_of(plain, names, dims)
     refuse_single(layout.sets[0].terms, layout.n_obs)
-    if template is not None:
+    if template:
         refuse_several(layout.sets)
     found = _select(plain, layout, template, allow_local=allow_local)
-    if template is not None:
+    if template:
         template.refuse_other_uses(model, {*names, *found.left_out})
     return replace(found, whole=whole)
 
@@ -360,10 +374,9 @@ def find_observations(
 
 
 def _select(
-    plain: PlainModel, layout: Layout, template: Template | None, *, allow_local: bool
+    plain: PlainModel, layout: Layout, template: Template, *, allow_local: bool
 ) -> Observations:
-    given = {} if template is None else template.given
-    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, given)
+    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, template.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
     loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
@@ -379,10 +392,10 @@ def _select(
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     unselected += [] if allow_local else list(pushdown.written)
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
-    if template is None:
+    if not template:
         [loglik], rows = join_columns([loglik], rows)
     return Observations(
-        held=HeldModel.of(plain.model, () if template is None else template.values, imputed),
+        held=HeldModel.of(plain.model, template.values, imputed),
         terms=terms,
         dim=None if several else layout.sets[0].dim,
         n_obs=layout.n_obs,

@@ -87,7 +87,7 @@ def lagged_product(node: Apply, known: Known) -> list[Variable] | None:
     """
     if not (isinstance(node.op, ops.Blockwise) and isinstance(node.op.core_op, ops.Convolve1d)):
         return None
-    first, second, full = (cast(TensorVariable, v) for v in node.inputs)
+    first, second, full = (ops.checked_tensor(v) for v in node.inputs)
     data, weights = (second, first) if known.depends(first) else (first, second)
     length, n_lags = data.type.shape[-1], weights.type.shape[-1]
     if known.depends(data) or length is None or n_lags is None or length < n_lags:
@@ -257,7 +257,7 @@ def apply_to_cells(
     known: Lengths = {i: pt.constant(n, dtype="int64") for i, n in lengths.items()}
     one = cast(TensorVariable, rebuild(node.op, node, arguments, known)[output])
     cells = {of_one[i]: v for i, v in inputs.items()}
-    return cast(TensorVariable, vectorize_graph(one, cells)) if cells else pt.expand_dims(one, 0)
+    return ops.checked_tensor(vectorize_graph(one, cells)) if cells else pt.expand_dims(one, 0)
 
 
 def _product(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariable | None:
@@ -271,24 +271,24 @@ def _product(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariabl
         if right.type.shape[-1] != 1:
             return None
         product = (left * right.swapaxes(-1, -2)).sum(axis=-1, keepdims=True)
-        return cast(TensorVariable, product)
-    shared = cast(TensorVariable, node.inputs[1])
+        return ops.checked_tensor(product)
+    shared = ops.checked_tensor(node.inputs[1])
     if any(n != 1 for n in shared.type.shape[:-2]):
         return None
     matrix = shared.dimshuffle(ndim - 2, ndim - 1)
     product = pt.dot(left.dimshuffle(0, ndim), matrix)
-    return cast(TensorVariable, product.dimshuffle(0, *["x"] * (ndim - 1), 1))
+    return ops.checked_tensor(product.dimshuffle(0, *["x"] * (ndim - 1), 1))
 
 
 def _indexed(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariable:
     """Index by arrays that differ between cells."""
-    x = cast(TensorVariable, node.inputs[0])
+    x = ops.checked_tensor(node.inputs[0])
     given = [inputs.get(i, v) for i, v in enumerate(node.inputs)]
     entries = dict(enumerate(ops.unflatten_index_variables(given[1:], node.op.idx_list)))
     originals = ops.unflatten_index_variables(node.inputs[1:], node.op.idx_list)
     own = {i: e.type.ndim for i, e in enumerate(originals) if not isinstance(e, slice)}
     ndim = max(own.values())
-    arrays = [_aligned(cast(TensorVariable, entries[i]), n, ndim) for i, n in own.items()]
+    arrays = [_aligned(ops.checked_tensor(entries[i]), n, ndim) for i, n in own.items()]
     others = [i for i in range(x.type.ndim) if i not in own]
     slices = [entries.get(i, slice(None)) for i in others]
     if 0 in inputs:
@@ -301,14 +301,14 @@ def _indexed(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariabl
     # The indexed axes stand behind the cells, and go to where the first of them was.
     last = ndim + 1 + sum(i < min(own) for i in others)
     order = [0, *range(ndim + 1, last), *range(1, ndim + 1), *range(last, taken.type.ndim)]
-    return cast(TensorVariable, taken.dimshuffle(order))
+    return ops.checked_tensor(taken.dimshuffle(order))
 
 
 def _aligned(array: TensorVariable, own: int, ndim: int) -> TensorVariable:
     """Give an index array that has `own` axes behind the cells as many as the longest has."""
     if array.type.ndim == own:
         return array
-    return cast(TensorVariable, array.dimshuffle(0, *["x"] * (ndim - own), *range(1, own + 1)))
+    return ops.checked_tensor(array.dimshuffle(0, *["x"] * (ndim - own), *range(1, own + 1)))
 
 
 def without_length_one(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:

@@ -6,7 +6,7 @@ Its matrix is dense or sparse; every backend compiles the graphs of its products
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import pytensor
@@ -301,7 +301,7 @@ def symmetric_product(
     >>> product([2.0, 5.0, 5.0], [0, 0, 1], [0, 1, 0], [1.0, 1.0])
     array([7., 5.])
     """
-    return cast(TensorVariable, _operation()(entries, rows, columns, x))
+    return ops.checked_tensor(_operation()(entries, rows, columns, x))
 
 
 @cache
@@ -328,7 +328,7 @@ def _product(*matrix_and_x: TensorVariable) -> TensorVariable:
     if len(matrix_and_x) > 2:
         return symmetric_product(*matrix_and_x)
     matrix, x = matrix_and_x
-    return cast(TensorVariable, matrix @ x)
+    return ops.checked_tensor(matrix @ x)
 
 
 def half_form(matrix: Sequence[Variable], x: TensorVariable) -> TensorVariable:
@@ -352,4 +352,4 @@ def half_form(matrix: Sequence[Variable], x: TensorVariable) -> TensorVariable:
     >>> both([[2.0, 1.0], [1.0, 4.0]], [1.0, 1.0])
     [array(4.), array([3., 5.])]
     """
-    return cast(TensorVariable, _half_form(is_sparse=len(matrix) > 1)(*matrix, x))
+    return ops.checked_tensor(_half_form(is_sparse=len(matrix) > 1)(*matrix, x))

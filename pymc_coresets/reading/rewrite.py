@@ -229,7 +229,7 @@ class _Rewrite:
         """Return what stands for all rows."""
         quadratic = None if self.quadratic is None else self.quadratic.potential()
         loglik = self.obs.loglik
-        if self.obs.units is not None and not self.lean:
+        if self.obs.units and not self.lean:
             loglik = in_common_operations(loglik)
         return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
 
@@ -265,7 +265,7 @@ class _Rewrite:
         ]
         others = [v for v in kept if not isinstance(v.owner.op, pymc_api.ModelNamed)]
         needed = set(ancestors(others))
-        if self.obs.units is not None:  # other data are those of rows in units
+        if self.obs.units:  # other data are those of rows in units
             return [v for v in kept if v in needed]
         return [v for v in kept if v in needed or not self._is_row_data(v)]
 

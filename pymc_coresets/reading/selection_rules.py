@@ -311,8 +311,7 @@ def has_steps_alone(op: ops.Scan) -> bool:
 def is_ragged(op: ops.Scan) -> bool:
     """Whether steps of a loop count to numbers of their own, so that they have no common shape."""
     own = set(op.inner_seqs(op.inner_inputs))
-    made = (v for v in ancestors(op.inner_outputs) if v.owner is not None)
-    counting = [v for v in made if isinstance(v.owner.op, ops.ARange)]
+    counting = [v for v in ancestors(op.inner_outputs) if isinstance(ops.op_of(v), ops.ARange)]
     return not own.isdisjoint(ancestors(counting))
 
 

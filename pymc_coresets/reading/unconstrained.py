@@ -14,7 +14,7 @@ from pytensor.graph import Variable, clone_replace, vectorize_graph
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, compiling
+from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, checked_tensor, compiling
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function, widened
@@ -220,7 +220,7 @@ class Unconstrained:
         wide: dict[Variable, Variable] = {
             v: v.type.clone(dtype="float64")() for v in inputs if _is_single(v)
         }
-        inputs = [cast(TensorVariable, wide.get(v, v)) for v in inputs]
+        inputs = [checked_tensor(wide.get(v, v)) for v in inputs]
         return of_points(inputs, list(map(as_plain_tensor, widened(graphs, wide))), WRITTEN_MODE)
 
     @cached_property
@@ -282,7 +282,7 @@ def of_points(
     with compiling():
         several = cast(list[TensorVariable], vectorize_graph([*graphs, *sloping], points))
         slopes = [  # a gradient that is vectorised itself has a fifth more operations
-            cast(TensorVariable, pt.grad(v.sum(), points[inputs[0]], disconnected_inputs="ignore"))
+            checked_tensor(pt.grad(v.sum(), points[inputs[0]], disconnected_inputs="ignore"))
             for v in several[len(graphs) :]
         ]
     n_points = points[inputs[0]].shape[0]

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS
-from pymc_coresets.potentials.code_checks import lookups
+from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
+from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
+from pymc_coresets.reading.observations import TERM_OF_ROW, Observations, Units
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
@@ -41,7 +42,7 @@ def labels_of_lookups(observations: Observations) -> dict[int, tuple[str, Labels
     >>> labels_of_lookups(find_observations(model))
     {0: ('shop', ('a', 'b'))}
     """
-    model, found = observations.model, lookups(observations)
+    model, found = observations.model, codes_of(observations)
     labels: dict[int, tuple[str, Labels]] = {}
     for number, row in enumerate(observations.rows):
         if observations.sets and row.name == TERM_OF_ROW:
@@ -138,27 +139,32 @@ def effective_size(weights: Floats) -> float:
 def size_in_words(coreset: WeightedRows) -> str:
     """Return how many rows a coreset has, of how many; or units, and the rows of these."""
     n_all, n_distinct = coreset.n_observations, coreset.n_distinct
-    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
-    kind = "rows" if units is None else "units"
-    found = f"{len(coreset.indices):,} of {n_all:,} {kind}"
+    units = _units_of(coreset)
+    found = f"{len(coreset.indices):,} of {n_all:,} {'units' if units else 'rows'}"
     if n_distinct < n_all:
         found += f", {n_distinct:,} of them distinct"
-    if units is not None:
+    if units:
         n_members = chosen_rows(coreset).n_members
         found += f" ({n_members:,} of {len(units.positions):,} rows)"
     return found
 
 
+def _units_of(coreset: WeightedRows) -> Units:
+    """Return the units of a coreset, or none, if its model is not known either."""
+    loglik = coreset.loglikelihood
+    return Units() if loglik is None else loglik.observations.units
+
+
 def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
     loglik, certificate = coreset.loglikelihood, coreset.certificate
-    quadratic, modes = coreset.quadratic, None if certificate is None else certificate.modes
+    quadratic, modes = coreset.quadratic, NOT_SOUGHT if certificate is None else certificate.modes
     unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
-    units = None if loglik is None else loglik.observations.units
+    units = _units_of(coreset)
     found = {
         "size": size_in_words(coreset),
         "integrated": ""
-        if units is None
+        if not units
         else f"{', '.join(units.integrated)}, by {units.n_nodes} nodes for each unit "
         f"(error {units.node_error:.1g} nats)",
         "quadratic": ""
@@ -172,7 +178,7 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         "divergence": ""
         if unmeasured or not np.isfinite(coreset.objective)
         else f"about {coreset.objective:.3g} nats",
-        "modes": modes.words if modes is not None and modes.n_modes > 1 else "",
+        "modes": modes.words if modes.n_modes > 1 else "",
         "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
     return {name: words for name, words in found.items() if words}

@@ -43,6 +43,13 @@ class Task:
         return first if len(self.chunks) == 1 else f"{first} to {last}"
 
 
+class HasSubmit(Protocol):
+    """An executor of `concurrent.futures`, or the client of a Dask cluster."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+        """Call a function elsewhere, and return its future."""
+
+
 class Engine(Protocol):
     """Maps a function over tasks."""
 
@@ -304,7 +311,7 @@ def _sentence(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") + "."
 
 
-def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
+def engine_of(executor: HasSubmit | None) -> Engine:
     """Return the engine for the user's ``executor=``.
 
     Raises

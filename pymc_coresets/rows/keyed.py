@@ -270,14 +270,20 @@ class FirstRows:
         return cls(rows, waiting_times(rows.positions, rows.base_weights, key), math.inf, key)
 
     @classmethod
-    def joined(cls, parts: Iterable["FirstRows | None"], size: int) -> "FirstRows | None":
-        """Return the first `size` rows of consecutive parts of all rows."""
-        kept, limit, key = Smallest(size), math.inf, 0
+    def none(cls, key: int = -1) -> "FirstRows":
+        """Return no rows, of rows that are not known."""
+        return cls(Rows(np.empty(0, dtype=np.int64), np.empty(0)), np.empty(0), 0.0, key)
+
+    @classmethod
+    def joined(cls, parts: Iterable["FirstRows"], size: int) -> "FirstRows":
+        """Return the first `size` rows of consecutive parts of all rows, all of them known."""
+        kept, limit, key = Smallest(size), math.inf, -1
         for part in parts:
-            if part is None:
-                return None
-            kept.add(part.rows, part.times)
             limit, key = min(limit, part.limit), part.key
+            if limit > 0:
+                kept.add(part.rows, part.times)
+        if limit <= 0:
+            return cls.none(key)
         rows, times = kept.cut()
         here = np.flatnonzero(times <= limit)
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)
@@ -289,27 +295,3 @@ class FirstRows:
             return None
         rows = self.rows.take(chosen)
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
-
-
-def hit_by(
-    masses: NDArray[np.float64], points: NDArray[np.float64], *, before: float = 0.0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows into whose shares of the total mass points fall, with their numbers.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n,)
-        Not all 0.
-    points : ndarray
-    before : float
-        Sum of the masses before these. Masses are added one by one, so the result does not depend
-        on the parts.
-
-    Examples
-    --------
-    >>> hit_by(np.array([1.0, 2.0]), np.array([0.5, 2.5, 2.9]))
-    (array([0, 1]), array([1, 2]))
-    """
-    heights = np.cumsum(np.append(before, masses))[1:]
-    which = np.searchsorted(heights, points, side="right")
-    return np.unique(np.minimum(which, np.flatnonzero(masses)[-1]), return_counts=True)

@@ -17,9 +17,10 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.deadline import here, paced, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan, hit_by
-from pymc_coresets.rows.passes import Pass, RowBlocks
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.keyed import FirstRows, Scan
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
+from pymc_coresets.rows.proportional import hit_by
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 #: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that
 #: reading a chunk twice, for two tasks, costs little.
@@ -71,7 +72,7 @@ class InMemoryRows(RowBlocks):
         base_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
         *,
-        members: Members | None = None,
+        members: Members = NO_MEMBERS,
         place: Callable[[int], str] = "observation {}".format,
     ) -> None:
         self._place = place
@@ -128,7 +129,7 @@ class InMemoryRows(RowBlocks):
         """Split the rows into consecutive blocks, without copying the data."""
         return self.all.blocks(size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Add up the results of blocks, which threads compute."""
         groups = list(self.blocks(TASK_ROWS))
         blocks = chain.from_iterable(group.blocks(work.size) for group in groups)
@@ -150,14 +151,14 @@ class InMemoryRows(RowBlocks):
         return self.take(which), counts
 
 
-def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
+def reduced_by_threads[T](work: BlockPass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
     """Add up the results of blocks, first within each group of rows, then over the groups.
 
     Floating-point sums depend on the order, so all engines use this one.
 
     Parameters
     ----------
-    work : Pass
+    work : BlockPass
     blocks : iterable of Rows
         In order, each of ``work.size`` rows but for the last one of a group.
     groups : sequence of int

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import add
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
@@ -9,67 +11,9 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.numerics import ROUNDING
-from pymc_coresets.rows.keyed import Scan, Smallest, numbers_of
+from pymc_coresets.rows.keyed import Scan, Smallest
+from pymc_coresets.rows.proportional import Priorities, random_points
 from pymc_coresets.rows.values import Rows
-
-
-class CandidateRule(Protocol):
-    """Rule for the rows that a pass keeps: those with the smallest keys."""
-
-    @property
-    def n_candidates(self) -> int:
-        """Largest number of rows; 0 for none."""
-
-    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a key for each row, by the length of its tangent vector; infinite: never kept."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Rule for the candidates that a pass keeps.
-
-    Row n is kept if its random number ``U_n`` is at most
-
-    ``p_n = min(1, K (u_n |V_n| / (2 T) + 1 / (2 N)))``:
-
-    half of the expected K candidates come in proportion to the length of their tangent vectors,
-    and half uniformly.  If more than K are kept, those with the smallest ``U_n / p_n`` remain.
-    ``U_n`` depends on the key and the row's position alone, so that the same rows are kept however
-    the data are divided into chunks.  If K is at least N, all rows that vary are kept.
-
-    Parameters
-    ----------
-    n_candidates : int
-        K; 0 for none.
-    n_rows : int
-        N, the number of rows of the source.
-    scale : float
-        T, an estimate of the sum of ``u_n |V_n|`` over all rows.
-    key : int
-        Of the random numbers.
-
-    Examples
-    --------
-    >>> rows, norms = Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 2.0])
-    >>> Wanted(n_candidates=3, n_rows=3).keys(rows, norms)
-    array([inf,  0.,  0.])
-    """
-
-    n_candidates: int = 0
-    n_rows: int = 0
-    scale: float = 0.0
-    key: int = 0
-
-    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``U_n / p_n`` for each row; infinite for rows that are not kept."""
-        scores = rows.base_weights * norms
-        useful = scores > 0
-        if self.n_candidates >= self.n_rows:
-            return np.where(useful, 0.0, np.inf)
-        shares = 0.5 * scores / self.scale if self.scale > 0 else np.zeros_like(scores)
-        chances = self.n_candidates * (shares + 0.5 / self.n_rows)
-        keys = numbers_of(rows.positions, self.key) / np.minimum(chances, 1.0)
-        return np.where(useful & (keys <= 1.0), keys, np.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,14 +29,14 @@ class PassSums:
         ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
         where no candidates are wanted.
     candidates : Rows
-        Rows to choose from, see `Wanted`.
+        Rows to choose from, see `Priorities`.
     keys : ndarray of shape (len(candidates),)
         Their keys, the smallest ones.
 
     Examples
     --------
     >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
-    >>> wanted = Wanted(n_candidates=2, n_rows=2)
+    >>> wanted = Priorities.of_all(2, n_rows=2)
     >>> sums = PassSums.of(values, Rows(np.arange(2), np.ones(2)), wanted)
     >>> sums.total, sums.norm_total
     (array([-1.,  1.]), 1.0)
@@ -104,7 +48,7 @@ class PassSums:
     keys: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
+    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Priorities) -> Self:
         """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
         norms = _deviations(values, means) if wanted.n_candidates else None
@@ -116,7 +60,7 @@ class PassSums:
         total: NDArray[np.float64],
         norms: NDArray[np.float64] | None,
         rows: Rows,
-        wanted: CandidateRule,
+        wanted: Priorities,
     ) -> Self:
         """Select candidates of a block whose centred potentials have been added up.
 
@@ -126,7 +70,7 @@ class PassSums:
         norms : ndarray of shape (len(rows),), or None
             Standard deviations of the potentials over the draws, if candidates are wanted.
         rows : Rows
-        wanted : CandidateRule
+        wanted : Priorities
         """
         keys = np.full(len(rows), np.inf) if norms is None else wanted.keys(rows, norms)
         norms = np.zeros(len(rows)) if norms is None else norms
@@ -139,7 +83,7 @@ class PassSums:
         )
 
     @classmethod
-    def joined(cls, parts: Iterable[Self], wanted: CandidateRule) -> Self:
+    def joined(cls, parts: Iterable[Self], wanted: Priorities) -> Self:
         """Add up the parts in the order of the rows; keep the smallest keys.
 
         Memory: that of the candidates, for any number of parts.
@@ -171,40 +115,49 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
 
 
-class Pass[T](Protocol):
-    """A computation over all rows: a pure function that can be sent to another process.
-
-    Attributes
-    ----------
-    size : int
-        Number of rows of a block.
-    """
-
-    @property
-    def size(self) -> int:
-        """Number of rows of a block."""
-
-    def begin(self) -> Callable[[Rows], T]:
-        """Prepare the data that blocks share; return the function of a block."""
-
-    def joined(self, parts: Iterable[T]) -> T:
-        """Add up results of consecutive blocks, or of groups of them, in their order."""
+def added_up[T](parts: Iterable[T]) -> T:
+    """Add up results, in their order."""
+    return reduce(add, parts)
 
 
 @dataclass(frozen=True, eq=False)
 class BlockPass[T]:
-    """A pass whose parts are functions, see `Pass`.
+    """A computation over all rows: pure functions that can be sent to other processes.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows of a block.
+    begin : callable
+        Prepares the data that blocks share, and returns the function of a block.
+    joined : callable, optional
+        Joins results of consecutive blocks, or of groups of them, in their order; by default it
+        adds them up.
 
     Examples
     --------
-    >>> work = BlockPass(2, lambda: len, sum)
+    >>> work = BlockPass.of(2, len)
     >>> work.joined(map(work.begin(), Rows(np.arange(3), np.ones(3)).blocks(work.size)))
     3
     """
 
     size: int
     begin: Callable[[], Callable[[Rows], T]]
-    joined: Callable[[Iterable[T]], T]
+    joined: Callable[[Iterable[T]], T] = added_up
+
+    @classmethod
+    def of(
+        cls,
+        size: int,
+        of_block: Callable[[Rows], T],
+        joined: Callable[[Iterable[T]], T] = added_up,
+    ) -> "BlockPass[T]":
+        """Return the pass of a function of a block that needs nothing prepared."""
+        return cls(size, partial(_itself, of_block), joined)
+
+
+def _itself[T](value: T) -> T:
+    return value
 
 
 class RowBlocks(Protocol):
@@ -226,7 +179,7 @@ class RowBlocks(Protocol):
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Read all rows, and add up the results of their blocks."""
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
@@ -246,9 +199,7 @@ class RowBlocks(Protocol):
         if distinct:
             return self.earliest(size, key)
         total = self.total_weight
-        points = np.sort(np.random.default_rng(key).random(size) * total)
-        # Rounding may move a point to the total, beyond the last row.
-        rows, counts = self.hit(np.minimum(points, np.nextafter(total, 0.0)))
+        rows, counts = self.hit(random_points(size, total, key))
         return Scan(rows=rows, weights=counts.astype(float) * (total / size))
 
 
@@ -284,7 +235,7 @@ class Potentials[D](Protocol):
     def sums(
         self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
-        """Evaluate all rows at the draws: one pass over the data.  See `Wanted` for the options."""
+        """Evaluate all rows at the draws: one pass over the data.  See `Priorities.of_all`."""
 
     def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:
         """Return f_n(theta_s) of some rows, of shape (n_rows, n_draws), in nats."""

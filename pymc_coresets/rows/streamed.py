@@ -16,9 +16,10 @@ from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, hit_by, waiting_times
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
 from pymc_coresets.rows.memory import InMemoryRows, reduced_by_threads
-from pymc_coresets.rows.passes import Pass, RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
+from pymc_coresets.rows.proportional import hit_by, points_of_parts
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted, in_blocks
@@ -43,7 +44,7 @@ class StreamedRows(RowBlocks):
         unpickled rows use threads.
     watch : callable, optional
         Called with the number of rows that a reading of all rows has finished, and N.
-    initial_sample : FirstRows, optional
+    initial_sample : FirstRows
         Rows that the first reading has kept, for samples with the same key.
     start : int, default 0
         Position of the first row, if other rows precede these.
@@ -64,7 +65,7 @@ class StreamedRows(RowBlocks):
     first: FirstReading | None = None
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
-    initial_sample: FirstRows | None = None
+    initial_sample: FirstRows = field(default_factory=FirstRows.none)
     start: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,8 +77,8 @@ class StreamedRows(RowBlocks):
     def moved(self, start: int) -> "StreamedRows | InMemoryRows":
         """Return the same at other positions; in memory, if the first reading kept all rows."""
         moved, kept = replace(self, start=start), self.initial_sample
-        if kept is None or len(kept.rows) < self.n_rows:
-            return replace(moved, initial_sample=None)
+        if len(kept.rows) < max(self.n_rows, 1):
+            return replace(moved, initial_sample=FirstRows.none())
         positions = start + np.arange(self.n_rows)
         weights = kept.rows.base_weights
         return InMemoryRows(kept.rows.arrays, weights, positions, place=moved.place)
@@ -100,7 +101,7 @@ class StreamedRows(RowBlocks):
         """Read all rows in blocks of `size`, independent of the chunks."""
         return in_blocks(self._in_advance(), size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks.
 
         Blocks do not cross tasks. With any engine, results are added up within tasks, and then over
@@ -134,7 +135,7 @@ class StreamedRows(RowBlocks):
         parts = self.engine.map(StreamedRows._rows_at, self, tasks)
         return Rows.joined(list(parts)) if nothing is None else nothing
 
-    def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows | None]:
+    def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows]:
         """Read all columns of the source, and note ranges, problems and fingerprints.
 
         Keeps rows for distinct samples of at most `size` rows with that key. It keeps fewer if they
@@ -145,7 +146,7 @@ class StreamedRows(RowBlocks):
         parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         some = (found for _, found in parts)
-        return scan, FirstRows.joined(some, size + 1) if size else None
+        return scan, FirstRows.joined(some, size + 1)
 
     @property
     def most_kept(self) -> int:
@@ -158,8 +159,7 @@ class StreamedRows(RowBlocks):
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
-        inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
-        pairs = zip(self._heights[:-1], inside, strict=True)
+        pairs = points_of_parts(points, self._heights)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
         parts = list(self.engine.map(StreamedRows._hit, self, tasks))
         counts = np.concatenate([counts for _, counts in parts])
@@ -167,14 +167,14 @@ class StreamedRows(RowBlocks):
 
     def earliest(self, size: int, key: int) -> Scan:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
-        if self.initial_sample is not None and self.initial_sample.key == key:
+        if self.initial_sample.key == key:
             known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:
                 return known
         find = partial(StreamedRows._first_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(parts, size + 1)
-        chosen = None if first is None else first.sample(size, total=self.total_weight)
+        chosen = first.sample(size, total=self.total_weight)
         assert chosen is not None  # tasks would return more rows than there are to keep
         return replace(chosen, rows=self.at(chosen.rows.positions))
 
@@ -254,7 +254,7 @@ class StreamedRows(RowBlocks):
 
     # -- work of a task, in any process --------------------------------------------------------
 
-    def _reduced[T](self, task: Task, work: Pass[T]) -> T:
+    def _reduced[T](self, task: Task, work: BlockPass[T]) -> T:
         """Add up the results of the blocks of the chunks."""
         return work.joined(map(work.begin(), in_blocks(map(self.read, task.chunks), work.size)))
 
@@ -278,30 +278,27 @@ class StreamedRows(RowBlocks):
 
     def _first_rows(self, task: Task, size: int, key: int) -> FirstRows:
         """Return the rows with the smallest waiting times."""
-        found = FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
-        assert found is not None
-        return found
+        return FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
 
-    def _examined(
-        self, task: Task, key: int, share: float
-    ) -> tuple[list[ChunkNotes], FirstRows | None]:
+    def _examined(self, task: Task, key: int, share: float) -> tuple[list[ChunkNotes], FirstRows]:
         """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
 
         It keeps the rows with the smallest waiting times, twice the expected share, because the
         chosen ones are spread at random. If some values cannot be used, it keeps none.
         """
         wanted = share * sum(chunk.n_rows for chunk in task.chunks)
-        kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
-        notes = []
+        kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted)))
+        notes, is_kept = [], share > 0
         for chunk in task.chunks:
             arrays, weights, found = self.source.examine(chunk)
             notes.append(found)
-            if kept is None or found.problems:
-                kept = None
-                continue
-            rows = self.rows_of(chunk, arrays, weights)
-            kept.add(rows, waiting_times(rows.positions, rows.base_weights, key))
-        return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
+            is_kept = is_kept and not found.problems
+            if is_kept:
+                rows = self.rows_of(chunk, arrays, weights)
+                kept.add(rows, waiting_times(rows.positions, rows.base_weights, key))
+        if not is_kept:
+            return notes, FirstRows.none(key)
+        return notes, FirstRows(*kept.cut(), kept.limit, key)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -391,7 +388,7 @@ class ExtendedRows(RowBlocks):
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
         return in_blocks(chain([self.old], self.new.blocks(size)), size)
 
-    def reduce[T](self, work: Pass[T]) -> T:
+    def reduce[T](self, work: BlockPass[T]) -> T:
         """Add up the results of the old rows, and then of the new ones."""
         return work.joined([self._held.reduce(work), self.new.reduce(work)])
 

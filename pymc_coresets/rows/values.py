@@ -1,7 +1,7 @@
 """Some rows of the data, as a value: their positions, base weights, and data."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from pymc_coresets.exceptions import InvalidDataError
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The rows of some units, stored unit by unit.
+    """The rows of some units, stored unit by unit; by default, and false, of none.
 
     Parameters
     ----------
@@ -33,10 +33,13 @@ class Members:
     (array([7., 9.]),)
     """
 
-    sizes: NDArray[np.int64]
-    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     arrays: tuple[NDArray[Any], ...] = ()
     nodes: tuple[NDArray[Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(len(self.sizes))
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -44,6 +47,8 @@ class Members:
 
     def take(self, which: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "Members":
         """Return the rows of some of the units."""
+        if not self:
+            return self
         sizes = self.sizes[which]
         if isinstance(which, slice):  # a view
             first = which.indices(len(self.sizes))[0]
@@ -67,6 +72,10 @@ class Members:
         )
 
 
+#: Those of rows that are no units.
+NO_MEMBERS = Members()
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of the user's data, with all that is needed to evaluate their log-likelihood.
@@ -82,7 +91,7 @@ class Rows:
         merged.
     arrays : tuple of ndarray
         The data, each array with the rows along its first axis.
-    members : Members, optional
+    members : Members
         The rows of units.
 
     Examples
@@ -96,7 +105,7 @@ class Rows:
     positions: NDArray[np.int64]
     base_weights: NDArray[np.float64]
     arrays: tuple[NDArray[Any], ...] = ()
-    members: Members | None = None
+    members: Members = NO_MEMBERS
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -107,7 +116,7 @@ class Rows:
             self.positions[which],
             self.base_weights[which],
             tuple(array[which] for array in self.arrays),
-            None if self.members is None else self.members.take(which),
+            self.members.take(which),
         )
 
     def blocks(self, size: int) -> Iterator["Rows"]:
@@ -123,14 +132,12 @@ class Rows:
     @property
     def inputs(self) -> tuple[NDArray[Any], ...]:
         """All arrays: those of the rows, or of units and of their members, and the nodes."""
-        if self.members is None:
-            return self.arrays
         return self.arrays + self.members.arrays + self.members.nodes
 
     @property
     def n_members(self) -> int:
         """Number of rows of the user's data."""
-        return len(self) if self.members is None else len(self.members.positions)
+        return len(self.members.positions) if self.members else len(self)
 
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of the rows with the given positions, all of which must be included.
@@ -154,12 +161,11 @@ class Rows:
         """
         if len(parts) == 1:
             return parts[0]
-        members = [part.members for part in parts if part.members is not None]
         every = cls(
             np.concatenate([part.positions for part in parts]),
             np.concatenate([part.base_weights for part in parts]),
             tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
-            Members.joined(members) if members else None,
+            Members.joined([part.members for part in parts]),
         )
         if (np.diff(every.positions) > 0).all():  # each row is copied once
             return every

@@ -22,6 +22,7 @@ from pymc_coresets.potentials.of_model import RowsToRead, full_model, likelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.probing import points_of
 
@@ -43,7 +44,7 @@ def check_approximation(
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
+    executor: HasSubmit | None = None,
 ) -> Check:
     """Assess the accuracy of draws of an approximation of the posterior.
 

@@ -60,7 +60,7 @@ def starts_from_data(
 
 def _subsets(rows: Rows, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Return numbers of rows: the sides of gaps first, then random ones."""
-    if rows.members is None:
+    if not rows.members:
         yield from _sides(rows.arrays)
     for size, number in _SUBSETS.items():
         if size < len(rows):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import NamedTuple, Self
+from functools import cache, partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import KnownDensity, Mixture
 
@@ -91,9 +91,10 @@ class PosteriorDensity:
         return self._add_up(points)
 
 
-@dataclass(frozen=True, eq=False)
-class GradientPass:
-    """The log-likelihood of all rows, times their base weights, and its gradient at some points.
+def gradient_pass(
+    kernel: Kernel, points: np.ndarray, size: int, n_nodes: int = 1
+) -> BlockPass[Slopes]:
+    """Return the pass that adds up log-likelihoods of rows, times their base weights, at points.
 
     Parameters
     ----------
@@ -105,50 +106,43 @@ class GradientPass:
     n_nodes : int, default 1
         Number of evaluations of each row of a unit.
     """
+    begin = partial(_slopes_of_blocks, kernel, points, n_nodes)
+    return BlockPass(size, begin, partial(_total, points.shape))
 
-    kernel: Kernel
-    points: np.ndarray
-    size: int
-    n_nodes: int = 1
 
-    @classmethod
-    def of(cls, loglik: LogLikelihood, points: np.ndarray) -> Self:
-        """Return the pass over rows of a model, whose gradients are compiled once."""
-        observations = loglik.observations
-        row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
-        row_bytes *= observations.n_nodes
-        most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-        return cls(loglik.gradients, points, max(most, 1), observations.n_nodes)
+def pass_of(loglik: LogLikelihood, points: np.ndarray) -> BlockPass[Slopes]:
+    """Return the `gradient_pass` over rows of a model, whose gradients are compiled once."""
+    observations = loglik.observations
+    row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
+    row_bytes *= observations.n_nodes
+    most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
+    return gradient_pass(loglik.gradients, points, max(most, 1), observations.n_nodes)
 
-    def begin(self) -> Callable[[Rows], Slopes]:
-        """See `Pass`."""
 
-        @cache
-        def densities(at_once: int) -> list[Callable[..., list[np.ndarray]]]:
-            """Return functions of rows, for so many points each."""
-            starts = range(0, len(self.points), at_once)
-            return [self.kernel.program.given(self.points[i : i + at_once]) for i in starts]
+def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Callable[[Rows], Slopes]:
+    @cache
+    def densities(at_once: int) -> list[Callable[..., list[np.ndarray]]]:
+        """Return functions of rows, for so many points each."""
+        starts = range(0, len(points), at_once)
+        return [kernel.program.given(points[i : i + at_once]) for i in starts]
 
-        def slopes(rows: Rows) -> Slopes:
-            arrays = self.kernel.arrays(rows)
-            at_once = _CACHED // max(self.n_nodes * rows.n_members, 1)
-            at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-            found = (Slopes(*f(rows.base_weights, *arrays)) for f in densities(at_once))
-            return Slopes.of_parts(found, self.points.shape[1])
+    def slopes(rows: Rows) -> Slopes:
+        arrays = kernel.arrays(rows)
+        at_once = _CACHED // max(n_nodes * rows.n_members, 1)
+        at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
+        found = (Slopes(*f(rows.base_weights, *arrays)) for f in densities(at_once))
+        return Slopes.of_parts(found, points.shape[1])
 
-        return slopes
+    return slopes
 
-    def joined(self, parts: Iterable[Slopes]) -> Slopes:
-        """See `Pass`."""
-        total = Slopes(np.zeros(len(self.points)), np.zeros_like(self.points))
-        for part in parts:
-            total = total.plus(part)
-        return total
+
+def _total(shape: tuple[int, ...], parts: Iterable[Slopes]) -> Slopes:
+    return reduce(Slopes.plus, parts, Slopes(np.zeros(shape[0]), np.zeros(shape)))
 
 
 def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) -> Slopes:
     """Return log-likelihoods of all rows of a source at points (n_points, n_dims)."""
-    return source.reduce(GradientPass.of(loglik, points))
+    return source.reduce(pass_of(loglik, points))
 
 
 def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
@@ -216,7 +210,7 @@ class WeightedPosterior:
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
-        times = 1 if self.rows.members is None else n_nodes + 3  # for the place of the nodes
+        times = n_nodes + 3 if self.rows.members else 1  # for the place of the nodes
         return float(times * self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:

@@ -189,8 +189,8 @@ class CoresetSampler:
     @property
     def _in_the_middle(self) -> list[np.ndarray]:
         """The point for which nodes of units were placed, if there is one."""
-        units = self.loglikelihood.observations.units
-        return [units.at] if units is not None and len(units.at) else []
+        at = self.loglikelihood.observations.units.at
+        return [at] if len(at) else []
 
     @property
     def n_rows(self) -> int:

@@ -424,7 +424,7 @@ def problem_at(
         total_norm=sums.norm_total,
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
-        prices=None if members is None else np.sqrt(members.sizes),
+        prices=np.sqrt(members.sizes) if members else None,
     )
 
 

@@ -57,7 +57,9 @@ GRAPHS = {
         ),
         x=x,
     ),
-    "sums by group at each draw": pt.zeros_like(b)[:, group].inc(pt.exp(b.sum(axis=1)[:, None] + x[:, 0])),
+    "sums by group at each draw": pt.zeros_like(b)[:, group].inc(
+        pt.exp(b.sum(axis=1)[:, None] + x[:, 0])
+    ),
     "sums of rows by group": pt.zeros((7, 4, 3))[:, group].inc(b[:, None] * x),
     "no rows at all": pt.exp(b) + 1.0,
     "an input itself": x,

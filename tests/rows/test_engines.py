@@ -48,7 +48,7 @@ from pymc_coresets.rows.executors import Cluster, Task, Threads, engine_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.density import GradientPass
+from pymc_coresets.sampling.density import gradient_pass
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -129,7 +129,7 @@ def passes(gradient):
     def of(loglik):
         sums = loglik.sums(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
-        slopes = source.reduce(GradientPass(gradient, POINTS, 2**14))
+        slopes = source.reduce(gradient_pass(gradient, POINTS, 2**14))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
         rows = (sums.candidates, scan.rows, distinct.rows, some)

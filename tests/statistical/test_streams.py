@@ -23,9 +23,9 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.growth.coverage import Coverage
-from pymc_coresets.growth.epochs import Priorities
 from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import chosen_rows
 

@@ -14,8 +14,8 @@ from pymc_coresets.diagnostics import evaluated_draws
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, evaluate, resample_draws
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate, Check
-from pymc_coresets.diagnostics.known_posterior import MODE, Modes
-from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.diagnostics.known_posterior import MODE, NOT_SOUGHT, Modes
+from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.diagnostics.posterior_draws import Chains, Shift, thinned
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError
@@ -31,7 +31,7 @@ GOOD = Check(
     symmetrised_kl_mcse=2e-4, largest=0.5, rhat=1.002, ess_bulk=2000.0, ess_tail=1500.0,
     n_divergences=0, probes=SEEN, modes=ONE_MODE,
 )  # fmt: skip
-ALONE = {"probes": None}
+ALONE = {"probes": NO_PROBES}
 FAR = replace(GOOD, kl=0.1, symmetrised_kl=0.2)
 
 
@@ -288,7 +288,7 @@ def test_draws_without_chains_are_refused():
     [
         (GOOD, "tolerance", "Reliable: the draws can be used as they are"),
         (
-            replace(GOOD, modes=None),
+            replace(GOOD, modes=NOT_SOUGHT),
             "tolerance",
             "Reliable around this mode (others were not looked for)",
         ),
@@ -300,7 +300,7 @@ def test_draws_without_chains_are_refused():
         ),
         (replace(GOOD, pareto_khat=1.5, largest=0.39), "tolerance", "Reliable:"),
         (
-            replace(GOOD, pareto_khat=1.5, largest=0.39, probes=None),
+            replace(GOOD, pareto_khat=1.5, largest=0.39, probes=NO_PROBES),
             "tolerance",
             "Reliable at the draws (tail",
         ),
@@ -316,7 +316,7 @@ def test_draws_without_chains_are_refused():
         (replace(GOOD, symmetrised_kl_mcse=0.0041, tolerance=0.011), "tolerance", "Reliable:"),
         (replace(GOOD, kl=0.0099), "weights", "Reliable once re-weighted:"),
         (
-            replace(GOOD, modes=None, kl=0.0099),
+            replace(GOOD, modes=NOT_SOUGHT, kl=0.0099),
             "weights",
             "Reliable once re-weighted around this mode",
         ),
@@ -383,7 +383,7 @@ def test_verdicts(check, reason, start):
 @pytest.mark.parametrize(
     ("field", "value", "line"),
     [
-        ("probes", None, "beyond the draws     not looked at"),
+        ("probes", NO_PROBES, "beyond the draws     not looked at"),
         ("probes", SEEN, "beyond the draws     nothing missed, at 30 points"),
         ("mean_shift", Shift("b[1]", -0.12, 0.03), "mean of b[1] by -0.12 ± 0.03"),
         ("sd_shift", Shift("b[0]", 0.04, 0.02), "sd of b[0] by 4.0% ± 2.0%"),

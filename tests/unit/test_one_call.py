@@ -273,11 +273,11 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
 def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
     given = []
 
-    def build(*_, **options):
-        given.append(options["time_budget"])
+    def build(request):
+        given.append(request.given["time_budget"])
         return build_coreset(model, **QUIET)
 
-    monkeypatch.setattr(one_call, "build_unless", build)
+    monkeypatch.setattr(one_call, "_built", build)
     pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert given == [80.0]
 

@@ -11,7 +11,8 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows import memory
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, may_collapse
-from pymc_coresets.rows.passes import PassSums, Wanted
+from pymc_coresets.rows.passes import PassSums
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 
 N, S = 400, 30
@@ -24,7 +25,7 @@ NORMS = VALUES.std(axis=1)
 
 
 def look_in_chunks(sizes, **options):
-    wanted = Wanted(n_rows=N, **options)
+    wanted = Priorities.of_all(n_rows=N, **options)
     ends = np.cumsum([*sizes, N])
     parts = [
         PassSums.of(block.arrays[0].T.copy(), block, wanted)
@@ -69,7 +70,7 @@ def test_candidates_are_kept_with_the_probabilities_of_the_mixture():
     rows = SOURCE.take(slice(0, 40))
     kept = np.zeros(40)
     for key in range(n_keys):
-        wanted = Wanted(n_candidates=n_candidates, n_rows=N, scale=scale, key=key)
+        wanted = Priorities.of_all(n_candidates, n_rows=N, scale=scale, key=key)
         kept += np.isfinite(wanted.keys(rows, NORMS[:40])) / n_keys
     scores = rows.base_weights * NORMS[:40]
     chances = np.minimum(1, n_candidates * (0.5 * scores / scale + 0.5 / N))
@@ -89,7 +90,7 @@ def test_no_more_candidates_than_asked_for():
 
 def test_of_too_many_candidates_those_of_the_smallest_keys_remain():
     options = {"n_candidates": 50, "scale": 0.2 * float(WEIGHTS @ NORMS), "key": 3}
-    keys = Wanted(n_rows=N, **options).keys(SOURCE.all, NORMS)
+    keys = Priorities.of_all(n_rows=N, **options).keys(SOURCE.all, NORMS)
     assert np.isfinite(keys).sum() > 100
     smallest = np.sort(np.argsort(keys)[:50])
     found = look_in_chunks([70], **options).candidates.positions
@@ -99,13 +100,13 @@ def test_of_too_many_candidates_those_of_the_smallest_keys_remain():
 def test_a_potential_that_is_not_finite_loses_its_draw_alone():
     values = VALUES[:5].T.copy()
     values[3, 2] = -np.inf
-    part = PassSums.of(values, Rows(np.arange(5), np.ones(5)), Wanted(n_candidates=5, n_rows=5))
+    part = PassSums.of(values, Rows(np.arange(5), np.ones(5)), Priorities.of_all(5, n_rows=5))
     assert np.flatnonzero(~np.isfinite(part.total)).tolist() == [3]
 
 
 def test_rounding_errors_are_no_variation():
     values = np.full((S, 3), 1e6) + 1e-10 * RNG.normal(size=(S, 3))
-    part = PassSums.of(values, Rows(np.arange(3), np.ones(3)), Wanted(n_candidates=3, n_rows=3))
+    part = PassSums.of(values, Rows(np.arange(3), np.ones(3)), Priorities.of_all(3, n_rows=3))
     assert part.norm_total == 0
     assert len(part.candidates) == 0
 

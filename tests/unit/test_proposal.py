@@ -20,7 +20,7 @@ from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
-from pymc_coresets.sampling.density import GradientPass
+from pymc_coresets.sampling.density import pass_of
 from pymc_coresets.sampling.normal import heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -84,7 +84,7 @@ def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, monkeypatch):
     whole = sampler.full_density.gradients(points)
     monkeypatch.setattr(density_module, "_BLOCK_BYTES", 700 * 8 * (P + 1))
     in_blocks = CoresetSampler(sampler.loglikelihood)
-    assert GradientPass.of(in_blocks.loglikelihood, points).size == 700
+    assert pass_of(in_blocks.loglikelihood, points).size == 700
     np.testing.assert_allclose(in_blocks.full_density.gradients(points), whole, rtol=1e-10)
 
 

@@ -19,12 +19,12 @@ from pymc_coresets.glm.control_variates.expansion import (
 )
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
-from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 
 #: Largest number of coefficients for which all pairs that occur in a row are kept.
@@ -188,7 +188,7 @@ def average(
     size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
     add = partial(Sampled.joined, most=n_kept)
-    sums, sample = source.reduce(BlockSums(size, work, add))
+    sums, sample = source.reduce(BlockPass.of(size, work, add))
     slope, curvature, residual = sums
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()

@@ -27,7 +27,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import differences
-from pymc_coresets.sampling.density import GradientPass, Slopes
+from pymc_coresets.sampling.density import Slopes, pass_of
 
 #: Directions along which residuals are measured, each at four values of all rows.
 _DIRECTIONS = 32
@@ -158,7 +158,7 @@ class ByGradients:
 
     def _at(self, coefficients: np.ndarray, rows: RowBlocks | None = None) -> Slopes:
         source = self.loglik.source if rows is None else rows
-        found = source.reduce(GradientPass.of(self.loglik, self._coordinates(coefficients)))
+        found = source.reduce(pass_of(self.loglik, self._coordinates(coefficients)))
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:

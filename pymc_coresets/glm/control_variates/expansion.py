@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import add
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from pytensor.graph import Variable, clone_replace
-from pytensor.tensor import TensorVariable
 from scipy.linalg import cho_factor, cho_solve
 
+from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.finding import FreeCoordinates, interface_of
 from pymc_coresets.glm.predictor.predictors import Predictors
+from pymc_coresets.numerics import agree
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, interface_at
@@ -323,7 +324,7 @@ def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> 
         v: new.parameters[name] for name, v in old.parameters.items() if name in new.parameters
     }
     [interface] = clone_replace([quadratic.graph], swaps, rebuild_strict=False)
-    return replace(quadratic, interface=cast(TensorVariable, interface))
+    return replace(quadratic, interface=checked_tensor(interface))
 
 
 def written_in(
@@ -349,7 +350,7 @@ def written_in(
     order = quadratic.order_of(like.names)
     if order is not None:
         values = interface_at(quadratic.graph, observations, draws)[:, order]
-        if np.allclose(values, interface_at(like.graph, observations, draws), rtol=1e-6, atol=1e-8):
+        if agree(values, interface_at(like.graph, observations, draws)).all():
             return quadratic.ordered(order, like.graph)
     raise _other_coefficients(like.names, quadratic.names)
 

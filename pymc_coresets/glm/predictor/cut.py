@@ -281,7 +281,7 @@ class Coordinate:
             return found
         [name] = [n for n, v in observations.parameters.items() if v is variable]
         value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
-        return cls(variable, cast(TensorVariable, variable), value, value, name)
+        return cls(variable, ops.checked_tensor(variable), value, value, name)
 
     @classmethod
     def unconstrained(
@@ -295,7 +295,7 @@ class Coordinate:
         if rv is None or transform is None or (apart and transform.ndim_supp):
             return None
         inputs, stands = rv.owner.inputs, model.rvs_to_values[rv]
-        forward = cast(TensorVariable, transform.forward(variable, *inputs))
+        forward = ops.checked_tensor(transform.forward(variable, *inputs))
         value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
         backward = transform.backward(value, *inputs)
         others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
@@ -367,7 +367,7 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
     ('log_sd[0]', 'log_sd[1]')
     """
     while not graph.is_coefficient(node):
-        if node.owner is None or not isinstance(node.owner.op, ops.MOVES):
+        if not isinstance(ops.op_of(node), ops.MOVES):
             return None
         node = node.owner.inputs[0]
         if not graph.depends(node):
@@ -387,14 +387,14 @@ def links_below(node: Variable, graph: RowGraph, observations: Observations) -> 
             swaps: dict[Variable, Variable] = {own.value: eta}
             [inside] = clone_replace([own.backward], swaps, rebuild_strict=False)
         [outside] = clone_replace([node], {below: inside}, rebuild_strict=False)
-        return cast(TensorVariable, outside)
+        return ops.checked_tensor(outside)
 
     return Link(below if own is None else own.forward, of)
 
 
 def _argument(node: Variable, graph: RowGraph) -> Variable | None:
     """Return the only argument of an elementwise node, if it is one array of its shape."""
-    if node.owner is None or not isinstance(node.owner.op, ops.Elemwise):
+    if not isinstance(ops.op_of(node), ops.Elemwise):
         return None
     inner: list[Variable] = [i for i in node.owner.inputs if graph.depends(i)]
     single = all(i in inner or is_single(i) for i in node.owner.inputs)

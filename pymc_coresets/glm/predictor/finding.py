@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 import pytensor.scalar as ps
@@ -259,7 +259,7 @@ class _Search:
         ends = m + np.cumsum(sizes, dtype=int)
         place = {v: np.arange(e - n, e) for v, n, e in zip(below, sizes, ends, strict=True)}
         names = coefficient_names(shapes, observations.parameters, observations.model)
-        graphs = [*(c.forward for c in shared), *(cast(TensorVariable, v) for v in below)]
+        graphs = [*(c.forward for c in shared), *(ops.checked_tensor(v) for v in below)]
         parts = [pt.cast(v.ravel(), "float64") for v in graphs]
         found = Predictors(
             observations=observations,
@@ -328,7 +328,7 @@ class FreeCoordinates:
         seen = {n: v for n, v in observations.parameters.items() if v in used}
         found = [Coordinate.of(v, observations) for v in seen.values()]
         parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
-        coefficients = cast(TensorVariable, pt.concatenate(parts))
+        coefficients = ops.checked_tensor(pt.concatenate(parts))
         space = observations.space
         columns = np.concatenate([space.columns[name].ravel() for name in seen])
         at = space.start + evenly_spread(space.n_dims) * space.continuous

@@ -22,7 +22,7 @@ from pymc_coresets.glm.predictor.row_density import (
     effects,
 )
 from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
-from pymc_coresets.numerics import ROUNDING
+from pymc_coresets.numerics import ROUNDING, differing
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
@@ -293,9 +293,7 @@ class RowsInMemory:
                 "given={...}.",
                 topic="regressions",
             )
-        wrong = np.isfinite(expected) & ~np.isclose(values, expected, rtol=1e-6, atol=1e-8)
-        if wrong.any():
-            s, n = np.argwhere(wrong)[0]
+        for s, n in differing(values, expected)[:1]:
             raise UnsupportedModelError(
                 f"The log-likelihood of {self.where(int(n))} is {values[s, n]} by the linear "
                 f"predictor, but {expected[s, n]} by the model, whose structure is not understood. "

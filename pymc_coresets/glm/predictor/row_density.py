@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import is_single, n_predictors
 from pymc_coresets.loops.fused_loops import Kernel
@@ -95,7 +96,7 @@ class RowDensity:
         for node in predictors:
             of = (links or {}).get(node, _itself)
             if is_single(node):
-                etas.append(cast(TensorVariable, node.type()))
+                etas.append(checked_tensor(node.type()))
                 cut[node] = of(etas[-1])
                 continue
             own = [pt.vector("eta", dtype=node.type.dtype) for _ in range(n_predictors(node))]

@@ -13,7 +13,12 @@ from pytensor.graph import Constant, Variable, ancestors, clone_replace, graph_i
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
-from pymc_coresets.compat.pytensor_api import SharedVariable, TypeCastingOp, equal_computations
+from pymc_coresets.compat.pytensor_api import (
+    SharedVariable,
+    TypeCastingOp,
+    equal_computations,
+    op_of,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
@@ -133,7 +138,7 @@ def row_graph_of(observations: Observations) -> RowGraph:
     UnsupportedModelError
         If variables of units are integrated out.
     """
-    if observations.units is not None:
+    if observations.units:
         raise UnsupportedModelError(
             "Units have no linear predictor, since their variables are integrated out: keep these "
             "as parameters (integrate=False), or use method='auto'.",
@@ -263,7 +268,7 @@ def _name(node: Variable, parameters: Mapping[str, Variable], model: pm.Model) -
 
 
 def _without_copies(graph: Variable) -> Variable:
-    while graph.owner is not None and isinstance(graph.owner.op, TypeCastingOp):
+    while isinstance(op_of(graph), TypeCastingOp):
         graph = graph.owner.inputs[0]
     return graph
 

@@ -1,9 +1,8 @@
 """Predictors of any rows: those that the model holds, and those that are read."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -86,8 +85,7 @@ class SeenRows:
             return self.where(int(rows.positions[number]))
 
         if not self.elsewhere:
-            among, which = self.found.observations.positions, rows.positions
-            which = which if among is None else np.searchsorted(among, which)
+            which = self.found.observations.numbers_of(rows.positions)
             return RowsInMemory(self.found, which, rows.base_weights, where)
         arrays = _placed(rows, self.found.observations)
         here = replace(
@@ -126,43 +124,6 @@ class SeenRows:
         placeholders = [row.placeholder for row in observations.rows]
         compute = numpy_function([observations.n_rows, *placeholders], graph.computed)
         return graph, nodes, compute
-
-
-def _sum(parts: Iterable[Any]) -> Any:  # noqa: ANN401
-    return reduce(add, parts)
-
-
-@dataclass(frozen=True, eq=False)
-class BlockSums[T]:
-    """Adds up the results of a function for blocks of rows, see `Pass`.
-
-    Parameters
-    ----------
-    size : int
-        Number of rows of a block.
-    work : callable
-        Maps rows to a summand.
-    add : callable, optional
-        Adds up the results of consecutive blocks.
-
-    Examples
-    --------
-    >>> sums = BlockSums(2, lambda rows: rows.base_weights.sum())
-    >>> float(sums.joined(map(sums.begin(), Rows(np.arange(3), np.ones(3)).blocks(2))))
-    3.0
-    """
-
-    size: int
-    work: Callable[[Rows], T]
-    add: Callable[[Iterable[T]], T] = _sum
-
-    def begin(self) -> Callable[[Rows], T]:
-        """Return the function of a block."""
-        return self.work
-
-    def joined(self, parts: Iterable[T]) -> T:
-        """Add up blocks, in their order."""
-        return self.add(parts)
 
 
 def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray]:

@@ -15,7 +15,7 @@ from scipy.special import comb
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
-from pymc_coresets.glm.predictor.seen_rows import BlockSums, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.papers.polynomial.replacement import NormalPosterior
 from pymc_coresets.papers.polynomial.statistics import (
@@ -27,6 +27,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.keyed import FIRST_SAMPLE
+from pymc_coresets.rows.passes import BlockPass
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.solving.problem import Matrix, Vector
@@ -258,7 +259,7 @@ class PredictorRows:
         width = n_monomials(len(self.names), -(-degree // 2)) if degree > 2 else 1
         size = seen.block_rows(max(width, MIN_NODES))
         work = partial(_statistics, seen, degree, radius)
-        found = loglik.source.reduce(BlockSums(size, work)).finished()
+        found = loglik.source.reduce(BlockPass.of(size, work)).finished()
         if show is not None:
             show(loglik.n_rows)
         return found

@@ -18,7 +18,7 @@ from pymc_coresets.glm.control_variates.hierarchy import (
     find_hierarchy,
 )
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
-from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.numerics import agree, rows_at_once
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -96,7 +96,7 @@ def verify_polynomial_model(
     value = float(logp(space.point(space.start)))
     theta = coefficient_draws(found, space.constrain(space.start[None]))[0]
     expected = float(statistics.loglik(theta))
-    if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * statistics.n_obs):
+    if not agree(value, expected, size=statistics.n_obs):
         raise UnsupportedModelError(
             f"The model of the polynomial has the log-likelihood {value}, but its statistics give "
             f"{expected}: the model's structure is not understood. Please report the model.",

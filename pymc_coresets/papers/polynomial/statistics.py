@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
+from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.predictor.predictors import weighted_gram, weighted_product
@@ -182,8 +183,8 @@ class PolynomialStatistics:
         """Return the graph of `loglik` at theta (n_coefficients,); moments are shared variables."""
         if self.leading_degree <= 2 <= self.degree:
             quadratic = self.quadratic(names, theta).potential()
-            return cast(TensorVariable, quadratic + float(self.moments[0].item()))
-        return cast(TensorVariable, self._at(theta, pytensor.shared))
+            return checked_tensor(quadratic + float(self.moments[0].item()))
+        return checked_tensor(self._at(theta, pytensor.shared))
 
     def _at(self, theta: Any, held: Callable[[Any], Any]) -> Any:  # noqa: ANN401
         """Return ``sum_m phi_a(theta)^T M_m phi_c(theta)``, of arrays or of graphs."""

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample
+from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
@@ -222,7 +222,7 @@ class PolynomialSummary:
     log_ratios = log_ratios
     verify = verify
 
-    def loo(self, idata: xr.DataTree, **options: Any) -> ELPDDataLOOSubsample:  # noqa: ANN401
+    def loo(self, idata: xr.DataTree, **options: Any) -> ElpdOfAllRows:  # noqa: ANN401
         """Estimate the leave-one-out predictive density of all rows, as `Coreset.loo` does.
 
         Parameters
@@ -232,7 +232,7 @@ class PolynomialSummary:
             As of `Coreset.loo`.
         """
         room = module_of("after.leave_one_out", user="loo()")
-        found: ELPDDataLOOSubsample = room.loo(self, idata, **options)
+        found: ElpdOfAllRows = room.loo(self, idata, **options)
         return found
 
     def predict(self, idata: xr.DataTree, **options: Any) -> xr.DataTree:  # noqa: ANN401

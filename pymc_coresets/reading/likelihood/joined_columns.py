@@ -68,7 +68,8 @@ def join_columns(
 def _sums(graphs: Sequence[Variable]) -> list[Variable]:
     """List the sums with one value per row that are not parts of others."""
     nodes = io_toposort([], list(graphs))
-    sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], ps.Add)]
+    outputs = (node.outputs[0] for node in nodes)
+    sums = [v for v in outputs if isinstance(ops.scalar_op_of(v), ps.Add)]
     parts = {v for total in sums for v in total.owner.inputs if v.type == total.type}
     return [total for total in sums if _is_column(total) and total not in parts]
 
@@ -86,7 +87,7 @@ def _terms_of(
     terms: dict[Variable, list[Variable]] = {}
     others = []
     for part in _addends(total):
-        inputs = part.owner.inputs if _is(part, ps.Mul) else []
+        inputs = part.owner.inputs if isinstance(ops.scalar_op_of(part), ps.Mul) else []
         known = [v for v in inputs if v in columns]
         scalars = [v for v in inputs if v not in columns]
         plain = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
@@ -103,25 +104,15 @@ def _addends(total: Variable) -> Iterator[Variable]:
     stack = [total]
     while stack:
         part = stack.pop()
-        if _is(part, ps.Add) and part.type == total.type:
+        if isinstance(ops.scalar_op_of(part), ps.Add) and part.type == total.type:
             stack.extend(reversed(part.owner.inputs))
         else:
             yield part
 
 
 def _number(v: Variable) -> Variable:
-    is_view = v.owner is not None and isinstance(v.owner.op, ops.DimShuffle)
-    inner = v.owner.inputs[0] if is_view else v
-    return inner if inner.type.ndim == 0 else cast(TensorVariable, v).dimshuffle()
-
-
-def _is(variable: Variable, operation: type) -> bool:
-    node = variable.owner
-    return (
-        node is not None
-        and isinstance(node.op, ops.Elemwise)
-        and isinstance(node.op.scalar_op, operation)
-    )
+    inner = v.owner.inputs[0] if isinstance(ops.op_of(v), ops.DimShuffle) else v
+    return inner if inner.type.ndim == 0 else ops.checked_tensor(v).dimshuffle()
 
 
 def _matrix(columns: Sequence[RowArray], dtype: str) -> RowArray:

@@ -241,9 +241,8 @@ def refuse_jumps(loglik: TensorVariable, parameters: Mapping[str, TensorVariable
 
 def _is_step(variable: Variable) -> bool:
     """Whether a variable is discrete, or rounded."""
-    op = None if variable.owner is None else variable.owner.op
     roundings = ps.Floor | ps.Ceil | ps.Trunc | ps.RoundHalfToEven | ps.RoundHalfAwayFromZero
-    rounded = isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, roundings | ps.Sign)
+    rounded = isinstance(ops.scalar_op_of(variable), roundings | ps.Sign)
     return rounded or not str(variable.type.dtype).startswith("float")
 
 

@@ -230,7 +230,7 @@ def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
 def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
     """Evaluate what is computed from data alone, so that the data are not kept with it."""
     if not known.depends(graph):
-        return cast(TensorVariable, pt.constant(known.value(graph)))
+        return ops.checked_tensor(pt.constant(known.value(graph)))
     nodes = [node for node in ops.io_toposort([], [graph]) if known.depends(node.outputs[0])]
     ready: dict[Variable, Variable] = {
         v: pt.constant(known.value(v), dtype=v.type.dtype)
@@ -238,7 +238,7 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
         if isinstance(v, TensorVariable) and v.owner is not None and not known.depends(v)
     }
     [folded] = clone_replace([graph], ready, rebuild_strict=False)
-    return cast(TensorVariable, folded)
+    return ops.checked_tensor(folded)
 
 
 # -- sums ------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def sum_over_events(graphs: Sequence[tuple[TensorVariable, int | None]]) -> Tens
 
 
 def _added(graphs: Sequence[TensorVariable]) -> TensorVariable:
-    return cast(TensorVariable, pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
+    return ops.checked_tensor(pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
 def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
@@ -312,7 +312,7 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
 
 
 def _parts(variable: Variable, known: _Parts) -> list[Addend]:
-    return known.get(variable) or [Addend(cast(TensorVariable, variable), None)]
+    return known.get(variable) or [Addend(ops.checked_tensor(variable), None)]
 
 
 def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
@@ -330,7 +330,7 @@ def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
         return _parts(x, known)
     if isinstance(node.op, ops.CheckAndRaise):
         parts = [(node.op(p.variable, *others), p.axis) for p in _parts(x, known)]
-        return [Addend(cast(TensorVariable, checked), axis) for checked, axis in parts]
+        return [Addend(ops.checked_tensor(checked), axis) for checked, axis in parts]
     if isinstance(node.op, ops.Elemwise):
         return _of_elemwise(node, known)
     return []
@@ -371,4 +371,4 @@ def _of_elemwise(node: Apply, known: _Parts) -> Iterator[Addend]:
         if shared and inputs[main].type.shape == shape:
             for p in _parts(inputs[main], known):
                 own = [others.get(i, p.variable) for i in range(len(inputs))]
-                yield Addend(cast(TensorVariable, node.op(*own)), p.axis)
+                yield Addend(ops.checked_tensor(node.op(*own)), p.axis)

@@ -1,7 +1,7 @@
 """Models that hold a template of the rows: its data containers, and what they may not contain."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ class ColumnLike(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A few rows in a model's data containers, which stand for all rows.
+    """A few rows in a model's data containers, which stand for all; false if there are none.
 
     Attributes
     ----------
@@ -40,9 +40,12 @@ class Template:
         How many rows they hold.
     """
 
-    values: Mapping[str, np.ndarray]
-    inputs: Mapping[str, TensorVariable]
-    n_rows: int
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    inputs: Mapping[str, TensorVariable] = field(default_factory=dict)
+    n_rows: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
 
     @classmethod
     def of(cls, model: pm.Model, columns: Mapping[str, ColumnLike]) -> Self:

@@ -187,18 +187,18 @@ def _is_worth_it(
         rows = pushdown.select(found.rows, found.term.axis)
     except UnsupportedModelError:
         return False
-    by_value = is_data or not pushdown.placeholders.isdisjoint(_used_by_value(rows))
+    by_value = is_data or not pushdown.placeholders.isdisjoint(_more_than_indices(rows))
     is_long, local = found.term.length >= _FEW, pushdown.local.union(*pushdown.written.values())
     allowed = is_long if not local else with_local
     return by_value and allowed and not pushdown.unselected
 
 
 def _length_of_data(graph: TensorVariable) -> int:
-    constants = (v for v in _used_by_value(graph) if isinstance(v, TensorConstant))
+    constants = (v for v in _more_than_indices(graph) if isinstance(v, TensorConstant))
     return max((max(np.shape(v.data), default=0) for v in constants), default=0)
 
 
-def _used_by_value(graph: TensorVariable) -> set[Variable]:
+def _more_than_indices(graph: TensorVariable) -> set[Variable]:
     """Return the inputs of a graph that are more than an index of something else."""
     used: set[Variable] = {graph}
     for node in reversed(list(io_toposort([], [graph]))):

@@ -36,7 +36,7 @@ class Part(NamedTuple):
     axis: int  # of the variable, that of the levels
     shape: tuple[int, ...]  # at one level
     columns: slice
-    entries: np.ndarray | None = None  # of the variable, one a level; -1 for none
+    entries: np.ndarray  # of the variable, one for each level; -1 for none
 
     def of(self, flat: Any) -> Any:  # noqa: ANN401 - an array, or a graph
         """Return the variable at all levels from the numbers of these, (n_levels, q)."""
@@ -48,15 +48,12 @@ class Part(NamedTuple):
         """Return the numbers of the levels, (n_levels, width), from the variable at all of them."""
         rows = np.moveaxis(values, self.axis, 0)
         width = self.columns.stop - self.columns.start
-        if self.entries is None:
-            return rows.reshape(len(rows), width)
         found = rows[self.entries].reshape(len(self.entries), width)
         return np.where(self.has[:, None], found, np.zeros((), found.dtype))
 
     @property
     def has(self) -> np.ndarray:
-        """Which levels have an entry of the variable, where some may have none."""
-        assert self.entries is not None
+        """Which levels have an entry of the variable."""
         return self.entries >= 0
 
 
@@ -105,18 +102,22 @@ class GroupingFactor:
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     @cached_property
+    def in_order(self) -> bool:
+        """Whether each level has the entry of its own number of every variable."""
+        return all(_counts(part.entries) for part in self.parts)
+
+    @cached_property
     def with_variables(self) -> np.ndarray:
         """The levels that have a variable."""
         has = np.zeros(self.n_levels, dtype=bool)
         for part in self.parts:
-            has |= True if part.entries is None else part.has
+            has |= part.has
         return np.flatnonzero(has)
 
     def entries_of(self, name: str, levels: np.ndarray) -> tuple[int, np.ndarray]:
         """Return the axis of a variable that has the levels, and which entries some levels have."""
         parts = [part for part in self.parts if part.name == name]
-        every = [levels if p.entries is None else p.entries[levels] for p in parts]
-        entries = np.unique(np.concatenate(every))
+        entries = np.unique(np.concatenate([part.entries[levels] for part in parts]))
         return parts[0].axis, entries[entries >= 0]
 
     def variables(self, flat: np.ndarray) -> dict[str, np.ndarray]:
@@ -124,9 +125,6 @@ class GroupingFactor:
         found: dict[str, np.ndarray] = {}
         for part in self.parts:
             values = part.of(flat)
-            if part.entries is None:
-                found[part.name] = values
-                continue
             if part.name not in found:
                 found[part.name] = np.zeros(self.shapes[part.name], values.dtype)
             whole = np.moveaxis(found[part.name], part.axis, 0)
@@ -140,9 +138,6 @@ class GroupingFactor:
         for part in self.parts:
             own = np.moveaxis(of_variable[part.name], part.axis, 0)
             by_entry = own.reshape(len(own), -1).sum(axis=1)
-            if part.entries is None:
-                total += by_entry
-                continue
             numbers, values = flat[:, part.columns], self.values[part.columns]
             lacking = -np.log([len(v) for v in values]) if values else _log_normal(numbers)
             total += np.where(part.has, by_entry[part.entries], np.sum(lacking, axis=-1))
@@ -223,7 +218,7 @@ def _of_factor(
         n_levels=found.pushdown.n_obs,
         level_of_row=level_of_row,
         lookups=tuple(zip(lookups, fresh, strict=False)),
-        log_prior=cast(TensorVariable, sum(fresh[len(lookups) :])),
+        log_prior=ops.checked_tensor(sum(fresh[len(lookups) :])),
         n_rows=found.pushdown.n_rows,
         arrays=tuple(row for row in found.arrays if row.placeholder in used),
         reference=tuple(log_priors.values()),
@@ -392,10 +387,7 @@ class _Selected:
         if tied or self.pushdown.unselected:
             raise _tied(tied or self.inputs, self.pushdown.unselected)
         n_tables = len(self.tables)
-        priors = [
-            prior if part.entries is None else self._or_normal(prior, part)
-            for prior, part in zip(fresh[n_tables:], parts, strict=True)
-        ]
+        priors = map(self._or_normal, fresh[n_tables:], parts)
         return cast(list[TensorVariable], [*fresh[:n_tables], *priors]), parts
 
     def _part_at(self, place: "_Place", parts: Sequence[Part]) -> Part:
@@ -415,20 +407,19 @@ class _Selected:
             start = parts[-1].columns.stop if parts else 0
             of_level = tuple(n for i, n in enumerate(variable.type.shape) if i != axis)
             columns = slice(start, start + math.prod(of_level))
-            own = None if self.common_entries is not None else entries
-            parts.append(Part(name, stand_in, axis, of_level, columns, own))
+            parts.append(Part(name, stand_in, axis, of_level, columns, entries))
         return tuple(parts)
 
     def _or_normal(self, log_prior: Variable, part: Part) -> TensorVariable:
         """Return the log-prior of a part, with that of its stand-in where levels have no entry."""
         if part.has.all():
-            return cast(TensorVariable, log_prior)
+            return ops.checked_tensor(log_prior)
         has = self.pushdown.select(pt.constant(part.has), 0)
         if values := self.values.get(part.name):
             uniform = -math.log(len(values)) * math.prod(part.shape)
-            return cast(TensorVariable, pt.switch(has, log_prior, uniform))
+            return ops.checked_tensor(pt.switch(has, log_prior, uniform))
         normal = sum_over_events([(_log_normal(part.variable), part.axis)])
-        return cast(TensorVariable, pt.switch(has, log_prior, normal))
+        return ops.checked_tensor(pt.switch(has, log_prior, normal))
 
 
 def _values(model: pm.Model, parts: Sequence[Part]) -> tuple[range, ...]:
@@ -507,8 +498,8 @@ def _taken(graphs: Sequence[Variable], inputs: Mapping[str, TensorVariable]) -> 
             others = [e for i, e in enumerate(entries) if i not in arrays]
             if len(arrays) == 1 and all(entry == slice(None) for entry in others):
                 [(axis, index)] = arrays.items()
-                found = cast(TensorVariable, node.outputs[0])
-                yield _Place(names[node.inputs[0]], found, axis, cast(TensorVariable, index))
+                found = ops.checked_tensor(node.outputs[0])
+                yield _Place(names[node.inputs[0]], found, axis, ops.checked_tensor(index))
 
 
 def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:

@@ -29,7 +29,12 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling, disconnected, without_traces
+from pymc_coresets.compat.pytensor_api import (
+    checked_tensor,
+    compiling,
+    disconnected,
+    without_traces,
+)
 from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -75,14 +80,14 @@ class UnitDensity:
         seen: dict[Variable, Variable] = {observations.n_rows: sizes.sum()}
         tables = clone_replace([t for _, t in factor.lookups], parts, rebuild_strict=False)
         for (lookup, _), table in zip(factor.lookups, tables, strict=True):
-            seen[lookup.found] = lookup.at_rows(cast(TensorVariable, table), sizes)
+            seen[lookup.found] = lookup.at_rows(checked_tensor(table), sizes)
         of_rows, log_prior = clone_replace(
             [clone_replace([observations.loglik], seen, rebuild_strict=False)[0], factor.log_prior],
             parts,
             rebuild_strict=False,
         )
-        whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
-        prior = pt.broadcast_to(cast(TensorVariable, log_prior), (flat.shape[0],))
+        whole = collect(checked_tensor(of_rows), sizes) + log_prior
+        prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
         density, alone = cast(list[TensorVariable], simplified(graphs))
         used = set(graph_inputs([density]))
@@ -100,7 +105,7 @@ class UnitDensity:
     def derivatives_of(self, density: TensorVariable) -> list[TensorVariable]:
         """Return gradients and Hessians of log-densities of units, see `derivatives`."""
         with compiling():
-            slope = cast(TensorVariable, pt.grad(density.sum(), self.variables))
+            slope = checked_tensor(pt.grad(density.sum(), self.variables))
             n_dims = self.variables.type.shape[1]
             rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
         return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
@@ -131,7 +136,7 @@ def integrated(
         logs, resolved = [], []
         for around in placed(units, centre, factor, points[:, None, :]):
             given: dict[Variable, Variable] = {units.variables: disconnected(around.variables)}
-            at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
+            at_nodes = checked_tensor(vectorize_graph(units.density, given))
             # Nodes in tails may be where infinite terms are subtracted, as for rates.
             at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
             logs.append(at_nodes + disconnected(around.log_share) + log_weights[:, None])
@@ -141,7 +146,7 @@ def integrated(
             digits = widths * abs(around.variables)
             resolved.append((disconnected(digits) < 1e12).all(axis=(0, 2)))
         whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
-        return cast(TensorVariable, pt.switch(pt.stack(resolved).all(axis=0), whole, -np.inf))
+        return checked_tensor(pt.switch(pt.stack(resolved).all(axis=0), whole, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
@@ -150,8 +155,8 @@ def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -
         values: dict[Variable, Variable] = {
             units.variables: points[:, None, :] + 0.0 * centre[None]
         }
-        at_values = cast(TensorVariable, vectorize_graph(units.density, values))
-        return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
+        at_values = checked_tensor(vectorize_graph(units.density, values))
+        return checked_tensor(pt.logsumexp(at_values, axis=0))
 
 
 class Places(NamedTuple):
@@ -239,7 +244,7 @@ def log_shares(
         )
         heights.append(root.log_determinant - 3.0 * pt.log1p(square))
     height = roots[own].log_determinant - 3.0 * pt.log1p(pt.square(x).sum(axis=-1))
-    return cast(TensorVariable, height - pt.logsumexp(pt.stack(heights), axis=0))
+    return checked_tensor(height - pt.logsumexp(pt.stack(heights), axis=0))
 
 
 class Root(NamedTuple):
@@ -250,7 +255,7 @@ class Root(NamedTuple):
     @property
     def log_determinant(self) -> TensorVariable:
         """``log |R|``."""
-        return cast(TensorVariable, sum(pt.log(row[-1]) for row in self.entries))
+        return checked_tensor(sum(pt.log(row[-1]) for row in self.entries))
 
     def solved(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
         """Return ``R^-1 x`` for vectors by their entries."""
@@ -297,7 +302,7 @@ def _newton(
     beyond = [s + pt.switch(s < 0, -1.0, 1.0) for s in step]
     there = centre + pt.stack(root.solved_above(beyond), axis=-1)
     both: dict[Variable, Variable] = {units.variables: pt.stack([centre, there])}
-    heights = cast(TensorVariable, vectorize_graph(units.density, both))
+    heights = checked_tensor(vectorize_graph(units.density, both))
     # A width beyond the end of the step, along each axis, a normal density has lost half a nat
     # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
     # far: then widths are at most those in the middle of the posterior, and the step six of them.

@@ -73,7 +73,7 @@ class Lookup(NamedTuple):
         others = tuple(e if _is_number(e) else slice(None) for e in self.entries)
         if all(isinstance(entry, slice) for entry in others):
             return self.table
-        return cast(TensorVariable, self.table[others])
+        return ops.checked_tensor(self.table[others])
 
     @property
     def level_axis(self) -> int:
@@ -97,9 +97,9 @@ class Lookup(NamedTuple):
         is_few = len(columns) == 1 and n_columns is not None and n_columns <= _FEW_COLUMNS
         if is_few and of_levels.type.dtype.startswith("float"):
             return _of_columns(of_levels, sizes, axis, left, columns[0])
-        levels = spread(cast(TensorVariable, pt.arange(sizes.shape[0])), sizes)
+        levels = spread(ops.checked_tensor(pt.arange(sizes.shape[0])), sizes)
         index = tuple(levels if i == axis else entry for i, entry in enumerate(left))
-        return cast(TensorVariable, of_levels[index])
+        return ops.checked_tensor(of_levels[index])
 
 
 def _of_columns(
@@ -113,18 +113,18 @@ def _of_columns(
 
     Its gradient is a sum over the rows of each level then, and not over those of each entry.
     """
-    of_row, length = cast(TensorVariable, entries[column]), cast(int, table.type.shape[column])
-    of_row = cast(TensorVariable, pt.switch(of_row < 0, of_row + length, of_row))
+    of_row, length = ops.checked_tensor(entries[column]), cast(int, table.type.shape[column])
+    of_row = ops.checked_tensor(pt.switch(of_row < 0, of_row + length, of_row))
     own, to = axis - (column < axis), _row_axis(entries)
     n_after = table.type.ndim - 2 - to
     numbers = of_row.dimshuffle(*["x"] * to, 0, *["x"] * n_after)
     found = pt.constant(np.nan, dtype=table.type.dtype)  # for a number that is no column's
     for number in range(length):
-        of_levels = cast(TensorVariable, table[(slice(None),) * column + (number,)])
+        of_levels = ops.checked_tensor(table[(slice(None),) * column + (number,)])
         found = pt.switch(
             pt.eq(numbers, number), pt.moveaxis(spread(of_levels, sizes, own), own, to), found
         )
-    return cast(TensorVariable, found)
+    return ops.checked_tensor(found)
 
 
 def lookups_of(observations: Observations) -> list[Factor]:

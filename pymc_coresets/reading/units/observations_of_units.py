@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.compat.pytensor_api import checked_tensor, compiling
 from pymc_coresets.reading.observations import Observations, Units
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import GroupingFactor
@@ -82,7 +81,6 @@ class UnitModel:
         form, nodes = self.observations_at_zero, self.nodes(rule)
         values = {CENTRE: centre, FACTOR: factor}
         values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
-        assert form.units is not None
 
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
             return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
@@ -174,7 +172,6 @@ class UnitModel:
         n_levels = self.factor.n_levels
         known = {row.name: row.values for row in observations.rows}
         units = observations.units
-        assert units is not None
         sizes = np.zeros(n_levels, dtype=np.int64)
         centre, width = self._initial(slice(None))
         sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
@@ -224,9 +221,9 @@ class UnitModel:
     def _dim(self) -> str | None:
         """The name of the dimension that the variables have along their levels."""
         dims = self.rows.held.whole.named_vars_to_dims
-        for part in self.factor.parts:
+        for part in self.factor.parts if self.factor.in_order else ():
             own = dims.get(part.name) or ()
-            if part.entries is None and part.axis < len(own) and own[part.axis] is not None:
+            if part.axis < len(own) and own[part.axis] is not None:
                 return str(own[part.axis])
         return None
 
@@ -238,5 +235,5 @@ def _at(row: RowArray, places: np.ndarray) -> RowArray:
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:
-    source = cast(TensorVariable, placeholder.type(name=name))
+    source = checked_tensor(placeholder.type(name=name))
     return RowArray(placeholder, source, values, 0)

@@ -185,7 +185,7 @@ def in_common_operations(graph: TensorVariable) -> TensorVariable:
     >>> total.eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([4., 0., 6.])
     """
-    return cast(TensorVariable, rewritten_by(_by_index, [graph])[0])
+    return ops.checked_tensor(rewritten_by(_by_index, [graph])[0])
 
 
 def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
@@ -219,7 +219,7 @@ def spread(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVar
     >>> spread(x, sizes).eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([1., 1., 3.])
     """
-    return cast(TensorVariable, Spread(x.type.ndim - 1 - axis)(x, sizes))
+    return ops.checked_tensor(Spread(x.type.ndim - 1 - axis)(x, sizes))
 
 
 def collect(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:
@@ -231,4 +231,4 @@ def collect(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVa
     >>> collect(x, sizes).eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([3., 0., 3.])
     """
-    return cast(TensorVariable, Collect(x.type.ndim - 1 - axis)(x, sizes))
+    return ops.checked_tensor(Collect(x.type.ndim - 1 - axis)(x, sizes))

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc_coresets.deadline import doing
 from pymc_coresets.diagnostics.importance import Floats, khat_threshold
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT, Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidDataError
@@ -56,7 +56,7 @@ class AroundMode:
     def certificate(self) -> Certificate:
         """What the weights say of the distribution."""
         own = self.proposal
-        modes = None if own.modes is None else own.modes.seen_by(own.draws.values)
+        modes = NOT_SOUGHT if own.modes is None else own.modes.seen_by(own.draws.values)
         return Certificate.of(own.smoothed, probes=self.probes, modes=modes)
 
     @property

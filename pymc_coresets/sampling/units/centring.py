@@ -382,8 +382,6 @@ def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:
 def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
     """Return units that are integrated by the nodes of these potentials."""
     units, members = loglik.observations.units, rows.members
-    assert units is not None
-    assert members is not None
     return replace(rows, members=replace(members, nodes=tuple(a.values for a in units.nodes)))
 
 
@@ -443,7 +441,6 @@ def integrated_out(
         _tell(f"{list(names)!r} remain parameters. {error.message}", tell)
         return None
     made = found.observations.units
-    assert made is not None
     known = UnitSettings(
         names=list(names),
         rule=list(made.rule),

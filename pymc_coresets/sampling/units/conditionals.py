@@ -114,12 +114,10 @@ class Conditionals:
     @property
     def _n_modes(self) -> int:
         """Number of modes of a unit, around each of which there are nodes."""
-        assert self.loglik.observations.units is not None
         return int(self.loglik.observations.units.source.n_modes)
 
     @property
     def _factor(self) -> GroupingFactor:
-        assert self.loglik.observations.units is not None
         factor: GroupingFactor = self.loglik.observations.units.source.factor
         return factor
 
@@ -402,7 +400,6 @@ def _spread(n: int, n_wanted: int) -> np.ndarray:
 
 def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
     """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
-    assert rows.members is not None
     ends = np.cumsum(np.maximum(rows.members.sizes, 1))
     start, done = 0, 0
     while start < len(rows):

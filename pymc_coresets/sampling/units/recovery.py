@@ -124,7 +124,7 @@ def recover(
     (2, ('chain', 'draw', 'user'))
     """
     loglik = result.stand_in.parts[0]
-    if loglik.observations.units is None:
+    if not loglik.observations.units:
         raise InvalidOptionError(
             "Nothing was integrated out of this model: the draws have all its free variables."
         )
@@ -196,7 +196,7 @@ def with_local(
         If there are no draws of them, with the reason and the remedy.
     """
     loglik = result.stand_in.parts[0]
-    if loglik.observations.units is None:
+    if not loglik.observations.units:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_bytes = local.n_bytes(local.names, posterior, len(local.levels))
@@ -224,7 +224,7 @@ def completed(
 ) -> xr.DataTree:
     """Add draws of the variables that were integrated out, if they are missing."""
     observations, posterior = result.stand_in.parts[0].observations, idata["posterior"].to_dataset()
-    if observations.units is None or set(observations.integrated) <= set(posterior.data_vars):
+    if not observations.units or set(observations.integrated) <= set(posterior.data_vars):
         return idata
     found = recover(result, idata, random_seed=rng, progressbar=progressbar)
     return idata.assign(posterior=xr.DataTree(posterior.merge(found, compat="override")))
@@ -234,7 +234,6 @@ class _LocalVariables:
     """The variables that were integrated out of a model whose rows are units."""
 
     def __init__(self, loglik: LogLikelihood) -> None:
-        assert loglik.observations.units is not None
         self.loglik, self.observations = loglik, loglik.observations
         self.source: Any = loglik.observations.units.source  # see `Units`
         self.factor: GroupingFactor = self.source.factor
@@ -273,8 +272,7 @@ class _LocalVariables:
         """
         points = np.tile(self.space.start, (2, 1))
         for part in self.factor.parts:
-            moved = part.flat(self.space.columns[part.name])[1::2]
-            moved = moved if part.entries is None else moved[part.has[1::2]]
+            moved = part.flat(self.space.columns[part.name])[1::2][part.has[1::2]]
             is_value = bool(self.factor.values)
             points[1, moved] += np.where(is_value & (points[1, moved] > 0), -1.0, 1.0)
         found = self._variables(tuple(self.names))(points)
@@ -387,10 +385,8 @@ class _LocalVariables:
             points[:, own[name].ravel()] = free[:, columns.ravel()]
         for part in factor.parts:
             columns, values = part.flat(own[part.name])[which], flat[:, :, part.columns]
-            if part.entries is not None:
-                has = part.has[which]
-                columns, values = columns[has], values[:, has]
-            points[:, columns.ravel()] = values.reshape(len(flat), -1)
+            has = part.has[which]
+            points[:, columns[has].ravel()] = values[:, has].reshape(len(flat), -1)
         found = self._variables(tuple(names))(points)
         chosen = {}
         for name, values in zip(names, found, strict=True):

@@ -169,7 +169,7 @@ class Certificate:
     tolerance : float
         Symmetrised KL divergence in nats up to which the draws can be used as they are.
     probes : Probes
-        What lines through the draws show beyond them; by default, nobody looked.
+        What lines through the draws show beyond them; by default, there were no lines.
     modes : SeenModes
         The modes of the full posterior that a search found, and which of them the draws visited; by
         default, none were looked for.

@@ -145,7 +145,7 @@ class SeenModes:
         return " and ".join([*entries[:shown], *([f"{more} more"] if more > 0 else [])])
 
 
-#: Nobody looked for modes.
+#: Modes were not looked for.
 NOT_SOUGHT = SeenModes()
 
 

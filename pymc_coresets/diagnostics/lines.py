@@ -272,7 +272,7 @@ class Probes:
     constant : str
         A coordinate that is the same in all draws; empty if there is none.
     is_done : bool
-        Whether anybody looked.
+        Whether there were lines.
 
     Examples
     --------
@@ -308,7 +308,7 @@ class Probes:
         return f"{found}, at {self.n_points} points"
 
 
-#: Nobody looked beyond the draws.
+#: There were no lines beyond the draws.
 NO_PROBES = Probes(is_done=False)
 
 

@@ -24,6 +24,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
+from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -276,7 +277,7 @@ def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
         raise InvalidOptionError(
             f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
         )
-    dtype, shape = np.dtype(free[name].type.dtype), tuple(map(int, model.eval_rv_shapes()[name]))
+    dtype, [shape] = np.dtype(free[name].type.dtype), shapes_of([free[name]])
     whole = dtype.kind in "biu"
     try:
         array = np.asarray(value)

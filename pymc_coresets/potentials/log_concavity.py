@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-import pytensor.tensor as pt
-from pytensor.graph import Apply, Constant, Variable, clone_replace, graph_inputs
+from pytensor.graph import Apply, Constant, Variable, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue, LogTransform, ZeroSumTransform
@@ -215,10 +214,7 @@ class Convexities:
         inputs = [i for i in graph_inputs([variable]) if not isinstance(i, Constant)]
         if any(i not in self._rows and not isinstance(i, ops.SharedVariable) for i in inputs):
             return None
-        given: dict[Variable, Variable] = {
-            i: pt.constant(self._rows[i], dtype=i.type.dtype) for i in inputs if i in self._rows
-        }
-        [values] = evaluate(clone_replace([variable], given, rebuild_strict=False))
+        [values] = evaluate([variable], self._rows)
         return values
 
     def _after(self, node: Apply) -> Convexity:

@@ -18,7 +18,7 @@ from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.units import UnitSettings, unit_model
 from pymc_coresets.potentials.verification import points_around, points_near, reference_of, verify
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
@@ -274,12 +274,14 @@ def verify_form(loglik: LogLikelihood) -> None:
     rows, weights = loglik.some_row, np.array([2.0])
     model = coreset_model(loglik.observations, rows, weights)
     space = loglik.observations.space
-    potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
+    potential = model.logp(vars=[model[POTENTIAL]], jacobian=False)
     # Some densities are not defined at the initial point, such as where a shape is exactly zero.
     points, _ = points_around(space, np.random.default_rng(0))
     found = weights @ loglik.matrix(space.constrain(points), rows, finite=False)
     first = int(np.argmax(np.isfinite(found)))
-    value, expected = float(potential(space.point(points[first]))), float(found[first])
+    values = space.point(points[first])
+    [value] = evaluate([potential], {v: values[v.name] for v in model.value_vars})
+    expected = float(found[first])
     if not agree(value, expected, size=weights.sum(), nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.likelihood.terms import UNOBSERVED, imputed_names
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of
@@ -42,7 +43,7 @@ def may_have_units(model: pm.Model) -> bool:
     >>> may_have_units(model)
     True
     """
-    lengths = (int(n) for shape in model.eval_rv_shapes().values() for n in shape)
+    lengths = (n for shape in shapes_of(model.free_RVs) for n in shape)
     return max(lengths, default=0) >= _FEWEST_LEVELS or _has_holes(model)
 
 
@@ -50,8 +51,7 @@ def _has_holes(model: pm.Model) -> bool:
     """Whether more values are missing from covariates than parameters cost nothing."""
     missing = {rv for rv in model.free_RVs if str(rv.name).endswith(UNOBSERVED)}
     missing -= {model[name] for name in imputed_names(model)}
-    shapes = model.eval_rv_shapes()
-    return any(math.prod(map(int, shapes[str(rv.name)])) > FEW_DIMENSIONS for rv in missing)
+    return any(math.prod(shape) > FEW_DIMENSIONS for shape in shapes_of([*missing]))
 
 
 def chosen_units(

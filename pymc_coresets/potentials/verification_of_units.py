@@ -105,13 +105,11 @@ class _Densities:
     def of_pymc(self, point: _Point) -> tuple[np.ndarray, np.ndarray]:
         """Return those of rows, and of the variables of levels; NaN where PyMC refuses."""
         rows, factor = self.units.rows, self.units.factor
-        shapes = rows.n_obs, factor.n_levels
+        values = dict(zip(rows.parameters, point.given(rows.parameters, factor), strict=True))
         try:
-            of_rows, *priors = self._pymc(*point.given(rows.parameters, factor))
+            return self.units.by_pymc(values, point.flat)
         except (np.linalg.LinAlgError, ParameterValueError):
-            return np.full(shapes[0], np.nan), np.full(shapes[1], np.nan)
-        of_levels = factor.log_priors(priors, point.flat)
-        return np.broadcast_to(of_rows, rows.n_obs), of_levels
+            return np.full(rows.n_obs, np.nan), np.full(factor.n_levels, np.nan)
 
     def refuse_others(self, point: _Point, of_rows: np.ndarray, of_levels: np.ndarray) -> None:
         """Raise if the log-density of a level that has rows is not what PyMC gives."""
@@ -150,12 +148,6 @@ class _Densities:
         [found] = self._ours(*point.given(form.parameters, factor), *arrays)
         values: np.ndarray = np.broadcast_to(found, len(units.levels))
         return values
-
-    @cached_property
-    def _pymc(self) -> Callable[..., list[np.ndarray]]:
-        rows = self.units.rows
-        outputs = [rows.reference, *self.units.factor.reference]
-        return numpy_function(list(rows.parameters.values()), outputs)
 
     @cached_property
     def _ours(self) -> Callable[..., list[np.ndarray]]:

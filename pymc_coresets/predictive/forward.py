@@ -43,7 +43,7 @@ from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import in_threads, n_cores
@@ -583,9 +583,8 @@ def with_missing(
     missing = held.imputed.difference(posterior.data_vars)
     if not held.integrated.issubset(posterior.data_vars):
         return idata
-    shapes = model.eval_rv_shapes() if missing else {}
-    sizes = {name: math.prod(shapes[model.rvs_to_values[model[name]].name]) for name in missing}
-    names = sorted(name for name in missing if sizes[name] <= most)
+    shapes = zip(missing, shapes_of([model[name] for name in missing]), strict=True)
+    names = sorted(name for name, shape in shapes if math.prod(shape) <= most)
     if not names:
         return idata
     predictions = Predictions(

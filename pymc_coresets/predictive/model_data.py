@@ -1,6 +1,6 @@
 """The data of a model: the groups that `pm.sample` gives them, and blocks of rows in a copy."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -8,20 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
-import pytensor
 import xarray as xr
 from pytensor.graph import Constant, Variable, ancestors
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.potentials.code_checks import RowCodes, codes_in, out_of_range
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import dims_of
-from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
-from pymc_coresets.reading.graphs import as_plain_tensor
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.graphs import as_plain_tensor, shapes_of
 from pymc_coresets.reading.likelihood.template import check_column, row_dims
 from pymc_coresets.reading.user_model import data_of, settable_data
 from pymc_coresets.rows.passes import RowBlocks
@@ -129,7 +127,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     dtypes = {name: model[name].get_value(borrow=True).dtype for name in columns}
     filled = FilledModel(model, StreamedRows(rows, dtypes), columns, resized)
     _refuse_fixed(filled)
-    _check(filled, _checks_of_codes(filled, graphs))
+    _check(filled, _lookups(filled, graphs))
     return filled
 
 
@@ -224,9 +222,7 @@ def _refuse_fixed(filled: FilledModel) -> None:
 # -- values that cannot be used --------------------------------------------------------------------
 
 
-def _check(
-    filled: FilledModel, checks: Sequence[tuple[RowCodes, Callable[[], Sequence[np.ndarray]]]]
-) -> None:
+def _check(filled: FilledModel, lookups: Sequence[RowCodes]) -> None:
     """Read all rows, and refuse values that are not finite and codes of nothing."""
     for rows in filled.source.blocks(BLOCK_ROWS):
         for name, array in zip(filled.columns, rows.arrays, strict=True):
@@ -236,29 +232,25 @@ def _check(
                 raise InvalidDataError(
                     f"{filled.source.place(int(rows.positions[bad[0]]))}: {name!r} is not finite."
                 )
-        if checks:
+        if lookups:
             filled.fill(rows.arrays)
-        for own, codes_now in checks:
-            [codes] = codes_now()
-            for place in out_of_range(codes, own.length)[:1]:
+        for lookup in lookups:
+            [codes] = evaluate([lookup.codes])
+            for place in out_of_range(codes, lookup.length)[:1]:
                 position = int(rows.positions[place[0]])
-                raise own.error(filled.source, int(codes[tuple(place)]), position)
+                raise lookup.error(filled.source, int(codes[tuple(place)]), position)
 
 
-def _checks_of_codes(
-    filled: FilledModel, graphs: Mapping[str, Variable]
-) -> list[tuple[RowCodes, Any]]:
+def _lookups(filled: FilledModel, graphs: Mapping[str, Variable]) -> list[RowCodes]:
     model = filled.model
 
     def length_of(table: TensorVariable, axis: int) -> int:
-        known = table.type.shape[axis]
-        return int(evaluate(resolve_shapes([table.shape[axis]]))[0]) if known is None else known
+        return shapes_of([table])[0][axis]
 
     columns = {model[name]: name for name in filled.columns}
     found = codes_in(graphs.values(), columns, model.free_RVs, length_of=length_of)
     # A table may itself be looked up by codes, which are checked first.
-    inner_first = sorted(found, key=lambda lookup: len(list(ancestors([lookup.codes]))))
-    return [(one, pytensor.function([], [one.codes], mode=PLAIN_MODE)) for one in inner_first]
+    return sorted(found, key=lambda lookup: len(list(ancestors([lookup.codes]))))
 
 
 # -- as groups -------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Another estimate of the divergence, by PyMC's own log-densities of both models."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -91,18 +91,19 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
         shared = Draws.of(some, base.shapes)
         points = [space.point(x) for x in space.free(shared)]
+    terms = [term.name for term in base.terms]
+    others = [v.name for v in (*base.model.basic_RVs, *base.model.potentials)]
+    others = [name for name in others if name not in terms]
     if base.units:
-        [of_own] = log_densities_at([result.model], points)
-        return opinion_of_units(own.parts[0], shared, points, of_own, ratios)
+        of_own, of_rest = log_densities([(result.model, None), (base.model, others)])(points)
+        return opinion_of_units(own.parts[0], shared, of_rest, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
     if filled is None:
-        of_full, of_own = log_densities_at([base.model, result.model], points)
+        of_own, of_full = log_densities([(result.model, None), (base.model, None)])(points)
     else:
-        [of_own] = log_densities_at([result.model], points)
-        names = [term.name for term in base.terms]
-        of_rows = _densities([filled.model], names)
-        of_full = _of_others(filled.model, points, names)
-        of_full += sum(of_rows(points)[0] for _ in filled.blocks())
+        of_own, of_rest = log_densities([(result.model, None), (filled.model, others)])(points)
+        of_rows = log_densities([(filled.model, terms)])
+        of_full = of_rest + sum(of_rows(points)[0] for _ in filled.blocks())
     return second_opinion(of_full, of_own, ratios)
 
 
@@ -169,52 +170,68 @@ def second_opinion(
     )
 
 
-def log_densities_at(
-    models: Sequence[pm.Model], points: Sequence[Point], names: Sequence[str] | None = None
-) -> Floats:
-    """Evaluate PyMC's log-densities of models, Jacobians included, by NumPy.
+@compiling()
+def log_densities(
+    wanted: Sequence[tuple[pm.Model, Sequence[str] | None]],
+) -> Callable[[Sequence[Point]], Floats]:
+    """Return a function that evaluates PyMC's log-densities, Jacobians included, by NumPy.
 
     Shared terms, such as priors, are evaluated once.
 
     Parameters
     ----------
-    models : sequence of pm.Model
-        With the same value variables.
-    points : sequence of dict
-    names : sequence of str, optional
-        Of the variables and potentials that are added up; by default all.
+    wanted : sequence of (pm.Model, sequence of str or None)
+        Models with the same value variables; for each, the names of the variables and potentials
+        that are added up, or None for all.
 
     Returns
     -------
-    ndarray of shape (n_models, n_points)
-        In nats.
+    callable
+        Of a sequence of points; it returns an array (n_wanted, n_points), in nats.
 
     Examples
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
-    >>> log_densities_at([model], [{"mu": np.array(0.0)}]).round(4)
+    >>> log_densities([(model, None)])([{"mu": np.array(0.0)}]).round(4)
     array([[-0.9189]])
     """
-    return _densities(models, names)(points)
+    # In float32, where the model was written so, there were no digits to compare.
+    inputs = {
+        v.name: v.type.clone(dtype="float64")(v.name) if v.type.dtype == "float32" else v
+        for v in wanted[0][0].value_vars
+    }
+    graphs = []
+    for model, names in wanted:
+        terms = None if names is None else [model[name] for name in names]
+        others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
+        graphs += widened([model.logp(vars=terms)], others)
+    function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))
+
+    def at_points(points: Sequence[Point]) -> Floats:
+        values = [function(*(point[name] for name in inputs)) for point in points]
+        return np.array(values, dtype=np.float64).T
+
+    return at_points
 
 
 def opinion_of_units(
     loglik: LogLikelihood,
     draws: Draws,
-    points: Sequence[Point],
+    of_rest: Floats,
     of_own: Floats,
     log_ratios: Floats,
 ) -> SecondOpinion:
     """Compare log-ratios of units with what PyMC's densities of the model give, see below.
 
-    By grids that become finer and wider as long as they differ.
+    By grids that become finer and wider as long as they differ.  `of_rest` is the log-density of
+    all but the units.
     """
     units = loglik.observations.units
     *coarse, last = _GRIDS.get(units.source.factor.n_dims, ((4.5, 1.5),))
 
     def compared(grid: tuple[float, float]) -> SecondOpinion:
-        of_full = log_densities_of_units(loglik, draws, points, grid)
+        of_full = of_rest + log_densities_of_units(loglik, draws, grid)
         return second_opinion(of_full, of_own, log_ratios, node_error=units.node_error)
 
     for grid in coarse:
@@ -226,10 +243,9 @@ def opinion_of_units(
 def log_densities_of_units(
     loglik: LogLikelihood,
     draws: Draws,
-    points: Sequence[Point],
     grid: tuple[float, float] = _GRIDS[1][0],
 ) -> Floats:
-    """Evaluate the log-density of a model by PyMC's, with variables of units integrated out.
+    """Evaluate the log-density of all units by PyMC's, with their variables integrated out.
 
     The integrals are sums over a wide grid of each unit's own variables, around all modes that the
     unit has at each draw: PyMC's elementwise log-densities of all rows and levels are evaluated
@@ -241,8 +257,6 @@ def log_densities_of_units(
         Of units.
     draws : Draws
         Of the shared variables.
-    points : sequence of dict
-        The same draws, on the unconstrained scale.
     grid : (float, float)
         Its radius and step, see `_GRIDS`.
 
@@ -251,22 +265,15 @@ def log_densities_of_units(
     ndarray of shape (n_points,)
         In nats.
     """
-    observations, units = loglik.observations, loglik.observations.units
-    rows, factor = units.source.rows, units.source.factor
+    units = loglik.observations.units
+    source, factor = units.source, units.source.factor
     every = loglik.collapsed(collapse=False).in_memory.all
     x, log_volumes = _places(factor.n_dims, *grid)
-    inputs = list(rows.parameters.values())
-    function = numpy_function(inputs, [rows.reference, *factor.reference])
-    levels = units.source.levels
-    start = units.source.initial_values
+    levels, start = source.levels, source.initial_values
 
     def of_levels(known: Point, flat: Floats) -> Floats:
-        known = known | factor.variables(flat)
-        of_rows, *priors = function(*(known[name] for name in rows.parameters))
-        found = np.bincount(
-            factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels
-        )
-        found = found + factor.log_priors(priors, flat)
+        of_rows, priors = source.by_pymc(known | factor.variables(flat), flat)
+        found = np.bincount(factor.level_of_row, of_rows, factor.n_levels) + priors
         inside: Floats = np.where(np.isnan(found), -np.inf, found)[levels]
         return inside
 
@@ -285,8 +292,7 @@ def log_densities_of_units(
                 parts = of_levels(known, flat) + _log_shares(z, modes, m) + volume + log_volume
                 integral = np.logaddexp(integral, parts)
         total.append(float(integral.sum()))
-    names = [term.name for term in observations.terms]
-    return np.array(total) + _of_others(observations.model, points, names)
+    return np.array(total)
 
 
 def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
@@ -321,33 +327,3 @@ def _log_shares(z: Floats, modes: Modes, m: int) -> Floats:
     logs = np.linalg.slogdet(root)[1] - 3.0 * np.log1p(np.square(away).sum(axis=2))
     shares: Floats = logs[:, m] - np.logaddexp.reduce(logs, axis=1)
     return shares
-
-
-def _of_others(model: pm.Model, points: Sequence[Point], names: Collection[str]) -> Floats:
-    """Evaluate what else a model has than some terms."""
-    others = [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
-    found: Floats = log_densities_at([model], points, others)[0]
-    return found
-
-
-@compiling()
-def _densities(
-    models: Sequence[pm.Model], names: Sequence[str] | None
-) -> Callable[[Sequence[Point]], Floats]:
-    # In float32, where the model was written so, there were no digits to compare.
-    inputs = {
-        v.name: v.type.clone(dtype="float64")(v.name) if v.type.dtype == "float32" else v
-        for v in models[0].value_vars
-    }
-    graphs = []
-    for model in models:
-        terms = None if names is None else [model[name] for name in names]
-        others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
-        graphs += widened([model.logp(vars=terms)], others)
-    function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))
-
-    def at_points(points: Sequence[Point]) -> Floats:
-        values = [function(*(point[name] for name in inputs)) for point in points]
-        return np.array(values, dtype=np.float64).T
-
-    return at_points

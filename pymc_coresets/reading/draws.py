@@ -10,10 +10,8 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import XTensorVariable
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.graphs import shapes_of
 
 #: Whatever `Draws.of` reads.
 type DrawsLike = Draws | xr.DataTree | xr.Dataset | Mapping[str, ArrayLike]
@@ -230,9 +228,8 @@ def drawn_names(model: pm.Model, lengths: Collection[int], *, more_than: int) ->
     if not found:
         return None
     whole = [*(model.rvs_to_values[rv] for rv in model.observed_RVs), *model.potentials]
-    tensors = [v.values if isinstance(v, XTensorVariable) else v for v in (*whole, *found)]
-    shapes = evaluate(resolve_shapes([tensor.shape for tensor in tensors]))
+    shapes = shapes_of([*whole, *found])
     of_whole, of_found = shapes[: len(whole)], shapes[len(whole) :]
-    rows = {int(n) for n in (*lengths, *(n for s in of_whole for n in s[:1])) if n > more_than}
-    along = {v.name for v, shape in zip(found, of_found, strict=True) if rows & set(shape.tolist())}
+    rows = {n for n in (*lengths, *(n for s in of_whole for n in s[:1])) if n > more_than}
+    along = {v.name for v, shape in zip(found, of_found, strict=True) if rows & set(shape)}
     return [v.name for v in model.unobserved_RVs if v.name not in along] if along else None

@@ -1,5 +1,6 @@
 """Fold the known parts of graphs, and evaluate them with NumPy, in float64: nothing to compile."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, cast
@@ -226,8 +227,16 @@ def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
     return cast(Variable, vector if len(codes) == len(every) else vector[every])
 
 
-def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
-    """Evaluate variables that depend on nothing but data.
+def evaluate(
+    variables: Sequence[Variable], given: Mapping[Any, np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """Evaluate variables once, to the values of `PLAIN_MODE`; no function is made of them.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+    given : mapping of Variable to ndarray, optional
+        Values of inputs, if they depend on anything but data.
 
     Examples
     --------
@@ -235,14 +244,48 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
     >>> evaluate([pt.constant([1.0, 2.0]) * 2])
     [array([2., 4.])]
     """
-    computed = [v for v in dict.fromkeys(variables) if not isinstance(v, Constant)]
-    values: dict[Variable, Any] = {v: v.data for v in variables if isinstance(v, Constant)}
-    if computed:
-        # Positions, lengths and masks have nothing to stabilise.
-        exact = all(v.type.dtype not in ("float64", "float32") for v in computed)
-        mode = plain_mode("None") if exact else None
-        values |= dict(zip(computed, numpy_function([], computed, mode)(), strict=True))
-    return [np.asarray(values[v]) for v in variables]
+    known = dict(given or {})
+    if not any(_may_be_unstable(node) for node in ops.io_toposort([], variables)):
+        return _performed(variables, known)
+    with ops.compiling():
+        lifted, constants = _lifted(variables)
+        fgraph = FunctionGraph(outputs=lifted, clone=True, copy_inputs=False)
+        PLAIN_MODE.optimizer.rewrite(fgraph)
+    known |= {new: _held_by(old) for old, new in constants.items()}
+    return _performed(fgraph.outputs, known)
+
+
+def _may_be_unstable(node: Apply) -> bool:
+    """Whether a node computes numbers, and not positions, lengths, masks or other views."""
+    is_cast = isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
+    is_float = any(getattr(v.type, "dtype", "").startswith("float") for v in node.outputs)
+    return is_float and not is_cast and not isinstance(node.op, (*ops.MOVES, ops.Join))
+
+
+def _performed(graphs: Sequence[Variable], given: Mapping[Variable, Any]) -> list[np.ndarray]:
+    """Perform operations one after the other, as PyTensor's functions do: none is made."""
+    storage = {
+        v: [np.asarray(given[v], v.type.dtype) if v in given else _held_by(v)]
+        for v in graph_inputs(graphs)
+    }
+    order = ops.io_toposort([], graphs)
+    last_use = {v: node for node in order for v in node.inputs}
+    is_known = defaultdict[Variable, list[bool]](lambda: [True])  # which lazy operations ask for
+    with np.errstate(all="ignore"):
+        for node in order:
+            storage |= {v: [None] for v in node.outputs}
+            node.op.make_thunk(node, storage, is_known, [], impl="py")()
+            for v in node.inputs:  # large arrays are released early
+                if last_use[v] is node and v not in graphs:
+                    storage.pop(v, None)
+    return [np.asarray(storage[v][0]) for v in graphs]
+
+
+def _held_by(variable: Variable) -> Any:  # noqa: ANN401
+    """Return what a constant or a shared variable holds."""
+    if isinstance(variable, ops.SharedVariable):
+        return variable.get_value(borrow=True)
+    return cast(Constant, variable).data
 
 
 def known_length(variable: TensorVariable, axis: int) -> int | None:

@@ -24,10 +24,16 @@ from pymc_coresets.compat.pymc_api import (
     SimulatorRV,
     Transform,
     replace_rvs_by_values,
+    resolve_shapes,
     transformed_conditional_logp,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import widened, with_constant_shapes, with_joined_scalars
+from pymc_coresets.reading.folding import (
+    evaluate,
+    widened,
+    with_constant_shapes,
+    with_joined_scalars,
+)
 from pymc_coresets.reading.known import Known
 
 
@@ -47,13 +53,31 @@ def parameter_inputs(
     >>> parameter_inputs(model)["beta"].type
     TensorType(float64, shape=(3,))
     """
-    shapes = model.eval_rv_shapes()
-    parameters = {}
-    for rv in model.free_RVs:
-        value = model.rvs_to_values[rv] if rv.name in unconstrained else rv
-        shape = tuple(int(n) for n in shapes[value.name])
-        parameters[rv.name] = TensorType(_in_double(rv), shape=shape)(name=rv.name)
-    return parameters
+    free, graphs = model.free_RVs, list[Variable]()
+    for rv in free:
+        transform = model.rvs_to_transforms[rv] if rv.name in unconstrained else None
+        graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    return {
+        rv.name: TensorType(_in_double(rv), shape=shape)(name=rv.name)
+        for rv, shape in zip(free, shapes_of(graphs), strict=True)
+    }
+
+
+def shapes_of(variables: Sequence[Variable]) -> list[tuple[int, ...]]:
+    """Return shapes of a model's variables, whatever their values are: none is drawn.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model(coords={"group": range(3)}):
+    ...     effect = pm.Normal("effect", dims="group")
+    >>> shapes_of([effect, 2 * effect[:2]])
+    [(3,), (2,)]
+    """
+    unknown = [v for v in variables if None in v.type.shape]
+    plain = [as_plain_tensor(v).shape for v in unknown]
+    found = dict(zip(unknown, evaluate(resolve_shapes(plain)) if plain else [], strict=True))
+    return [tuple(int(n) for n in found.get(v, v.type.shape)) for v in variables]
 
 
 def _in_double(variable: Variable) -> str:

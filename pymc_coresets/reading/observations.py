@@ -271,8 +271,7 @@ class Observations:
 
         A variable that sums to zero has one less.
         """
-        shapes, values = self.model.eval_rv_shapes(), self.model.rvs_to_values
-        return int(sum(math.prod(shapes[values[rv].name]) for rv in self.model.free_RVs))
+        return self.space.n_dims
 
 
 def _container(source: Variable, *, n_axes: int) -> Variable:

@@ -1,6 +1,6 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -45,6 +45,8 @@ class Unconstrained:
         All its free variables must be continuous if a gradient is needed.
     mode : Mode, optional
         How the density is compiled; by default as PyTensor compiles anything.
+    point : mapping of str to ndarray, optional
+        Initial values of its value variables, if they are known, and perhaps of others.
 
     Attributes
     ----------
@@ -61,13 +63,23 @@ class Unconstrained:
     array([1., 1.])
     """
 
-    def __init__(self, model: pm.Model, *, mode: Mode | None = None) -> None:
+    def __init__(
+        self,
+        model: pm.Model,
+        *,
+        mode: Mode | None = None,
+        point: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         self.model, self._mode = model, mode
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         names = [v.name for v in model.value_vars]
-        with compiling():
-            point = model.initial_point(random_seed=0)
+        if point is None:
+            with compiling():
+                point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
+        #: The space of which this one is a copy with another density, if it is one: all copies use
+        #: the two functions that the first one has made.
+        self.original: Unconstrained | None = None
 
     @property
     def start(self) -> np.ndarray:
@@ -77,6 +89,12 @@ class Unconstrained:
         """
         x = np.asarray(self._start.data, dtype=float)
         return np.where(np.isfinite(x), x, 0.0)
+
+    @property
+    def initial_point(self) -> dict[str, np.ndarray]:
+        """The model's initial values, of each value variable; they may not be finite."""
+        values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self._start)
+        return values
 
     @property
     def continuous(self) -> np.ndarray:
@@ -148,6 +166,7 @@ class Unconstrained:
     ) -> "Unconstrained":
         """Return the same space with another density, and its negative Hessian if that is known."""
         other = copy(self)
+        other.original = self.original or self
         other.curvature = curvature
         other.logp_and_gradient = density.logp_and_gradient
         other.gradients = density.gradients
@@ -195,15 +214,17 @@ class Unconstrained:
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""
         names = [rv.name for rv in self.model.free_RVs]
-        return Draws(dict(zip(names, self._backward(x), strict=True)))
+        return Draws(dict(zip(names, (self.original or self).backward(x), strict=True)))
 
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
-        found = self._forward(*(draws.values[rv.name] for rv in self.model.free_RVs))
+        values = (draws.values[rv.name] for rv in self.model.free_RVs)
+        found = (self.original or self).forward(*values)
         return np.concatenate([np.reshape(v, (draws.n_draws, -1)) for v in found], axis=1)
 
     @cached_property
-    def _forward(self) -> Callable[..., Sequence[np.ndarray]]:
+    def forward(self) -> Callable[..., Sequence[np.ndarray]]:
+        """Maps draws of each free variable to those of each value variable."""
         free, inputs = dict[Variable, Variable](), list[TensorVariable]()
         for rv in self.model.free_RVs:
             plain = pt.tensor(dtype=rv.type.dtype, shape=rv.type.shape)
@@ -224,7 +245,8 @@ class Unconstrained:
         return of_points(inputs, list(map(as_plain_tensor, widened(graphs, wide))), WRITTEN_MODE)
 
     @cached_property
-    def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
+    def backward(self) -> Callable[..., Sequence[np.ndarray]]:
+        """Maps points (n_draws, D) to draws of each free variable."""
         x = self.vector
         graphs = list(self.constrained(x).values())
         return of_points([x], graphs, WRITTEN_MODE)

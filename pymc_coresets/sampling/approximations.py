@@ -20,7 +20,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, full_model, likelihood_of_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -300,7 +300,7 @@ def _gaussian_of_fit(fit: Any, space: Unconstrained) -> GaussianApproximation:  
             f"The approximation is of another model: its unconstrained variables are "
             f"{sorted(found)!r}, but the model's are {sorted(wanted)!r}, or they have other shapes."
         )
-    mean, covariance = numpy_function([], [fit.mean, fit.cov])()
+    mean, covariance = evaluate([fit.mean, fit.cov])
     places = np.arange(len(mean))
     order = np.concatenate([places[found[v.name][0]] for v in space.model.value_vars])
     return GaussianApproximation(mean[order], covariance[np.ix_(order, order)])

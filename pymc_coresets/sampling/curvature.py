@@ -249,6 +249,7 @@ def laplace(
     start: np.ndarray | None = None,
     *,
     n_gradients: int = 10_000,
+    climbed: bool = False,
 ) -> Normal:
     """Return the normal distribution with the mode of a posterior and its curvature there.
 
@@ -260,6 +261,8 @@ def laplace(
         Start of the search; by default the model's initial point.
     n_gradients : int
         Approximate number of gradients to spend on narrow ridges.
+    climbed : bool, default False
+        Whether a search has ended at the start: another one begins only if no mode is there.
 
     Raises
     ------
@@ -281,7 +284,11 @@ def laplace(
             f"{names!r} are discrete, so there is no Laplace approximation: sum them out, or use "
             "method='pursuit' with weighting='prior', or with your own draws."
         )
-    x = _highest(space, space.start if start is None else start)
+    x = space.start if start is None else start
+    if climbed:
+        with suppress(SamplingError):
+            return _settled(space, x)
+    x = _highest(space, x)
     try:
         return _settled(space, x)
     except SamplingError as error:

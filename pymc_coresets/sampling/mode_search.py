@@ -138,7 +138,7 @@ def _add_near(
 ) -> None:
     """Add the mode near the end of a search, unless the density hardly dips before a known one."""
     try:
-        around = laplace(space, x, n_gradients=500)
+        around = laplace(space, x, n_gradients=500, climbed=True)
     except SamplingError:  # a point where the climb stopped
         return
     found = mode_of(space, around, 1)

@@ -144,7 +144,9 @@ def sample(
     if is_whole:
         kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
-        kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
+        kwargs["trace"] = nuts.SharedTrace.of(
+            result.model, kwargs["var_names"], found.space.initial_point
+        )
     with forecasts_to(partial(tell, show=show)):
         idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():

@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive import predictions
+from pymc_coresets.predictive import forward
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rows import memory
@@ -202,11 +202,11 @@ def test_means_in_compiled_loops_are_those_of_numpy(
     rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
     expected = stand_in.predict(idata, **options)
-    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(predictions, "n_cores", lambda: n_cores)
-    monkeypatch.setattr(predictions, "_LARGE_CONSTANT", 10)
+    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(forward, "n_cores", lambda: n_cores)
+    monkeypatch.setattr(forward, "_LARGE_CONSTANT", 10)
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:
@@ -215,7 +215,7 @@ def test_means_in_compiled_loops_are_those_of_numpy(
 
 
 def test_draws_in_single_precision_are_as_good(coreset, idata, monkeypatch):
-    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
     single = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().astype("float32")})
     expected, found = (coreset.predict(draws, progressbar=False) for draws in (idata, single))
     one, other = (f["posterior_predictive"]["y"] for f in (expected, found))
@@ -244,7 +244,7 @@ def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
     with pm.Model() as model:
         x, slope = pm.Data("x", np.arange(40.0)), pm.Normal("slope")
         pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
-    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
     draws = draws_of(slope=1.0, own=np.arange(40.0))
     x, slope = np.arange(40.0), float(draws["posterior"]["slope"].mean())
     expected = {
@@ -263,7 +263,7 @@ def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
 def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, monkeypatch):
     """In blocks of any size; the last of 300 rows in blocks of 128 is smaller."""
     for size in (2**16, 128):
-        monkeypatch.setattr(predictions, "BLOCK_ROWS", size)
+        monkeypatch.setattr(forward, "BLOCK_ROWS", size)
         found = elsewhere.predict(idata, var_names=["y", "rate"], progressbar=False)
         expected = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
         for name in ("y", "rate"):
@@ -297,8 +297,8 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
 def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
     """Each has a function with random numbers of its own, of the same rows."""
     stand_in = request.getfixturevalue(which)
-    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
     found = []
     for n_threads in (1, 5):
         monkeypatch.setattr(memory, "n_cores", lambda n=n_threads: n)
@@ -360,8 +360,8 @@ def test_a_shape_may_follow_the_data_without_dims(coreset):
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata, monkeypatch):
     """The rows of one after the other where they lie elsewhere, and else the draws."""
-    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(predictions, "_ENTRIES", 6_000)
+    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(forward, "_ENTRIES", 6_000)
     stand_in = request.getfixturevalue(which)
     options = {"kind": kind, "draws": 30, "random_seed": 1, "progressbar": False}
     blocks = []
@@ -377,7 +377,7 @@ def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata,
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 def test_blocks_are_appended_to_a_store(request, which, idata, tmp_path, monkeypatch):
     """As the documentation has it."""
-    monkeypatch.setattr(predictions, "_ENTRIES", 6_000)
+    monkeypatch.setattr(forward, "_ENTRIES", 6_000)
     stand_in = request.getfixturevalue(which)
     store, along = tmp_path / "y.zarr", "draw" if which == "coreset" else "obs"
     options = {"kind": "draws", "var_names": ["y", "rate"], "random_seed": 1, "progressbar": False}
@@ -485,7 +485,7 @@ def test_draws_of_another_model_are_refused(coreset, idata):
 
 
 def test_results_beyond_memory_are_refused_at_once(coreset, idata, monkeypatch):
-    monkeypatch.setattr(predictions, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(forward, "_MOST_BYTES", 100_000)
     with pytest.raises(InvalidOptionError, match=r"block by block with to=\.\.\."):
         coreset.predict(idata, kind="draws", progressbar=False)
 

@@ -18,7 +18,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.results import summary
+from pymc_coresets.after import summary
 
 N = 400
 RNG = np.random.default_rng(5)

@@ -3,12 +3,14 @@
 The sums are of PyMC's own densities of rows and levels, which know nothing of units.
 """
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pymc.dims as pmd
@@ -27,6 +29,7 @@ from pymc_coresets.predictive.pymc_densities import log_densities_of_units, seco
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.sampling.units.centring import centred, integrated_out
@@ -614,10 +617,9 @@ def of_pymc() -> tuple[list[np.ndarray], np.ndarray]:
     """Draws of the shared variables, and PyMC's log-densities with levels integrated out."""
     units = nodes_at(counts(centred=True), 1)
     x = list(np.random.default_rng(8).normal(0.0, 0.3, size=(6, 2)))
-    points = [units.space.point(at) for at in x]
-    return x, log_densities_of_units(
-        LogLikelihood(units), units.space.constrain(np.array(x)), points
-    )
+    prior = logp_without(units.model, ["y", "z"])
+    found = log_densities_of_units(LogLikelihood(units), units.space.constrain(np.array(x)))
+    return x, found + np.array([prior(units.space.point(at)) for at in x])
 
 
 def log_densities(x: list[np.ndarray], degree: int) -> np.ndarray:
@@ -775,6 +777,22 @@ def _data_in_another_order(units: UnitModel) -> UnitModel:
     factor = units.factor
     arrays = tuple(replace(a, values=a.values[ORDER]) for a in factor.arrays)
     return UnitModel.of(units.rows, replace(factor, arrays=arrays))
+
+
+def test_units_need_one_initial_point_and_one_function_of_pymc(monkeypatch):
+    with pm.Model() as model:
+        _entries_in_another_order()
+    points, makes = [], pm.Model.initial_point
+    monkeypatch.setattr(
+        pm.Model, "initial_point", lambda *a, **k: points.append(1) or makes(*a, **k)
+    )
+    units = read(model, "z")
+    verify_units(units, rng=np.random.default_rng(1))
+    form = units.observations_at_zero
+    assert len(points) == 1
+    np.testing.assert_array_equal(form.space.start, Unconstrained(form.model).start)
+    again = pickle.loads(cloudpickle.dumps(units))  # without what was compiled
+    np.testing.assert_array_equal(again.initial_values, units.initial_values)
 
 
 def _half_of_the_prior(units: UnitModel) -> UnitModel:

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import _compare, verify
-from pymc_coresets.predictive.pymc_densities import log_densities_at
+from pymc_coresets.predictive.pymc_densities import log_densities
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
@@ -256,7 +256,7 @@ def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
     observations = find_observations(model)
     verify(LogLikelihood(observations), rng=np.random.default_rng(1))
     assert {row.values.dtype.kind for row in observations.rows} == {"f", "i"}
-    [[density]] = log_densities_at([model], [{"a": 1.0, "b": 2.0, "c": 3.0}], ["y"])
+    [[density]] = log_densities([(model, ["y"])])([{"a": 1.0, "b": 2.0, "c": 3.0}])
     expected = -20_000 * np.log(2 * np.pi) / 2 - np.square(codes + 1.0).sum() / 2
     assert density == pytest.approx(expected, rel=1e-12)
 

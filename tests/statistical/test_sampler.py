@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, kstest, norm
 from scipy.stats import t as student
 
+from pymc_coresets.build import build_coreset
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
@@ -97,6 +98,20 @@ def test_nothing_is_compiled_after_the_first_run(by_nuts, monkeypatch):
     for coreset in CORESETS:
         draw(by_nuts, *coreset, 100)
     assert compiled == []
+
+
+def test_a_whole_analysis_makes_at_most_ten_functions(monkeypatch):
+    rng, made, make = np.random.default_rng(1), [], FunctionMaker.__init__
+    monkeypatch.setattr(
+        FunctionMaker, "__init__", lambda *a, **k: (made.append(1), make(*a, **k))[1]
+    )
+    x = rng.normal(size=(2_000, 3))
+    with pm.Model() as model:
+        log_odds = pm.Normal("intercept", 0, 2) + x @ pm.Normal("slopes", 0, 1, shape=3)
+        pm.Bernoulli("y", logit_p=log_odds, observed=rng.random(2_000) < 0.4)
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    coreset.check(coreset.sample(random_seed=1, progressbar=False))
+    assert len(made) <= 10
 
 
 def test_a_call_of_nuts_takes_less_than_half_a_second(by_nuts):

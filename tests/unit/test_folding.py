@@ -5,11 +5,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.maker import FunctionMaker
 
 from pymc_coresets.compat.pytensor_api import Elemwise
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
     PLAIN_MODE,
+    evaluate,
     numpy_function,
     plain_mode,
     widened,
@@ -28,6 +30,18 @@ FUNCTIONS = {
     "an integer power": (lambda x: x**6 - x**4, X**6 - X**4),
     "limits": (lambda x: pt.clip(x, -2, 3), np.clip(X, -2, 3)),
 }
+
+
+def test_values_of_data_are_stable_and_make_no_function(monkeypatch):
+    monkeypatch.setattr(FunctionMaker, "__init__", None)
+    x, length = pt.dvector("x"), pytensor.shared(np.int64(4))
+    for function, expected in FUNCTIONS.values():
+        of_data, of_input = evaluate([function(pt.constant(X)), function(x)], {x: X})
+        np.testing.assert_allclose(of_data, expected, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(of_input, expected, rtol=1e-12, atol=1e-15)
+    chosen, positions = evaluate([pt.constant(X)[length:], 2 * pt.arange(length)])
+    np.testing.assert_array_equal(chosen, X[4:])
+    np.testing.assert_array_equal(positions, [0, 2, 4, 6])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

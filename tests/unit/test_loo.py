@@ -17,13 +17,13 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
+from pymc_coresets.after import surrogates
 from pymc_coresets.after.leave_one_out import elpd_of_rows
 from pymc_coresets.after.surrogates import difference_estimate
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive import surrogates
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained

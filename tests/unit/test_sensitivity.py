@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm import signed_rows
+from pymc_coresets.papers import signed_rows
 from pymc_coresets.papers.sensitivity import Sensitivities, Sensitivity, SignedBlocks, sample_size
 from pymc_coresets.papers.signed_rows import (
     ClusterSums,

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 
@@ -120,6 +121,30 @@ def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
         for rv, value in zip(model.free_RVs, backward(space.point(x)), strict=True):
             assert_allclose(draws.values[rv.name][i], value, rtol=1e-10, atol=1e-14)
     assert_allclose(space.free(draws), points, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's shapes of LKJ
+@pytest.mark.parametrize("write", MODELS)
+def test_shapes_are_those_that_pymc_evaluates(write):
+    with pm.Model(coords={"city": list("abc")}) as model:
+        write()
+    expected, names = model.eval_rv_shapes(), [rv.name for rv in model.free_RVs]
+    own, free = parameter_inputs(model), parameter_inputs(model, names)
+    for rv in model.free_RVs:
+        assert own[rv.name].type.shape == expected[rv.name]
+        assert free[rv.name].type.shape == expected[model.rvs_to_values[rv].name]
+
+
+def test_copies_of_a_space_share_what_maps_points_and_draws():
+    with pm.Model() as model:
+        transformed()
+    space = Unconstrained(model)
+    one, other = space.with_density(space), space.with_density(space).with_density(space)
+    draws = one.constrain(np.ones((2, space.n_dims)))
+    other.free(draws)
+    for name in ("forward", "backward"):
+        assert name in vars(space)
+        assert {name}.isdisjoint([*vars(one), *vars(other)])
 
 
 @pytest.mark.parametrize("write", [transformed, ordered_and_zero_sum, discrete, with_dims])

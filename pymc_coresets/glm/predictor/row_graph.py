@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Constant, Variable, ancestors, clone_replace, graph_inputs
+from pytensor.graph import Constant, Variable, ancestors, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
@@ -88,12 +88,7 @@ class RowGraph:
         if not self.by_row(variable):
             return self._of_parameters.value(variable)
         self.computed.append(variable)
-        data: dict[Variable, Variable] = {
-            v: pt.constant(self.rows[v], dtype=v.type.dtype)
-            for v in graph_inputs([variable])
-            if v in self.rows
-        }
-        [values] = evaluate(clone_replace([variable], data, rebuild_strict=False))
+        [values] = evaluate([variable], self.rows)
         return values
 
     def shape(self, variable: Variable) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ import pymc as pm
 from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
-from pymc_coresets.compat.pymc_api import PartialObservedRV, resolve_shapes
+from pymc_coresets.compat.pymc_api import PartialObservedRV
 from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, AdvancedSubtensor, io_toposort
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.graphs import PlainModel
+from pymc_coresets.reading.graphs import PlainModel, shapes_of
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, observed_length, row_term
 from pymc_coresets.reading.pushdown import Pushdown
 
@@ -363,8 +363,8 @@ def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
             "not known which rows these are. Leave the rows with missing values out, or rename the "
             "variables."
         )
-    [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
-    return _flat_positions(evaluate(node.inputs[2:]), tuple(int(n) for n in shape))
+    [shape] = shapes_of([model[whole]])
+    return _flat_positions(evaluate(node.inputs[2:]), shape)
 
 
 def has_rows_of(model: pm.Model, name: str, n_rows: int) -> bool:

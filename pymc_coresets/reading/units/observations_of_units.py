@@ -1,16 +1,19 @@
 """Observations that are units, from observations that are rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import checked_tensor, compiling
+from pymc_coresets.compat.pytensor_api import checked_tensor
+from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, Units
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import (
     CENTRE,
@@ -125,7 +128,7 @@ class UnitModel:
         ]
         every = len(levels) == self.factor.n_levels
         held = replace(base.held, integrated=frozenset(names))
-        return replace(
+        found = replace(
             base,
             held=held,
             dim=self._dim,
@@ -140,6 +143,8 @@ class UnitModel:
             sets=(),
             units=units,
         )
+        found.keep_space(Unconstrained(found.model, point=self.space.initial_point))
+        return found
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
@@ -190,12 +195,39 @@ class UnitModel:
     @cached_property
     def initial_values(self) -> np.ndarray:
         """Where samplers start with the variables of the levels, (n_levels, q), unconstrained."""
-        model = self.rows.held.whole
-        with compiling():
-            point = model.initial_point(random_seed=0)
+        model, point = self.space.model, self.space.initial_point
         values = {p.name: point[model.rvs_to_values[model[p.name]].name] for p in self.factor.parts}
         flat = [p.flat(np.asarray(values[p.name], dtype=float)) for p in self.factor.parts]
         return np.concatenate(flat, axis=1)
+
+    @property
+    def space(self) -> Unconstrained:
+        """The unconstrained space of the model with the variables of the levels."""
+        whole = self.rows.held.whole
+        return self.rows.space if self.rows.model is whole else Unconstrained(whole)
+
+    def by_pymc(
+        self, values: Mapping[str, np.ndarray], flat: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return PyMC's log-densities of all rows, and of the variables of all levels.
+
+        Parameters
+        ----------
+        values : mapping of str to ndarray
+            All free variables, on their own scale.
+        flat : ndarray of shape (n_levels, q)
+            Those of levels, unconstrained.
+        """
+        of_rows, *priors = self._reference(*(values[name] for name in self.rows.parameters))
+        return np.broadcast_to(of_rows, self.rows.n_obs), self.factor.log_priors(priors, flat)
+
+    @cached_property
+    def _reference(self) -> Callable[..., list[np.ndarray]]:
+        inputs = list(self.rows.parameters.values())
+        return numpy_function(inputs, [self.rows.reference, *self.factor.reference])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _units(self, nodes: Nodes, of_nodes: Sequence[RowArray]) -> Units:
         """Return the rows of each unit, unit by unit."""

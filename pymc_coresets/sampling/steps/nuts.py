@@ -184,14 +184,19 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
     """
 
     @classmethod
-    def of(cls, model: pm.Model, names: Sequence[str] | None = None) -> Self:
-        """Compile the recorded variables, by default all."""
+    def of(
+        cls,
+        model: pm.Model,
+        names: Sequence[str] | None = None,
+        point: Mapping[str, np.ndarray] | None = None,
+    ) -> Self:
+        """Compile the recorded variables, by default all; any point shows their shapes."""
         variables = None  # all except observed ones
         with compiling():
             if names is not None:
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
                 variables = model.replace_rvs_by_values(chosen)
-            return cls(model=model, vars=variables)
+            return cls(model=model, vars=variables, test_point=point)
 
     def __copy__(self) -> Self:
         other = object.__new__(type(self))

@@ -152,10 +152,10 @@ class _Form:
         found.prepare()
         return found
 
-    @cached_property
+    @property
     def modes(self) -> UnitModes:
         """Finds where nodes lie."""
-        return UnitModes(self.units)
+        return self.loglik.unit_modes
 
     def in_words(self, rule: Rule) -> str:
         """Return how many nodes and rows the sample has."""

@@ -25,7 +25,8 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import if_it_takes_long, tell
 from pymc_coresets.reading.draws import Draws, dims_of
-from pymc_coresets.reading.folding import evaluate, plain_mode
+from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.sampling.units.conditionals import Conditionals
@@ -244,7 +245,8 @@ class _LocalVariables:
     @cached_property
     def space(self) -> Unconstrained:
         """The unconstrained space of the model with these variables."""
-        return Unconstrained(self.model)
+        found: Unconstrained = self.source.space
+        return found
 
     @property
     def levels(self) -> np.ndarray:
@@ -312,8 +314,8 @@ class _LocalVariables:
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the variables, with all levels."""
-        shapes = evaluate([pt.as_tensor(self.model[name].shape) for name in self.names])
-        return {n: tuple(map(int, shape)) for n, shape in zip(self.names, shapes, strict=True)}
+        shapes = shapes_of([self.model[name] for name in self.names])
+        return dict(zip(self.names, shapes, strict=True))
 
     def drawn(
         self,

@@ -25,8 +25,8 @@ _JITTER = 0.3
 _DIVERGENT, _FEW = 10.0, 1e-3
 #: Acceptance of trajectories that are tuned enough, what it is tuned to, and where tuning fails.
 _ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
-#: Rounds of tuning, trajectories of each; number of steps of one at first, and largest number.
-_ROUNDS, _LENGTH, _FEW_STEPS, _MOST_STEPS = 8, 10, 4, 128
+#: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
+_ROUNDS, _LENGTH, _MOST_STEPS = 8, 10, 128
 #: Changes of the normal distribution around chains that need no further tuning, and those after
 #: which chains are still on their way.
 _SETTLED, _UNSETTLED = 0.1, 0.5
@@ -94,8 +94,7 @@ class ManyChains:
     n_draws : int
         Number of draws that are wanted, of all chains together.
     most : float
-        Largest number of gradients, where trajectories have four steps or fewer.  Longer ones may
-        take more, up to four times as many: those of NUTS are longer there, too.
+        Largest number of gradients.
 
     Examples
     --------
@@ -198,17 +197,13 @@ class _Run:
     ) -> None:
         self._hmc, self._most, self._rng = hmc, most, rng
         self._states = hmc.at(starts)
-        self.n_steps, self.n_gradients = _FEW_STEPS, 0
+        self.n_steps, self.n_gradients = 4, 0
         self.n_divergent = self._n_trajectories = 0
-
-    @property
-    def _limit(self) -> float:
-        return self._most * float(np.clip(self.n_steps / _FEW_STEPS, 1, _FEW_STEPS))
 
     @property
     def is_over(self) -> bool:
         """Whether all gradients are used up."""
-        return self.n_gradients > self._limit
+        return self.n_gradients > self._most
 
     @property
     def diverges(self) -> bool:
@@ -218,7 +213,7 @@ class _Run:
     def is_worth(self, n_draws: float) -> bool:
         """Whether so many draws more may be made; the number is a rough estimate."""
         n_more = n_draws * self.n_steps * len(self._states.points)
-        return self.n_gradients + n_more < 1.5 * self._limit
+        return self.n_gradients + n_more < 1.5 * self._most
 
     def drawn(self, n_draws: int, *, to_the_end: bool = False) -> Paths:
         """Continue the chains; by default, end as soon as too many trajectories diverge."""

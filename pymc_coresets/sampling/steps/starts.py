@@ -34,9 +34,9 @@ _OWN = frozenset(signature(pm.sample).parameters)
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 #: Products of a density at a point for which thousands of points take too long to try.
 _MOST_PRODUCTS = 2**23
-#: Gradients of a draw of NUTS, the products that take as long as one of them in Python, and those
-#: for each of many points.
-_OF_NUTS, _IN_PYTHON, _AT_ONCE = 15, 1e5, 5e3
+#: Gradients of a draw of NUTS up to so many dimensions, the products that take as long as one of
+#: them in Python, and those for each of many points.
+_OF_NUTS, _OF_DIMS, _IN_PYTHON, _AT_ONCE = 15, 25, 1e5, 5e3
 #: Values of the density that take as long as the gradients of a draw of many chains.
 _OF_MANY = 48
 #: Number of chains at once, and products of all of them above which there are fewer.
@@ -142,8 +142,9 @@ def _many_chains(
         return None
     at_once = np.clip(_OF_CHAINS // max(each, 1.0), _LEAST_CHAINS, _CHAINS)
     n_joined = max(int(at_once) // n_chains, 1)
-    # What NUTS takes, with its tuning.
-    of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
+    # What NUTS takes, with its tuning: its steps are shorter by the fourth root of the dimensions.
+    n_steps = _OF_NUTS * max(space.n_dims / _OF_DIMS, 1.0) ** 0.25
+    of_nuts = n_steps * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
     most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2)
     sampler = ManyChains(n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most)
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)

@@ -147,9 +147,10 @@ def test_units_of_two_distant_modes_have_nodes_around_both():
 
 def test_densities_of_pymc_are_integrated_around_all_modes():
     units = nodes_at(read(readings(), "z"), 13)  # around one mode
-    x = np.log([[0.8], [1.5], [2.5]])
+    widths = [0.8, 1.5, 2.5]
+    x = np.log(widths)[:, None]
     found = log_densities_of_units(LogLikelihood(units), units.space.constrain(x))
-    expected = [closed_form(np.exp(w)).sum() for [w] in x]
+    expected = [closed_form(w).sum() for w in widths]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 

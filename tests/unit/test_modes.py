@@ -165,6 +165,17 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
     np.testing.assert_allclose(found.location**2, 1.49, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("start", "most"), [(2.0001, 4), (0.0, 60), (1.2, 60)])
+def test_a_search_begins_again_only_where_it_has_not_ended_at_a_mode(start, most):
+    """Between two peaks, at -2 and 2, the curvature has the other sign."""
+    calls = []
+    space = normals(np.array([0.5, 0.5]), np.array([-2.0, 2.0]), 0.5)
+    space.logp_and_gradient = lambda x, of=space.logp_and_gradient: calls.append(1) or of(x)
+    found = laplace(space, np.array([start]), climbed=True)
+    np.testing.assert_allclose(np.abs(found.location), 2.0, atol=1e-3)
+    assert len(calls) <= most
+
+
 def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():
     """NumPy takes 32 arrays at once."""
     with pm.Model() as model:

@@ -73,13 +73,15 @@ def concave(
     *,
     drawn: np.ndarray,
 ) -> np.ndarray:
-    """Shrink weights until the rows' curvature is at most the posterior's in every direction.
+    """Change weights until the rows' curvature is at most the posterior's in every direction.
 
     Otherwise the quadratic of all rows minus theirs is convex in some direction, and the density
     may be unbounded, since the rows' own log-likelihood is often only linear in the tails.  The
     weight of a drawn row shrinks by the share of its curvature in directions with an excess, times
-    the relative excess there.  Any remaining excess is removed by scaling the weights of all drawn
-    rows; failing that, those of all rows.
+    the relative excess there.  It grows if the row is convex there, as many rows of mixtures are:
+    without them, the concave rows would have more curvature than all rows together, and would have
+    to shrink.  Any remaining excess is removed by scaling the weights of all drawn rows; failing
+    that, those of all rows.
 
     Parameters
     ----------
@@ -114,8 +116,8 @@ def concave(
             break
         seen = rows.seen(directions.T)
         each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
-        too_much = (1 - _ALLOWED / share) @ np.maximum(each, 0.0) / whole
-        weights = np.where(drawn, weights * (1 - np.minimum(too_much, 1.0)), weights)
+        too_much = (1 - _ALLOWED / share) @ each / whole
+        weights = np.where(drawn, weights * (1 - np.clip(too_much, -1.0, 1.0)), weights)
     for step in range(30):
         largest = compare.largest(-rows.gram(weights * curvatures))
         if largest <= 1.0:

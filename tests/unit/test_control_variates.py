@@ -542,6 +542,31 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     assert (shrunk[drawn] < weights[drawn]).all()
 
 
+def test_convex_rows_make_up_for_concave_ones():
+    # As in mixtures: a tenth of the rows is concave, and kept whole; the others are convex.
+    rng, n_rows, size = np.random.default_rng(3), 2_000, 500
+    rows = rows_of(regression("normal", rng.normal(size=(n_rows, 3)), rng.normal(size=n_rows)))
+    is_whole = np.arange(n_rows) < n_rows // 10
+    curvatures = np.where(is_whole, -20.0, 1.0)[None, None]
+    posterior = -rows.gram(curvatures)
+    some = np.append(
+        np.flatnonzero(is_whole), rng.choice(np.flatnonzero(~is_whole), size, replace=False)
+    )
+    away = rng.multivariate_normal(np.zeros(3), np.linalg.inv(posterior), size=100)
+    drawn, own = ~is_whole[some], curvatures[..., some]
+    weights = np.where(drawn, 0.9 * n_rows / size, 1.0)
+
+    def share(weights):
+        return largest_share(-rows.take(some).gram(weights * own), posterior)
+
+    found = concave(rows.take(some), weights, own, posterior, away, drawn=drawn)
+    assert share(weights) > 1.02
+    assert share(found) <= 1.0
+    assert_array_equal(found[~drawn], 1.0)
+    assert (found[drawn] >= weights[drawn]).all()
+    assert found.sum() < 1.2 * weights.sum()
+
+
 # -- coresets --------------------------------------------------------------------------------------
 
 

@@ -87,8 +87,9 @@ class ControlVariates:
     taken over draws of the previous round's approximation.  Rows are then drawn by priority
     sampling with probabilities in proportion to their residuals, and kept whole if the probability
     is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
-    that helps at other draws, too.  Weights shrink in directions in which rows have more curvature
-    than the posterior, so that the quadratic without the rows' part is concave, with the prior.
+    that helps at other draws, too.  In directions in which the rows have more curvature than the
+    posterior, weights of concave rows shrink, and those of convex ones grow, so that the quadratic
+    without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
     and memory O(p^2) and that of the candidates.  At most 3,000 coefficients, or 20,000 if few

@@ -355,11 +355,11 @@ class CoresetSampler:
         self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw if the posterior is normal except in some directions; None if it is not."""
+        density = self.weighted_density(posterior.rows, posterior.weights)
         if self._curvature is not None:  # the mean over the posterior, not that at the mode
-            density = self.weighted_density(posterior.rows, posterior.weights)
             near = laplace(self.space.with_density(density), near.location)
         most = 2**32 / posterior.n_products  # a few seconds
-        found = AxisTables.around(near, posterior.log_density, most=most)
+        found = AxisTables.around(near, posterior.log_density, density.gradients, most=most)
         if found is None:
             return None
         points = posterior.corrected(found, n_draws, times=4, rng=rng)

@@ -138,3 +138,39 @@ def test_where_other_modes_are_possible_a_coreset_is_built():
         b = pm.StudentT("b", nu=3, mu=0, sigma=1, shape=3)
         pm.Normal("y", x @ b, 1.0, observed=rng.normal(x.sum(axis=1)))
     assert drawn_around_mode(LogLikelihood(find_observations(model)), key=1, rng=rng) is None
+
+
+@pytest.fixture(scope="module")
+def rare():
+    """Standardised indicators of rare categories, of most of which all outcomes agree."""
+    rng = np.random.default_rng(3)
+    sizes = np.array([1, 5, 20, 60, 150])
+    level = np.repeat(np.arange(6), [*sizes, N - sizes.sum()])
+    dummies = (level[:, None] == np.arange(6)).astype(float)
+    x = np.concatenate([rng.normal(size=(N, 20)), dummies], axis=1)
+    x = np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(N)])
+    effects = np.concatenate([rng.normal(0, 0.3, 20), [0.2, -0.4, 0.6, -0.8, 0.3, 0.1, 0.2]])
+    y = rng.binomial(1, 1 / (1 + np.exp(-(x @ effects))))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=27)
+        pm.Bernoulli("y", logit_p=x @ b, observed=y)
+    return model, x, y
+
+
+def test_rare_categories_whose_outcomes_agree_need_no_coreset(rare, caplog):
+    """Laplace's draws miss their posterior; the new ones have it by Stein's identities."""
+    model, x, y = rare
+    loglik = LogLikelihood(find_observations(model))
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        found = drawn_around_mode(loglik, key=1, rng=np.random.default_rng(2))
+    assert found is not None
+    assert "along" in caplog.text
+    b = found.drawn(chains=1, draws=4_000, rng=np.random.default_rng(4))["posterior"]["b"][0]
+    b = b.to_numpy()
+    scores = (y - 1 / (1 + np.exp(-b @ x.T))) @ x - b
+    # Resampled draws are worth at least a thousand.
+    sd, n = b.std(axis=0), found.certificate.ess
+    assert (np.abs(scores.mean(axis=0)) < 5 * scores.std(axis=0) / np.sqrt(n)).all()
+    widths = (b - b.mean(axis=0)) * scores
+    assert (np.abs(widths.mean(axis=0) + 1) < 5 * widths.std(axis=0) / np.sqrt(n)).all()
+    assert sd[20:24].min() > 0.3

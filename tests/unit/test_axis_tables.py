@@ -18,6 +18,11 @@ def _one_sided(x):
     return -(x * (x @ _PRECISION)).sum(axis=1) / 2 - 3 * np.logaddexp(0, -200 * x[:, _BOUNDED])
 
 
+def _slopes(x):
+    share = np.exp(-np.logaddexp(0, 200 * x[:, _BOUNDED]))
+    return -x @ _PRECISION + 3 * 200 * share[:, None] * np.eye(3)[_BOUNDED]
+
+
 @pytest.fixture(scope="module")
 def found():
     """Around the mode, with the curvature there."""
@@ -28,7 +33,7 @@ def found():
         slope[_BOUNDED] += 3 * 200 * share
         curvature[_BOUNDED, _BOUNDED] += 3 * 200**2 * share * (1 - share)
         mode = mode + np.linalg.solve(curvature, slope)
-    return AxisTables.around(Normal(mode, CholeskyFactor(curvature)), _one_sided)
+    return AxisTables.around(Normal(mode, CholeskyFactor(curvature)), _one_sided, _slopes)
 
 
 def test_a_table_is_a_normalised_density_of_its_draws():
@@ -75,7 +80,27 @@ def test_normal_axes_have_no_table(found):
 
 def test_too_many_points_are_not_evaluated():
     """What it takes to find the axes alone is 150 D points."""
-    assert (
-        AxisTables.around(Normal(np.zeros(3), CholeskyFactor(np.eye(3))), _one_sided, most=100)
-        is None
-    )
+    near = Normal(np.zeros(3), CholeskyFactor(np.eye(3)))
+    assert AxisTables.around(near, _one_sided, _slopes, most=100) is None
+
+
+def test_rows_bound_sums_of_variables():
+    """Each of two sums by rows of its own: axes along variables would mix them."""
+    rows = np.array([[3.0, -3.0, 0.0], [0.0, 20.0, 10.0]])
+
+    def log_density(x):
+        return -np.square(x).sum(axis=1) / 2 - np.logaddexp(0, -x @ rows.T).sum(axis=1)
+
+    def slopes(x):
+        return -x + np.exp(-np.logaddexp(0, x @ rows.T)) @ rows
+
+    mode = np.zeros(3)
+    for _ in range(50):
+        share = np.exp(-np.logaddexp(0, rows @ mode))
+        curvature = np.eye(3) + rows.T @ np.diag(share * (1 - share)) @ rows
+        mode = mode + np.linalg.solve(curvature, slopes(mode[None])[0])
+    found = AxisTables.around(Normal(mode, CholeskyFactor(curvature)), log_density, slopes)
+    assert len(found.tables) == 2
+    draws, logq = found.draw(4_000, rng=np.random.default_rng(1))
+    weights = np.exp(log_density(draws) - logq)
+    assert weights.sum() ** 2 / np.square(weights).sum() > 0.9 * len(weights)

@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT, Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import StandIn
@@ -28,10 +28,13 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.stand_in import importance_draws
+from pymc_coresets.sampling.steps.near_normal import AxisTables
 
 ENOUGH = 1_000  #: Effective sample size of the weighted draws.
 _FIRST = 100  #: Draws that show what share of them the weights leave.
 _LEAST_SHARE = 0.5
+#: Largest number of values of the density to find where it is not normal.
+_MOST_VALUES = 6 * ENOUGH
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +114,7 @@ class _WithoutRows:
         return replace(self.of.stand_in, loglik=nothing)
 
 
-def stand_in_of(loglik: LogLikelihood, around: Normal) -> StandIn:
+def stand_in_of(loglik: LogLikelihood, around: Normal | AxisTables) -> StandIn:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     space, log_prior = loglik.observations.space, loglik.log_prior
 
@@ -137,9 +140,11 @@ def drawn_around_mode(
 ) -> AroundMode | None:
     """Draw from around the mode of the posterior of all rows; None if that does not serve.
 
-    The posterior must be log-concave: then there is no other mode.  A hundred draws show which
-    share of them the weights leave; then as many follow as are worth a thousand independent ones.
-    All rows are evaluated at each, and along lines beyond them.
+    The posterior must be log-concave: then there is no other mode.  A hundred draws of Laplace's
+    approximation show which share of them the weights leave.  If this is small because a few rows
+    bound some sums of variables, such as those of a rare category with equal outcomes, tables of
+    the density along these directions replace it (`AxisTables`).  Then as many draws follow as are
+    worth a thousand independent ones.  All rows are evaluated at each, and along lines beyond them.
 
     Parameters
     ----------
@@ -157,16 +162,9 @@ def drawn_around_mode(
     if loglik.n_dims > FEW_TO_SEARCH or not sampler.is_log_concave:
         return None
     with doing("drawing from around the mode"):
-        start_size = rows_to_start(loglik.n_dims)
-        first = proposal(sampler, _FIRST, start_size=start_size, rng=rng, key=key)
-        if first is None:
-            return None
-        [around] = first.around.parts
-        weighed = replace(first, around=around).weighed(sampler.sums(first.draws).total)
-        if weighed is None or len(weighed.log_ratios) < _FIRST:
-            return None
-        share = weighed.smoothed.ess_of_independent / _FIRST
-        if share < _LEAST_SHARE:
+        weighed = _begun(sampler, key, rng)
+        share = _share(weighed)
+        if weighed is None or share < _LEAST_SHARE:
             _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
             return None
         n_more = math.ceil(1.1 * ENOUGH / share) - _FIRST
@@ -176,6 +174,57 @@ def drawn_around_mode(
         return None
     found = AroundMode(loglik, every, probes)
     return found if found.is_certified else None
+
+
+def _begun(
+    sampler: CoresetSampler, key: int | None, rng: np.random.Generator
+) -> Proposal[Draws] | None:
+    """Return the first weighted draws around the mode: by Laplace, or along axes."""
+    start_size = rows_to_start(sampler.n_dims)
+    first = proposal(sampler, _FIRST, start_size=start_size, rng=rng, key=key)
+    if first is None:
+        return None
+    [around] = first.around.parts
+    first = replace(first, around=around)
+    weighed = first.weighed(sampler.sums(first.draws).total)
+    return weighed if _share(weighed) >= _LEAST_SHARE else _along_axes(sampler, first, rng)
+
+
+def _share(weighed: Proposal[Draws] | None) -> float:
+    """Return which share of the first draws their weights leave; 0 if some are impossible."""
+    if weighed is None or len(weighed.log_ratios) < _FIRST:
+        return 0.0
+    return weighed.smoothed.ess_of_independent / _FIRST
+
+
+def _along_axes(
+    sampler: CoresetSampler, first: Proposal[Draws], rng: np.random.Generator
+) -> Proposal[Draws] | None:
+    """Draw from tables of the density along axes instead; None if there are too many of them."""
+    mode = first.around.location
+
+    def height(points: np.ndarray) -> Floats:
+        # Sums of log-likelihoods are known up to a constant of each pass.
+        points = np.concatenate([mode[None], points])
+        draws = sampler.space.constrain(points)
+        heights = sampler.loglikelihood.sums(draws).total + sampler.log_prior.values(points)
+        relative: Floats = heights[1:] - heights[0]
+        return relative
+
+    gradients = sampler.full_density.gradients
+    try:
+        around = AxisTables.around(first.around, height, gradients, most=_MOST_VALUES)
+    except SamplingError as error:
+        _log.info("No tables around the mode: %s", error.message)
+        return None
+    if around is None:
+        return None
+    _log.info("Tables of the density along %d axes through the mode", len(around.tables))
+    points, logq = around.draw(_FIRST, rng=rng)
+    draws = sampler.space.constrain(points)
+    log_ratios = sampler.log_prior.values(points) - logq
+    drawn = replace(first, draws=draws, log_ratios=log_ratios, around=around)
+    return drawn.weighed(sampler.sums(draws).total)
 
 
 def with_more(

@@ -5,18 +5,25 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from pymc_coresets.diagnostics.lines import log_linear_masses, neighbours
 from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.steps.independent_axes import N_GRADIENTS, independent_axes
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
+type Gradients = Callable[[np.ndarray], np.ndarray]
 
 #: Share of the draws from a power of the density, and that power.
 _SHARE, _POWER = 0.1, 0.8
 #: Rounds of refinement of a table, and the number of places added by each.
 _ROUNDS, _ADDED = 6, 8
+#: Share of the draws that weights leave if coordinates hardly depend on each other.
+_ENOUGH = 0.8
+#: Distances from the mode that tell whether a density is normal along an axis, and those at which a
+#: table begins, in standard deviations.
+_DISTANCES = (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0)
+_FAR = 0.5 * 2.0 ** np.arange(10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +109,11 @@ class AxisTables:
     ...     return -np.square(x).sum(axis=1) / 2 - np.logaddexp(0, -300 * x[:, 0])
     >>> from pymc_coresets.sampling.normal import heavy_tailed
     >>> near = heavy_tailed(np.array([0.02, 0.0]), np.diag([4.0, 1.0]))
-    >>> found = AxisTables.around(near, log_density)
-    >>> sorted(found.tables)  # the last coordinate
-    [1]
+    >>> def gradients(x):
+    ...     return -x + 300 * np.exp(-np.logaddexp(0, 300 * x[:, :1])) * [1.0, 0.0]
+    >>> found = AxisTables.around(near, log_density, gradients)
+    >>> len(found.tables)
+    1
     >>> draws, logq = found.draw(2_000, rng=np.random.default_rng(1))
     >>> weights = np.exp(log_density(draws) - logq)
     >>> bool(weights.sum() ** 2 / np.square(weights).sum() > 1_900)
@@ -117,14 +126,12 @@ class AxisTables:
 
     @classmethod
     def around(
-        cls, near: Normal, log_density: LogDensity, *, most: float = np.inf
+        cls, near: Normal, log_density: LogDensity, gradients: Gradients, *, most: float = np.inf
     ) -> "AxisTables | None":
-        """Tabulate a density along axes through its mode.
+        """Tabulate a density along axes through its mode, see `independent_axes`.
 
-        Each coordinate moves those before it to their conditional expectations, as in a Cholesky
-        decomposition; those along which the density is widest relative to its curvature at the mode
-        come last.  So the bound of one coordinate hardly depends on another.  The final tables are
-        mean densities of a coordinate given some draws of the others.
+        If its coordinates along them depend on each other, the tables are mean densities of a
+        coordinate given some draws of the others.
 
         Parameters
         ----------
@@ -132,38 +139,43 @@ class AxisTables:
             Of the density's mode and its curvature there.
         log_density : callable
             Takes points (n_points, n_dims), and returns (n_points,), in nats.
+        gradients : callable
+            The same of its gradient, (n_points, n_dims).
         most : float, optional
-            Largest number of points.  With fewer than 150 D the result is None; the mean density
-            takes 2,200 per tabulated coordinate, and is skipped if these are too many.
+            Largest number of points.  The axes take 36 D, and tables 69 for each coordinate that
+            has one: if these are too many, the result is None.  Mean densities take 2,208 more for
+            each, and are left out if these are too many.
         """
         mode, n_dims = near.location, len(near.location)
-        n_places = 27 + _ROUNDS * _ADDED  # those of `_unusual` and the first of `_tabulated`
+        # A gradient takes as long as three values.
+        n_values = (3 * N_GRADIENTS + len(_DISTANCES)) * n_dims
         n_averages, n_others = 2, 16  # and draws of the other coordinates, of each of them
-        if n_places * 2 * n_dims > most:
+        if n_values > most:
             return None
-        middle, rng = np.zeros((1, n_dims)), np.random.default_rng(0)
+        rng = np.random.default_rng(0)
+        axes = independent_axes(near, gradients, rng=rng)
 
-        def along(
-            axes: np.ndarray, others: np.ndarray, which: np.ndarray | None = None
-        ) -> "AxisTables":
-            def density(z: np.ndarray) -> np.ndarray:
-                return log_density(mode + z @ axes.T)
+        def density(z: np.ndarray) -> np.ndarray:
+            return log_density(mode + z @ axes.T)
 
-            which = _unusual(density, n_dims) if which is None else which
-            return cls(mode, axes, _tabulated(density, which, others))
-
-        covariance = near.covariance
-        alone = along(covariance / np.sqrt(covariance.diagonal()), middle)
-        order = np.argsort(alone.variances, kind="stable")
-        root = cholesky(near.factor.matrix[np.ix_(order, order)], lower=True)
-        axes = np.empty((n_dims, n_dims))
-        axes[order] = solve_triangular(root, np.eye(n_dims), lower=True, trans="T")
-        found = along(axes, middle)
-        which = np.array(list(found.tables), dtype=np.int64)
-        if n_places * n_averages * n_others * len(which) <= most:
+        which = _unusual(density, n_dims)
+        of_tables = (2 * len(_FAR) + 1 + _ROUNDS * _ADDED) * len(which)
+        if n_values + of_tables > most:
+            return None
+        found = cls(mode, axes, _tabulated(density, which, np.zeros((1, n_dims))))
+        n_values += of_tables * (1 + n_averages * n_others)
+        if n_values <= most and not found.serves(log_density, rng):
             for _ in range(n_averages):
-                found = along(axes, found.standardised(n_others, rng), which)
+                others = found.standardised(n_others, rng)
+                found = cls(mode, axes, _tabulated(density, which, others))
         return found
+
+    def serves(self, log_density: LogDensity, rng: np.random.Generator) -> bool:
+        """Whether importance weights leave most of a hundred draws."""
+        x, logq = self.draw(100, rng=rng)
+        with np.errstate(all="ignore"):  # some draws may be impossible
+            weights = softmax(np.nan_to_num(log_density(x) - logq, nan=-np.inf))
+        return float(1 / np.square(weights).sum()) > _ENOUGH * len(x)
 
     @property
     def n_products(self) -> float:
@@ -187,9 +199,11 @@ class AxisTables:
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
         z = self.standardised(n_draws, rng)
-        own, flat = (self._log_power(z, power) for power in (1.0, _POWER))
-        logq = np.logaddexp(np.log1p(-_SHARE) + own, np.log(_SHARE) + flat)
-        return self.location + z @ self.axes.T, logq
+        return self.location + z @ self.axes.T, self._log_density(z)
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Return the log-density at points (n_points, n_dims), up to a constant: (n_points,)."""
+        return self._log_density(np.linalg.solve(self.axes, (x - self.location).T).T)
 
     def standardised(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw coordinates along the axes, (n_draws, n_dims)."""
@@ -200,6 +214,11 @@ class AxisTables:
             for some, own in ((~wide, table), (wide, table.flattened(_POWER))):
                 z[some, axis] = own.draw(int(some.sum()), rng=rng)
         return z
+
+    def _log_density(self, z: np.ndarray) -> np.ndarray:
+        own, flat = (self._log_power(z, power) for power in (1.0, _POWER))
+        logq: np.ndarray = np.logaddexp(np.log1p(-_SHARE) + own, np.log(_SHARE) + flat)
+        return logq
 
     def _log_power(self, z: np.ndarray, power: float) -> np.ndarray:
         """Return the logarithm of a power of the density of z, normalised up to a constant."""
@@ -213,7 +232,7 @@ class AxisTables:
 def _unusual(density: LogDensity, n_dims: int) -> np.ndarray:
     """Return the numbers of the coordinates along which a density is not standard normal."""
     height, unusual = float(density(np.zeros((1, n_dims)))[0]), np.zeros(n_dims, bool)
-    for distance in (-5.0, -3.0, -1.5, 1.5, 3.0, 5.0):
+    for distance in _DISTANCES:
         expected = distance**2 / 2
         with np.errstate(all="ignore"):
             below = height - density(distance * np.eye(n_dims))
@@ -236,8 +255,7 @@ def _tabulated(density: LogDensity, which: np.ndarray, others: np.ndarray) -> di
             values = density(z.reshape(-1, n_dims)).reshape(shape)
         return np.nan_to_num(values, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
 
-    far = 0.5 * 2.0 ** np.arange(10)  # standard deviations
-    places = np.tile(np.concatenate([-far[::-1], [0.0], far]), (len(which), 1))
+    places = np.tile(np.concatenate([-_FAR[::-1], [0.0], _FAR]), (len(which), 1))
     values, rows = at(places), np.arange(len(which))[:, None]
     for _ in range(_ROUNDS):
         cells = np.argsort(-_urgency(places, _averaged(places, values)), axis=1)[:, :_ADDED]

@@ -17,6 +17,10 @@ from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy
 
 type OfPoints = Callable[[np.ndarray], np.ndarray]
 
+#: Climbs to the mode, each by the curvature where the last one ended, and gain in nats after which
+#: another one follows.
+_CLIMBS, _NOTICED = 3, 0.1
+
 
 def _both_sides(function: OfPoints, x: np.ndarray, moves: np.ndarray) -> list[np.ndarray]:
     """Evaluate a function ahead of a point and behind it, for all moves (n_moves, n_dims)."""
@@ -185,16 +189,37 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         return _normal_at(mode, like.factor, space)[0]
     try:
         around, step = _normal_at(mode, like.factor, space)
-        slope = space.logp_and_gradient(mode + step)[1]
-        arrived = np.abs(around.factor.whiten_gradients(slope)).max() < 0.1  # standard deviations
+        arrived = _is_flat(around, mode + step, space)
     except SamplingError:
         arrived = False
-    if not arrived:
+    if arrived:
+        return replace(around, location=mode + step)
+    factor, height = like.factor, space.logp_and_gradient(mode)[0]
+    for _ in range(_CLIMBS):
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
-        start = Normal(mode, like.factor)
-        found = climb(negative_of(space, start), np.zeros(len(mode)), most_steps=200)
-        around, step = _normal_at(start.at(found.x), like.factor, space)
-    return replace(around, location=around.location + step)
+        start = Normal(mode, factor)
+        mode = start.at(climb(negative_of(space, start), np.zeros(len(mode)), most_steps=200).x)
+        around, step = _normal_at(mode, factor, space)
+        mode, factor, before = mode + _uphill(mode, step, space), around.factor, height
+        height = space.logp_and_gradient(mode)[0]
+        if _is_flat(around, mode, space) or not height > before + _NOTICED:
+            break
+    return replace(around, location=mode)
+
+
+def _is_flat(around: Normal, x: np.ndarray, space: Density) -> bool:
+    """Whether a point is within a tenth of a standard deviation of the mode, by its gradient."""
+    slope = space.logp_and_gradient(x)[1]
+    return bool(np.abs(around.factor.whiten_gradients(slope)).max() < 0.1)
+
+
+def _uphill(x: np.ndarray, step: np.ndarray, space: Density) -> np.ndarray:
+    """Halve a step until the density does not fall: it may cross a bound set by a few rows."""
+    height = space.logp_and_gradient(x)[0]
+    for halvings in range(20):
+        if space.logp_and_gradient(x + step / 2**halvings)[0] >= height:
+            return step / 2**halvings
+    return 0 * step
 
 
 def _normal_at(

@@ -20,8 +20,8 @@ from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
-from pymc_coresets.sampling.density import pass_of
-from pymc_coresets.sampling.normal import heavy_tailed
+from pymc_coresets.sampling.density import PosteriorDensity, Slopes, pass_of
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 N, P = 5_000, 3
@@ -255,6 +255,24 @@ def test_a_search_goes_on_where_it_ended_on_a_ridge(ridge, seed):
     found = normal_near(improve(like, everything), like, everything, polish=True)
     best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))
     assert height > best - 1e-3
+
+
+@pytest.mark.parametrize("start", [-0.05, 0.03, 1.0])
+def test_no_step_crosses_the_bound_of_a_row(start):
+    """The curvature at the mode is that of the prior: the row bounds a five-thousandth of it."""
+    slope, width = 450.0, np.array([10.0, 0.5])
+
+    def add_up(x):
+        beyond = np.logaddexp(0, slope * x[:, 0])
+        values = -np.square(x / width).sum(axis=1) / 2 - beyond
+        share = np.exp(slope * x[:, :1] - beyond[:, None])
+        return Slopes(values, -x / width**2 - slope * share * [1.0, 0.0])
+
+    density = PosteriorDensity(add_up)
+    like = Normal(np.zeros(2), CholeskyFactor(np.diag(width**-2.0)))
+    found = normal_near(np.array([start, 0.1]), like, density, polish=True)
+    heights = add_up(np.stack([np.linspace(-0.1, 0.1, 100_001), np.zeros(100_001)], axis=1)).values
+    assert add_up(found.location[None]).values[0] > heights.max() - 0.01
 
 
 def test_no_curvature_no_proposal(spaces):

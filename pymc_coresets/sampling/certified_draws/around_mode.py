@@ -208,8 +208,8 @@ def _along_axes(
         points = np.concatenate([mode[None], points])
         draws = sampler.space.constrain(points)
         heights = sampler.loglikelihood.sums(draws).total + sampler.log_prior.values(points)
-        relative: Floats = heights[1:] - heights[0]
-        return relative
+        above: Floats = heights[1:] - heights[0]
+        return above
 
     gradients = sampler.full_density.gradients
     try:

@@ -216,10 +216,11 @@ def _is_flat(around: Normal, x: np.ndarray, space: Density) -> bool:
 def _uphill(x: np.ndarray, step: np.ndarray, space: Density) -> np.ndarray:
     """Halve a step until the density does not fall: it may cross a bound set by a few rows."""
     height = space.logp_and_gradient(x)[0]
-    for halvings in range(20):
-        if space.logp_and_gradient(x + step / 2**halvings)[0] >= height:
-            return step / 2**halvings
-    return 0 * step
+    for _ in range(20):
+        if space.logp_and_gradient(x + step)[0] >= height:
+            return step
+        step = step / 2
+    return np.zeros_like(step)
 
 
 def _normal_at(

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, cast
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor import config
 from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.mode import AddDestroyHandler
@@ -40,7 +41,6 @@ from pytensor.scalar import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
-from pytensor.tensor import TensorVariable
 from pytensor.tensor.basic import (
     Alloc,
     ARange,
@@ -90,7 +90,7 @@ MOVES = (
 )
 
 
-def checked_tensor(variable: object) -> TensorVariable[Any, Any]:
+def checked_tensor(variable: object) -> pt.TensorVariable[Any, Any]:
     """Return a variable that is a tensor, which PyTensor's annotations do not say.
 
     Raises
@@ -100,11 +100,10 @@ def checked_tensor(variable: object) -> TensorVariable[Any, Any]:
 
     Examples
     --------
-    >>> import pytensor.tensor as pt
     >>> checked_tensor(pt.exp(pt.vector("x"))).type.ndim
     1
     """
-    if not isinstance(variable, TensorVariable):
+    if not isinstance(variable, pt.TensorVariable):
         raise TypeError(f"{variable!r} is no tensor, but a {type(variable).__name__}.")
     return variable
 

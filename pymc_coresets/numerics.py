@@ -57,6 +57,18 @@ def differing(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.argwhere(np.isfinite(expected) & ~agree(found, expected))
 
 
+def log_standard_normal(z: np.ndarray) -> np.ndarray:
+    """Return the log-density of a standard normal distribution at points (n_points, n_dims).
+
+    Examples
+    --------
+    >>> log_standard_normal(np.zeros((1, 2))).round(3)
+    array([-1.838])
+    """
+    logq: np.ndarray = -(np.square(z).sum(axis=1) + z.shape[1] * np.log(2 * np.pi)) / 2
+    return logq
+
+
 def rows_at_once(entries_a_row: float, *, least: int = 1) -> int:
     """Rows of a block whose temporary arrays have at most `ENTRIES_AT_ONCE` numbers.
 

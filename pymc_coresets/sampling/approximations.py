@@ -9,13 +9,14 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.evaluated_draws import check_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.diagnostics.posterior_draws import Chains, posterior_dataset, require_own
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.numerics import log_standard_normal
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, full_model, likelihood_of_model
@@ -24,6 +25,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling.normal import CholeskyFactor
 from pymc_coresets.sampling.probing import points_of
 
 #: Log-densities of points (n_draws, n_dims) on the unconstrained scale, (n_draws,).
@@ -179,15 +181,15 @@ class GaussianApproximation:
             raise InvalidOptionError("mean and covariance must be finite.")
         for name, value in {"mean": mean, "covariance": covariance}.items():
             object.__setattr__(self, name, value)
-        _ = self._root
+        _ = self._factor
 
     @cached_property
-    def _root(self) -> np.ndarray:
+    def _factor(self) -> CholeskyFactor:
         covariance = np.asarray(self.covariance)
         try:
             scale = np.sqrt(np.abs(np.diag(covariance)))
             if np.all(np.abs(covariance - covariance.T) <= 1e-8 * np.outer(scale, scale)):
-                return np.asarray(cholesky(covariance, lower=True))
+                return CholeskyFactor(covariance)
         except LinAlgError:
             pass
         raise InvalidOptionError("covariance must be symmetric and positive definite.")
@@ -200,9 +202,8 @@ class GaussianApproximation:
                 f"The model has {x.shape[1]} unconstrained dimensions, but the Gaussian has "
                 f"{len(mean)}: it is the approximation of another model."
             )
-        z = solve_triangular(self._root, (x - mean).T, lower=True)
-        constant = np.log(np.diag(self._root)).sum() + 0.5 * len(mean) * np.log(2 * np.pi)
-        density: np.ndarray = -0.5 * np.square(z).sum(axis=0) - constant
+        z = self._factor.whiten_gradients(x - mean)
+        density: np.ndarray = log_standard_normal(z) - self._factor.log_determinant / 2
         return density
 
     def draw(
@@ -249,7 +250,7 @@ class GaussianApproximation:
         space = Unconstrained(model)
         self(space.start[None])  # raises for another number of dimensions
         z = rng.standard_normal((n_draws, space.n_dims))
-        found = space.constrain(np.asarray(self.mean) + z @ self._root.T)
+        found = space.constrain(np.asarray(self.mean) + self._factor.root_times(z.T).T)
         dims = model.named_vars_to_dims
         return found.to_datatree(n_chains=int(chains), dims=dims, coords=model.coords)
 

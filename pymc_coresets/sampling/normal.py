@@ -14,6 +14,7 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.numerics import log_standard_normal
 from pymc_coresets.reading.quadratic import Curvature
 
 #: Degrees of freedom, and share of the draws, of the t component of a normal with `Tails`.  A
@@ -255,7 +256,7 @@ class Tails:
         z = z / self.scales(z)
         if self.stretch is not None:
             stretched = float(np.log(self.stretch.mean(axis=0)).sum())
-        squares, normal = np.square(z).sum(axis=1), _standard(z)
+        squares, normal = np.square(z).sum(axis=1), log_standard_normal(z)
         wide = gammaln((_DEGREES + n_dims) / 2) - gammaln(_DEGREES / 2)
         wide = wide - n_dims / 2 * np.log(_DEGREES * np.pi)
         wide = wide - (_DEGREES + n_dims) / 2 * np.log1p(squares / _DEGREES)
@@ -267,12 +268,6 @@ class Tails:
             parts.append(np.log(_SHARE / len(groups)) + normal + gain.sum(axis=1))
         logq: np.ndarray = np.logaddexp.reduce(parts) - stretched
         return logq
-
-
-def _standard(z: np.ndarray) -> np.ndarray:
-    """Return the log-density of a standard normal distribution at points (n_points, n_dims)."""
-    logq: np.ndarray = -(np.square(z).sum(axis=1) + z.shape[1] * np.log(2 * np.pi)) / 2
-    return logq
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +371,7 @@ class Normal:
         return self._log_density(self.whiten(x))
 
     def _log_density(self, z: np.ndarray) -> np.ndarray:
-        round_ = _standard(z) if self.tails is None else self.tails.log_density(z)
+        round_ = log_standard_normal(z) if self.tails is None else self.tails.log_density(z)
         logq: np.ndarray = round_ + self.factor.log_determinant / 2
         return logq
 

@@ -729,7 +729,7 @@ PLANTED = [
     ),
     *plant(
         "reading/units/nodes.py",
-        ("np.log(weights) - _log_normal(points)", "np.log(weights)"),
+        ("np.log(weights) - log_standard_normal(points)", "np.log(weights)"),
         ("if sum(p) <= degree // 2", "if sum(p) < degree // 2"),
     ),
     *plant(

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy.optimize import linprog, nnls
 
+from pymc_coresets.numerics import log_standard_normal
+
 _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 # By the number of axes: of rules without an error, beside those of fewer nodes.
 _TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
@@ -78,7 +80,7 @@ class Nodes:
         is_product = n_dims < 2 or degree == 1 or degree > 13
         found = _product_rule if is_product else _symmetric_rule
         points, weights = found(degree, n_dims)
-        return cls(points, np.log(weights) - _log_normal(points), degree)
+        return cls(points, np.log(weights) - log_standard_normal(points), degree)
 
     @classmethod
     def for_tails(cls, n_nodes: int) -> "Nodes":
@@ -117,7 +119,7 @@ class Nodes:
     @property
     def weights(self) -> np.ndarray:
         """The weights w_k, which add up to one."""
-        found: np.ndarray = np.exp(self.log_weights + _log_normal(self.points))
+        found: np.ndarray = np.exp(self.log_weights + log_standard_normal(self.points))
         return found
 
     @classmethod
@@ -134,12 +136,6 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.points)
-
-
-def _log_normal(points: np.ndarray) -> np.ndarray:
-    """Return the log-density of a standard normal distribution."""
-    found: np.ndarray = -(np.square(points).sum(axis=1) + points.shape[1] * np.log(2 * np.pi)) / 2
-    return found
 
 
 def _product_rule(degree: int, n_dims: int) -> tuple[np.ndarray, np.ndarray]:

@@ -178,9 +178,8 @@ class Growth:
             while len(rows):
                 state = replace(state, n_rows=int(rows.positions[0]))
                 if self._room(state) < rows.base_weights[0]:
-                    state = self._begun(
-                        state, "there are many more rows than at the beginning of the epoch before"
-                    )
+                    why = "there are many more rows than at the beginning of the epoch before"
+                    state = self._begun(state, why, rows.take(slice(0, 0)))
                 masses = np.cumsum(rows.base_weights)
                 fitting = np.searchsorted(masses, self._room(state), side="right")
                 n_taken = max(int(fitting), 1)
@@ -243,13 +242,13 @@ class Growth:
             seen=PassSums.joined([state.seen, part], rule),
         )
 
-    def _begun(self, state: StreamState, reason: str, rows: Rows | None = None) -> StreamState:
+    def _begun(self, state: StreamState, reason: str, rows: Rows) -> StreamState:
         """Start an epoch from the current coreset, at draws that also account for some new rows."""
         solution = self.choose(state, factor=2)  # more rows than a coreset, for a smaller error
         summary, weights = solution.rows, solution.weights
-        known = summary if rows is None else Rows.joined([summary, rows])
-        masses = weights if rows is None else np.concatenate([weights, rows.base_weights])
-        mass = state.total_weight + (0.0 if rows is None else float(rows.base_weights.sum()))
+        known = Rows.joined([summary, rows])
+        masses = np.concatenate([weights, rows.base_weights])
+        mass = state.total_weight + float(rows.base_weights.sum())
         widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
         draws = self._drawn(known, masses / widening, before=state.n_rows)
         loglik = _centred(self.template.matrix(draws, summary))

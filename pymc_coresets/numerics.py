@@ -1,4 +1,4 @@
-"""Sizes of temporary arrays and of rounding errors, for all modules."""
+"""Sizes of temporary arrays and of rounding errors, for all modules; equal log-likelihoods."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The user's choice of a method: its name or options, and the arguments that it uses."""
+"""What users ask of a construction: the method, the arguments that it uses, and the rows."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, is_dataclass, replace

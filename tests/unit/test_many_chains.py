@@ -225,3 +225,29 @@ def test_more_chains_than_are_moved_at_once(coreset):
     x = idata["posterior"]["level"].to_numpy()
     assert x.shape == (70, 90)
     assert len(np.unique(x[:, 0])) == 70
+
+
+def test_a_ridge_without_an_upper_bound():
+    """A scale that the data bound from below alone, and a share that is known the better for it.
+
+    As that of dropout rates that hardly vary.  The logarithm of the scale falls off exponentially,
+    with the distribution function exp(-exp(-k)).
+    """
+
+    def slopes(x):
+        k, share = x.T
+        width = 1 + np.exp(-k)
+        away = (share - np.exp(-k)) / width
+        values = -k - np.exp(-k) - away**2 / 2 - np.log(width)
+        by_k = -1 + np.exp(-k) + np.exp(-k) * (1 - away - away**2) / width
+        return values, np.stack([by_k, -away / width], axis=1)
+
+    around = Normal(np.array([0.5, 0.5]), CholeskyFactor(np.eye(2)))
+    rng = np.random.default_rng(3)
+    sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e6)
+    paths = sampler.draw(slopes, around, rng.normal(0.5, 1.0, size=(64, 2)), rng=rng)
+    k = paths.points[..., 0]
+    for share in (0.05, 0.5, 0.95, 0.99):
+        below = (k < -np.log(-np.log(share))).mean(axis=0)
+        # Chains are independent: their spread gives the standard error.
+        assert abs(below.mean() - share) < 5 * below.std(ddof=1) / np.sqrt(below.size)

@@ -123,8 +123,11 @@ class ControlVariates:
             positive_number("correctable", self.correctable)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Twenty rows per dimension, at least 1,000; an upper limit, of which few may be used."""
-        return min(n_rows, max(1_000, 20 * n_dims))
+        """Twenty rows per dimension, or a fortieth of all; a limit, of which few may be used.
+
+        Rows of rare categories, which no quadratic approximates, may be thousands.
+        """
+        return min(n_rows, max(1_000, 20 * n_dims, min(n_rows // 40, 10_000)))
 
     def run(self, job: Reduction[Any]) -> Solution:
         """Approximate all rows, and choose some of them.

@@ -171,9 +171,13 @@ def drawn_around_mode(
         every = with_more(sampler, weighed, n_more, rng=rng)
         probes = None if every is None else _beyond(loglik, every)
     if every is None or probes is None:
+        _log.info("Draws around the mode are impossible, or have no lines beyond them")
         return None
     found = AroundMode(loglik, every, probes)
-    return found if found.is_certified else None
+    if not found.is_certified:
+        _log.info("Draws around the mode are not certified:\n%s", found.certificate)
+        return None
+    return found
 
 
 def _begun(

@@ -9,7 +9,7 @@ from scipy.special import logsumexp, softmax
 
 from pymc_coresets.diagnostics.lines import log_linear_masses, neighbours
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.steps.independent_axes import N_GRADIENTS, independent_axes
+from pymc_coresets.sampling.steps.joint_axes import N_GRADIENTS, independent_axes
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 type Gradients = Callable[[np.ndarray], np.ndarray]

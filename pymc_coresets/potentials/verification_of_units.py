@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.tensor import TensorVariable
@@ -67,10 +67,12 @@ class _Point(NamedTuple):
     shared: Mapping[str, np.ndarray]
     flat: np.ndarray
 
-    def given(self, parameters: Mapping[str, TensorVariable], factor: GroupingFactor) -> list[Any]:
+    def values(
+        self, parameters: Mapping[str, TensorVariable], factor: GroupingFactor
+    ) -> dict[str, np.ndarray]:
         """Return the values of variables."""
-        values = dict(self.shared) | factor.variables(self.flat)
-        return [np.asarray(values[name], dtype=v.type.dtype) for name, v in parameters.items()]
+        known = dict(self.shared) | factor.variables(self.flat)
+        return {name: np.asarray(known[name], v.type.dtype) for name, v in parameters.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +107,8 @@ class _Densities:
     def of_pymc(self, point: _Point) -> tuple[np.ndarray, np.ndarray]:
         """Return those of rows, and of the variables of levels; NaN where PyMC refuses."""
         rows, factor = self.units.rows, self.units.factor
-        values = dict(zip(rows.parameters, point.given(rows.parameters, factor), strict=True))
         try:
-            return self.units.by_pymc(values, point.flat)
+            return self.units.by_pymc(point.values(rows.parameters, factor), point.flat)
         except (np.linalg.LinAlgError, ParameterValueError):
             return np.full(rows.n_obs, np.nan), np.full(factor.n_levels, np.nan)
 
@@ -123,10 +124,8 @@ class _Densities:
         apart = np.abs(self._derived(point) - expected)
         wrong = np.isfinite(expected) & ~(apart <= RELATIVE * sizes + ABSOLUTE)
         if wrong.any():  # or large terms cancel
-            given = point.given(units.rows.parameters, factor)
-            at_point = Draws(
-                {n: v[None] for n, v in zip(units.rows.parameters, given, strict=True)}
-            )
+            values = point.values(units.rows.parameters, factor)
+            at_point = Draws({name: value[None] for name, value in values.items()})
             wrong &= ~(apart <= sums(rounding_of(units.rows, at_point)[:, 0])[units.levels])
         if wrong.any():
             level = units.levels[np.flatnonzero(wrong)[0]]
@@ -145,7 +144,7 @@ class _Densities:
             point.flat[units.levels].astype(float) if row.name == CENTRE else row.values
             for row in form.inputs
         ]
-        [found] = self._ours(*point.given(form.parameters, factor), *arrays)
+        [found] = self._ours(*point.values(form.parameters, factor).values(), *arrays)
         values: np.ndarray = np.broadcast_to(found, len(units.levels))
         return values
 

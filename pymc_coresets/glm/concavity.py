@@ -11,8 +11,8 @@ from pymc_coresets.sampling.normal import CholeskyFactor
 
 #: Share of the posterior's curvature that rows may have before the weights of single rows shrink.
 _ALLOWED = 0.9
-#: Number of times that weights change by the rows' own curvatures, and then by a regression.
-_STEPS = 8
+#: Largest such share if rows are not log-concave.
+_NOT_CONCAVE = 1.5
 
 
 def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
@@ -80,11 +80,12 @@ def concave(
     Otherwise the quadratic of all rows minus theirs is convex in some direction, and the density
     may be unbounded, since the rows' own log-likelihood is often only linear in the tails.  The
     weight of a drawn row shrinks by the share of its curvature in directions with an excess, times
-    the relative excess there.  It grows if the row is convex there, as many rows of mixtures are:
-    without them, the concave rows would have more curvature than all rows together, and would have
-    to shrink.  If this is too slow, the smallest changes that remove the excess follow.  Any
-    remaining excess is removed by scaling the weights of all drawn rows; failing that, those of all
-    rows.
+    the relative excess there, or grows if it is convex there.  Any remaining excess is removed by
+    scaling the weights of all drawn rows; failing that, those of all rows.
+
+    If rows that are kept whole have more curvature than all rows together, as in mixtures, the
+    others are convex.  Scaling them would increase the excess, and whole rows, which have most of
+    the residual, would have to shrink.  The limit is then 1.5 times the posterior's curvature.
 
     Parameters
     ----------
@@ -105,24 +106,23 @@ def concave(
 
     Notes
     -----
-    Costs at most eight decompositions of a (p, p) matrix, or forty if these are not enough: O(p^3)
+    Costs at most ten decompositions of a (p, p) matrix, or thirty if these are not enough: O(p^3)
     each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
     """
     try:
         compare = _Shares(posterior)
+        if compare.largest(-rows.gram(np.where(drawn, 0.0, weights) * curvatures)) > 1.0:
+            compare = _Shares(_NOT_CONCAVE * posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
     whole = _size(rows, curvatures, away)
-    for step in range(2 * _STEPS):
+    for _ in range(8):
         share, directions = compare.beyond(-rows.gram(weights * curvatures))
         if not len(share) or share[-1] <= 1.0:
             break
         seen = rows.seen(directions.T)
         each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
-        if step < _STEPS:
-            too_much = (1 - _ALLOWED / share) @ each / whole
-        else:
-            too_much = _least_change(each * weights * drawn, share - _ALLOWED)
+        too_much = (1 - _ALLOWED / share) @ each / whole
         weights = np.where(drawn, weights * (1 - np.clip(too_much, -1.0, 1.0)), weights)
     for step in range(30):
         largest = compare.largest(-rows.gram(weights * curvatures))
@@ -139,24 +139,6 @@ def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.nd
     total = np.abs(curvatures[diagonal, diagonal]) * rows.seen(away).var(axis=1)
     found: np.ndarray = np.maximum(total.sum(axis=0), np.finfo(float).tiny)
     return found
-
-
-def _least_change(each: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Return the relative changes of weights, smallest in squares, that remove an excess.
-
-    Of the hundred largest directions, which are the last: others are hardly beyond their limit.
-
-    Parameters
-    ----------
-    each : ndarray of shape (n_directions, n_rows)
-        Weighted curvatures of rows; zero for those that keep their weights.
-    excess : ndarray of shape (n_directions,)
-    """
-    each, excess = each[-100:], excess[-100:]
-    gram = each @ each.T
-    ridge = 1e-3 * np.trace(gram) / len(gram) + np.finfo(float).tiny
-    change: np.ndarray = each.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), excess)
-    return change
 
 
 class _Shares:

@@ -11,6 +11,7 @@ import pymc_coresets as pmc
 from pymc_coresets import UnsupportedModelError, build_coreset, one_call
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.certified_draws import around_mode
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 
 N, D = 4_000, 26
@@ -117,6 +118,22 @@ def test_draws_of_two_passes_have_the_weights_of_one(found):
     ratios = loglik.sums(own.draws).total + loglik.log_prior.values(points)
     ratios -= own.around.log_density(points)
     assert np.ptp(own.log_ratios - ratios) < 1e-8
+
+
+def test_more_draws_follow_where_the_first_promised_too_much(found, monkeypatch):
+    """Weights of a hundred draws are equal, and those of the others leave four fifths."""
+    counts = []
+
+    def with_more(_, known, n, *, rng):
+        counts.append(n)
+        more = rng.normal(0, 0.5, size=n)
+        return replace(known, log_ratios=np.append(known.log_ratios, more))
+
+    monkeypatch.setattr(around_mode, "with_more", with_more)
+    first = replace(found.proposal, log_ratios=np.zeros(100))
+    every = around_mode._enough(None, first, np.random.default_rng(1))
+    assert len(counts) == 2
+    assert every.smoothed.ess_of_independent >= around_mode.ENOUGH
 
 
 def test_what_pymc_contradicts_is_refused(found, monkeypatch):

@@ -167,8 +167,7 @@ def drawn_around_mode(
         if weighed is None or share < _LEAST_SHARE:
             _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
             return None
-        n_more = math.ceil(1.1 * ENOUGH / share) - _FIRST
-        every = with_more(sampler, weighed, n_more, rng=rng)
+        every = _enough(sampler, weighed, rng)
         probes = None if every is None else _beyond(loglik, every)
     if every is None or probes is None:
         _log.info("Draws around the mode are impossible, or have no lines beyond them")
@@ -199,6 +198,22 @@ def _share(weighed: Proposal[Draws] | None) -> float:
     if weighed is None or len(weighed.log_ratios) < _FIRST:
         return 0.0
     return weighed.smoothed.ess_of_independent / _FIRST
+
+
+def _enough(
+    sampler: CoresetSampler, weighed: Proposal[Draws], rng: np.random.Generator
+) -> Proposal[Draws] | None:
+    """Add draws that are worth a thousand; once more if the first hundred promised too much."""
+    every: Proposal[Draws] | None = weighed
+    for _ in range(2):
+        if every is None or every.smoothed.ess_of_independent >= ENOUGH:
+            break
+        n = len(every.log_ratios)
+        share = every.smoothed.ess_of_independent / n
+        if share < _LEAST_SHARE:
+            break
+        every = with_more(sampler, every, math.ceil(1.1 * ENOUGH / share) - n, rng=rng)
+    return every
 
 
 def _along_axes(

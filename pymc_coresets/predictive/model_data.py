@@ -113,7 +113,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
 
     Examples
     --------
-    >>> from pymc_coresets.after.predictions import Forward, forward_graphs
+    >>> from pymc_coresets.predictive.forward import Forward, forward_graphs
     >>> from pymc_coresets.rows.sources.opening import open_rows
     >>> with pm.Model() as model:
     ...     x = pm.Data("x", np.arange(5.0))

@@ -100,6 +100,17 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     return number
 
 
+def whole_number_or_none(name: str, value: object, *, least: int) -> int | None:
+    """Return ``value`` as an int, see `whole_number`; or None, if the user gave none.
+
+    Examples
+    --------
+    >>> whole_number_or_none("draws", None, least=30), whole_number_or_none("draws", 40, least=30)
+    (None, 40)
+    """
+    return None if value is None else whole_number(name, value, least=least)
+
+
 def flag(name: str, value: Any) -> bool:  # noqa: ANN401
     """Return ``value`` as a bool, if it is True or False.
 

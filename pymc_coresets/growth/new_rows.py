@@ -20,7 +20,7 @@ from pymc_coresets.growth.coverage import moved_from
 from pymc_coresets.growth.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import flag, generator, whole_number
+from pymc_coresets.options import flag, generator, whole_number, whole_number_or_none
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import (
     KnownRows,
@@ -70,7 +70,7 @@ def extend[C: WeightedRows](
     )
     rng = generator(random_seed)
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
-    size = None if size is None else whole_number("size", size, least=1)
+    size = whole_number_or_none("size", size, least=1)
     part = CoresetPart.of(coreset)
     wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])

@@ -36,7 +36,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.loops.plain_loops import density_mode
-from pymc_coresets.options import generator, whole_number
+from pymc_coresets.options import generator, whole_number, whole_number_or_none
 from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
@@ -315,7 +315,7 @@ def reweight(
     """
     rng = generator(random_seed)
     ess = wanted_ess(ess)
-    draws = None if draws is None else whole_number("draws", draws, least=1)
+    draws = whole_number_or_none("draws", draws, least=1)
     own = result.stand_in
     idata = require_own(idata, "reweight()", own.groups)
     chains = Chains(idata, own.free)
@@ -386,7 +386,7 @@ def importance_draws(
     True
     """
     rng = generator(random_seed)
-    draws = None if draws is None else whole_number("draws", draws, least=1)
+    draws = whole_number_or_none("draws", draws, least=1)
     if coreset.proposal is None:
         raise CoresetError(
             "There are no importance draws: methods 'auto' and 'control_variates' make them, where "

@@ -14,8 +14,9 @@ from pymc_coresets.sampling.normal import Normal
 _N_POINTS, _STEP = 4, 1e-5
 #: Gradients for each dimension, which take as long as three values each.
 N_GRADIENTS = 2 * (1 + _N_POINTS)
-#: Root mean square change of the bounded curvature, from 0 to 1, along axes that stay as they are.
-_SAME = 0.01
+#: Root mean square change of the bounded curvature, from 0 to 1, along axes that stay as they are,
+#: and largest number of others: more take longer than tables along them are worth.
+_SAME, _MOST = 0.01, 100
 #: Largest number of sweeps of a joint diagonalisation, and the rotation that ends it.
 _SWEEPS, _SETTLED = 20, 1e-4
 
@@ -86,9 +87,9 @@ def independent_axes(
     if apart:
         changes = np.stack(apart) - np.eye(n_dims) / 2
         sizes, axes = eigh(np.einsum("nij,njk->ik", changes, changes) / len(changes))
-        differ = sizes > _SAME**2
-        some = axes[:, differ]
-        axes[:, differ] = some @ jointly_diagonal(some.T @ changes @ some)
+        n_others = min(int((sizes > _SAME**2).sum()), _MOST)
+        some = axes[:, n_dims - n_others :]  # the largest changes
+        axes[:, n_dims - n_others :] = some @ jointly_diagonal(some.T @ changes @ some)
     return near.factor.offset(inverse.T @ axes)
 
 

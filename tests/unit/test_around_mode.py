@@ -133,7 +133,7 @@ def test_more_draws_follow_where_the_first_promised_too_much(found, monkeypatch)
     first = replace(found.proposal, log_ratios=np.zeros(100))
     every = around_mode._enough(None, first, np.random.default_rng(1))
     assert len(counts) == 2
-    assert every.smoothed.ess_of_independent >= around_mode.ENOUGH
+    assert every.smoothed.ess >= around_mode.ENOUGH
 
 
 def test_what_pymc_contradicts_is_refused(found, monkeypatch):

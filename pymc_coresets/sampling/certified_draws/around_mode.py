@@ -204,15 +204,13 @@ def _enough(
     sampler: CoresetSampler, weighed: Proposal[Draws], rng: np.random.Generator
 ) -> Proposal[Draws] | None:
     """Add draws that are worth a thousand; once more if the first hundred promised too much."""
-    every: Proposal[Draws] | None = weighed
-    for _ in range(2):
-        if every is None or every.smoothed.ess_of_independent >= ENOUGH:
-            break
-        n = len(every.log_ratios)
-        share = every.smoothed.ess_of_independent / n
-        if share < _LEAST_SHARE:
-            break
-        every = with_more(sampler, every, math.ceil(1.1 * ENOUGH / share) - n, rng=rng)
+    n_more = math.ceil(1.1 * ENOUGH / _share(weighed)) - _FIRST
+    every = with_more(sampler, weighed, n_more, rng=rng)
+    if every is None:
+        return None
+    n, ess = len(every.log_ratios), every.smoothed.ess
+    if _LEAST_SHARE * n <= ess < ENOUGH:
+        every = with_more(sampler, every, math.ceil(1.1 * ENOUGH * n / ess) - n, rng=rng)
     return every
 
 

@@ -74,7 +74,7 @@ def codes_of(observations: Observations) -> list[RowCodes]:
     ...     effect = pm.Normal("effect", shape=4)
     ...     likelihood = pm.Normal("likelihood", effect[group], 1.0, observed=y)
     >>> columns = {"group": np.zeros((), dtype=int), "y": np.zeros(())}
-    >>> [found] = lookups(find_observations(model, columns=columns))
+    >>> [found] = codes_of(find_observations(model, columns=columns))
     >>> found.columns, found.table, found.length
     (('group',), 'effect', 4)
     """

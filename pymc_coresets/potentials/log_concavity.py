@@ -173,6 +173,7 @@ class Convexities:
 
     Examples
     --------
+    >>> import pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> found = Convexities({x: AFFINE}, {})
     >>> found.of(pt.log1p(pt.exp(x)) - 3 * x).convex, found.of(pt.exp(x) * x).convex

@@ -16,6 +16,7 @@ from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import _compare, verify
 from pymc_coresets.predictive.pymc_densities import log_densities
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.likelihood.template import Template
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
 
@@ -231,7 +232,7 @@ def test_what_is_taken_for_equal(found, expected, accepted):
             loglik=pt.zeros(1),
             n_obs=1,
             parameters={"a": pt.dscalar()},
-            template=None,
+            template=Template(),
         ),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])

@@ -297,7 +297,7 @@ PLANTED = [
         ("and not list(found.doubts())", ""),
         ("return is_light and", "return"),
         ("+ (first.log_ratios[0] - ratios[0])", ""),
-        ("return found if found.is_certified else None", "return found"),
+        ("if not found.is_certified:", "if False:"),
     ),
     *plant(
         "methods/best_of_rounds.py",

@@ -83,8 +83,8 @@ def concave(
     the relative excess there, or grows if it is convex there.  Any remaining excess is removed by
     scaling the weights of all drawn rows; failing that, those of all rows.
 
-    If rows that are kept whole have more curvature than all rows together, as in mixtures, the
-    others are convex.  Scaling them would increase the excess, and whole rows, which have most of
+    In mixtures, rows that are kept whole may have more curvature than all rows together, because
+    others are convex.  Scaling these would increase the excess, and whole rows, which have most of
     the residual, would have to shrink.  The limit is then 1.5 times the posterior's curvature.
 
     Parameters
@@ -111,7 +111,8 @@ def concave(
     """
     try:
         compare = _Shares(posterior)
-        if compare.largest(-rows.gram(np.where(drawn, 0.0, weights) * curvatures)) > 1.0:
+        of_whole = -rows.gram(np.where(drawn, 0.0, weights) * curvatures)
+        if _some_are_convex(curvatures) and compare.largest(of_whole) > 1.0:
             compare = _Shares(_NOT_CONCAVE * posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
@@ -131,6 +132,11 @@ def concave(
         smaller = weights / max(largest, 1.02) if largest < np.inf else np.zeros_like(weights)
         weights = np.where(drawn | (step >= 15), smaller, weights)
     return np.zeros_like(weights)
+
+
+def _some_are_convex(curvatures: np.ndarray) -> bool:
+    values = np.linalg.eigvalsh(np.moveaxis(curvatures, -1, 0))
+    return bool(values.max(initial=0.0) > 1e-9 * np.abs(values).max(initial=0.0))
 
 
 def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.ndarray:

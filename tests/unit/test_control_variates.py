@@ -559,6 +559,18 @@ def rows_of_levels(level):
     return SimpleNamespace(gram=gram, seen=seen)
 
 
+def test_whole_rows_that_are_all_concave_shrink():
+    # As in a sum of coresets, of which one has a row of a large weight.
+    rng = np.random.default_rng(3)
+    rows = rows_of(regression("normal", rng.normal(size=(50, 3)), rng.normal(size=50)))
+    curvatures, whole = -np.ones((1, 1, 50)), np.zeros(50, dtype=bool)
+    weights, posterior = np.full(50, 1.4), -rows.gram(curvatures)
+    away = rng.multivariate_normal(np.zeros(3), np.linalg.inv(posterior), size=100)
+    found = concave(rows, weights, curvatures, posterior, away, drawn=whole)
+    assert largest_share(-rows.gram(found * curvatures), posterior) <= 1.0
+    assert (found > 0.9).all()
+
+
 @pytest.mark.parametrize("size", [100, 250, 1_000])
 def test_convex_rows_make_up_for_concave_ones(size):
     # As in mixtures: some rows are far more concave than all rows together, and are kept whole;

@@ -161,33 +161,45 @@ def _by_numbers(op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Seq
     )
 
 
+def axis_by_numbers(
+    op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Sequence[Any]
+) -> int | None:
+    """Return the axis that is indexed by numbers, if all of the others before it are whole.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, k = pt.matrix("x"), pt.lvector("k")
+    >>> [axis_by_numbers(y.owner.op, y.owner.inputs[1:]) for y in (x[k], x[:, k], x[k, k])]
+    [0, 1, None]
+    """
+    *before, last = op.idx_list
+    is_one = last == 0 and all(entry == slice(None) for entry in before)
+    return len(before) if is_one and np.dtype(index[0].type.dtype).kind in "iu" else None
+
+
 @direct_call.register
 def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
     if _by_numbers(op, node.inputs[1:]):
         return lambda x, *index: x[index]
-    *before, last = op.idx_list
-    along_one_axis = last == 0 and all(entry == slice(None) for entry in before)
-    if along_one_axis and np.dtype(node.inputs[1].type.dtype).kind in "iu":
-        return lambda x, index: x.take(index, axis=len(before))  # in C order, unlike `x[:, index]`
-    return None
+    axis = axis_by_numbers(op, node.inputs[1:])
+    if axis is None:
+        return None
+    return lambda x, index: x.take(index, axis=axis)  # in C order, unlike `x[:, index]`
 
 
 @direct_call.register
 def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
-    _, y, *entries = node.inputs
+    entries = node.inputs[2:]
     is_sum = not (op.set_instead_of_inc or op.ignore_duplicates or op.inplace)
     if not is_sum or not _by_numbers(op, entries):
         return None
-    as_is = [i for i, broadcast in enumerate(y.type.broadcastable, -y.type.ndim) if not broadcast]
+    require_fit = fit_of(node)
 
     def added(x: np.ndarray, y: np.ndarray, *index: np.ndarray) -> np.ndarray:
         rows = np.broadcast_shapes(*(entry.shape for entry in index))
         shape = (*rows, *x.shape[len(index) :])
-        if any(y.shape[i] != shape[i] for i in as_is):  # NumPy would broadcast a length of 1
-            raise ValueError(
-                f"An array of shape {y.shape} does not fit in places {shape}, in "
-                f"{describe(node.outputs[0])}."
-            )
+        require_fit(y, shape)
         out = np.array(x, order="C")
         if y.size < _FEW:
             np.add.at(out, index, y)
@@ -199,13 +211,36 @@ def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
     return added
 
 
+def fit_of(node: Apply) -> Callable[[np.ndarray, Sequence[int]], None]:
+    """Return a check that what a node adds has the shape of its places.
+
+    NumPy, and compiled loops, would broadcast an axis that happens to have length 1.
+    """
+    y, out = node.inputs[1], node.outputs[0]
+    as_is = [i for i, broadcast in enumerate(y.type.broadcastable, -y.type.ndim) if not broadcast]
+
+    def require_fit(y: np.ndarray, shape: Sequence[int]) -> None:
+        if any(y.shape[i] != shape[i] for i in as_is):
+            raise ValueError(
+                f"An array of shape {y.shape} does not fit in places {tuple(shape)}, in "
+                f"{describe(out)}."
+            )
+
+    return require_fit
+
+
+def require_within(index: np.ndarray, length: int) -> None:
+    """Raise an IndexError if numbers are not those of entries of an axis."""
+    if index.size and not -length <= index.min() <= index.max() < length:
+        raise IndexError(f"An index is out of bounds for an axis of length {length}.")
+
+
 def _flat_index(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     """Return positions in the flattened array, at which NumPy adds much faster."""
     flat = np.zeros((), dtype=np.intp)
     for entry, length in zip(index, shape, strict=False):
         places = np.asarray(entry, dtype=np.intp)
-        if places.size and not -length <= places.min() <= places.max() < length:
-            raise IndexError(f"An index is out of bounds for an axis of length {length}.")
+        require_within(places, length)
         flat = flat * length + np.where(places < 0, places + length, places)
     size = int(np.prod(shape[len(index) :]))
     whole = flat if size == 1 else flat[..., None] * size + np.arange(size)

@@ -38,7 +38,12 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
 from pymc_coresets.loops import vectormath
 from pymc_coresets.loops.compilation import compiled_loop
-from pymc_coresets.loops.direct_calls import direct_call
+from pymc_coresets.loops.direct_calls import (
+    axis_by_numbers,
+    direct_call,
+    fit_of,
+    require_within,
+)
 from pymc_coresets.loops.plain_loops import (
     PlainMax,
     PlainSum,
@@ -243,20 +248,26 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
         return compiled_loop(node)
-    if isinstance(op, PlainSum | PlainMax) or (
-        isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node)
-    ):
+    if isinstance(op, PlainSum | PlainMax):
         return compiled_loop(node)  # NumPy's takes ten times as long
+    if isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc:
+        axis = axis_by_numbers(op, node.inputs[2:])
+        if axis is not None and node.inputs[2].type.ndim == 1:
+            return _added(node, axis)
     return direct_call(op, node) or _performed(node)
 
 
-def _adds_by_number(node: Apply) -> bool:
-    """Whether the operation adds to the places of one axis, which a vector of numbers names."""
-    _, _, *places = (ops.checked_tensor(v) for v in node.inputs)
-    *before, last = node.op.idx_list
-    by_number = places[0].type.ndim == 1 and np.dtype(places[0].type.dtype).kind in "iu"
-    one_axis = len(places) == 1 and last == 0 and all(entry == slice(None) for entry in before)
-    return by_number and one_axis and not node.op.set_instead_of_inc
+def _added(node: Apply, axis: int) -> Function:
+    """Add to places of an axis by a compiled loop, which does not look whether they are there."""
+    loop, require_fit = compiled_loop(node), fit_of(node)  # NumPy's takes ten times as long
+
+    def added(x: np.ndarray, y: np.ndarray, index: np.ndarray) -> np.ndarray:
+        require_within(index, x.shape[axis])
+        require_fit(y, (*x.shape[:axis], len(index), *x.shape[axis + 1 :]))
+        result: np.ndarray = loop(x, y, index)
+        return result
+
+    return added
 
 
 def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:

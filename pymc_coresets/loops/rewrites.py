@@ -22,7 +22,8 @@ def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
         near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
         return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
     if isinstance(op, ps.Clip):
-        return [pt.minimum(pt.maximum(x, others[0]), others[1])]
+        low, high = others
+        return [pt.switch(pt.lt(x, low), low, pt.minimum(x, high))]
     if isinstance(op, ps.Composite):  # such as an integer power, of squares
         arrays = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
         for part in op.fgraph.toposort():

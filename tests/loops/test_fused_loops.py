@@ -94,6 +94,17 @@ def test_results_are_those_of_numpy(name, n_given):
     )
 
 
+@pytest.mark.parametrize(
+    ("index", "added"),
+    [([0, 9], np.ones((7, 2))), ([-8, 0], np.ones((7, 2))), ([0, 1], np.ones((7, 1)))],
+)
+def test_sums_by_group_stay_within_their_array(index, added):
+    y = pt.dmatrix("y")
+    program = compiled([b, y, group], b[:, group].inc(y))
+    with pytest.raises((IndexError, ValueError), match=r"out of bounds|fit in places"):
+        program(B, added, np.array(index))
+
+
 def compiled_unused(inputs, graph, n_given):
     function = pytensor.function(inputs, [graph], mode=loop_mode(n_given), on_unused_input="ignore")
     return function.vm.jit_fn

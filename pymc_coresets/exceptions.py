@@ -4,12 +4,15 @@ What is printed of an error or a warning ends with the section of `docs/troubles
 says more: that of the class, or the one that ``topic=`` names where the error is raised.
 """
 
+import contextlib
 import os
 import warnings
 from pathlib import Path
 from typing import ClassVar
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
+#: Files between a user's line and a warning: what `with` enters is called by the standard library.
+_OURS = (_PACKAGE, contextlib.__file__.removesuffix(".py"))  # a whole name is not skipped
 _WARNINGS = "warnings"  # their section
 
 
@@ -163,4 +166,4 @@ def warn_user(message: str) -> None:
     >>> caught[0].category.__name__
     'CoresetWarning'
     """
-    warnings.warn(_with_section(message, _WARNINGS), CoresetWarning, skip_file_prefixes=(_PACKAGE,))
+    warnings.warn(_with_section(message, _WARNINGS), CoresetWarning, skip_file_prefixes=_OURS)

@@ -15,7 +15,8 @@ def has_room(room: str) -> bool:
     >>> has_room("rows"), has_room("roof")
     (True, False)
     """
-    return find_spec(f"{__package__}.{room}") is not None
+    spec = find_spec(f"{__package__}.{room}")
+    return spec is not None and spec.origin is not None  # not the empty folder of one
 
 
 def module_of(path: str, *, user: str = "This") -> Any:  # noqa: ANN401 - its names are any

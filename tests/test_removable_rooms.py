@@ -1,6 +1,7 @@
 """The package without the rooms on top: it builds, samples and checks, and says what is missing."""
 
 import ast
+import importlib
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import pymc_coresets
+from pymc_coresets.optional import has_room
 from tests.test_architecture import MODULES, imported, room_of
 
 ROOT = Path(__file__).parents[1]
@@ -132,6 +135,15 @@ def test_one_sentence_says_what_is_missing(output, user, room):
 def test_methods_of_papers_are_unknown_without_them(output):
     assert "InvalidOptionError: method='giga' is unknown: use one of ['auto'," in output
     assert "ModuleNotFoundError: No module named 'pymc_coresets.papers'" in output
+
+
+def test_the_empty_folder_of_a_room_is_none(tmp_path, monkeypatch):
+    (tmp_path / "attic" / "__pycache__").mkdir(parents=True)  # as after another version
+    monkeypatch.setattr(pymc_coresets, "__path__", [*pymc_coresets.__path__, str(tmp_path)])
+    assert not has_room("attic")
+    (tmp_path / "attic" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert has_room("attic")
 
 
 @pytest.mark.parametrize("name", [n for n in MODULES if room_of(n) not in OPTIONAL])

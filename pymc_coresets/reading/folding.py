@@ -245,7 +245,7 @@ def evaluate(
     [array([2., 4.])]
     """
     known = dict(given or {})
-    if not any(_may_be_unstable(node) for node in ops.io_toposort([], variables)):
+    if all(_is_as_written(node) for node in ops.io_toposort([], variables)):
         return _performed(variables, known)
     with ops.compiling():
         lifted, constants = _lifted(variables)
@@ -255,11 +255,18 @@ def evaluate(
     return _performed(fgraph.outputs, known)
 
 
-def _may_be_unstable(node: Apply) -> bool:
-    """Whether a node computes numbers, and not positions, lengths, masks or other views."""
+def _is_as_written(node: Apply) -> bool:
+    """Whether NumPy performs a node as it is: of positions, lengths, masks, or other views.
+
+    Numbers may have to be stabilised, labelled arrays be lowered, and long sums be cut.
+    """
+    if len(node.inputs) >= MOST_OPERANDS or any(
+        isinstance(v, ops.XTensorVariable) for v in (*node.inputs, *node.outputs)
+    ):
+        return False
     is_cast = isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
     is_float = any(getattr(v.type, "dtype", "").startswith("float") for v in node.outputs)
-    return is_float and not is_cast and not isinstance(node.op, (*ops.MOVES, ops.Join))
+    return not is_float or is_cast or isinstance(node.op, (*ops.MOVES, ops.Join))
 
 
 def _performed(graphs: Sequence[Variable], given: Mapping[Variable, Any]) -> list[np.ndarray]:

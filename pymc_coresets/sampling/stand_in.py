@@ -45,7 +45,7 @@ from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import tell
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.sampling.probing import Probing, compared
 from pymc_coresets.sampling.steps import nuts
@@ -144,9 +144,10 @@ def sample(
     if is_whole:
         kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
-        kwargs["trace"] = nuts.SharedTrace.of(
-            result.model, kwargs["var_names"], found.space.initial_point
-        )
+        own = result.model.free_RVs
+        shapes = {str(rv.name): shape for rv, shape in zip(own, shapes_of(own), strict=True)}
+        point = found.space.initial_point if shapes == found.free else None  # not if changed since
+        kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"], point)
     with forecasts_to(partial(tell, show=show)):
         idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():

@@ -1,5 +1,7 @@
 """Draws have the data of all rows where `pm.sample` has them, so that its companions work."""
 
+from dataclasses import replace
+
 import arviz as az
 import numpy as np
 import pandas as pd
@@ -103,6 +105,14 @@ def idata(request, coreset, sampled):
     if request.param == "importance_draws":
         return coreset.importance_draws(100, random_seed=1)
     return sampled if request.param == "sample" else coreset.reweight(sampled, random_seed=1)
+
+
+def test_a_variable_that_was_added_to_the_model_is_sampled(coreset):
+    other = replace(coreset)
+    with other.model:
+        pm.Normal("more", 3.0, 0.1)
+    idata = other.sample(draws=100, tune=100, compute_convergence_checks=False, **QUIET)
+    assert idata["posterior"]["more"].mean() == pytest.approx(3.0, abs=0.1)
 
 
 def test_draws_have_the_data_of_all_rows(idata, model):

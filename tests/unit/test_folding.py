@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -29,6 +30,10 @@ FUNCTIONS = {
     ),
     "an integer power": (lambda x: x**6 - x**4, X**6 - X**4),
     "limits": (lambda x: pt.clip(x, -2, 3), np.clip(X, -2, 3)),
+    "limits in the wrong order": (
+        lambda x: pt.clip(x, 3, -2),
+        np.where(X < 3, 3.0, np.minimum(X, -2)),  # as PyTensor's own
+    ),
 }
 
 
@@ -42,6 +47,14 @@ def test_values_of_data_are_stable_and_make_no_function(monkeypatch):
     chosen, positions = evaluate([pt.constant(X)[length:], 2 * pt.arange(length)])
     np.testing.assert_array_equal(chosen, X[4:])
     np.testing.assert_array_equal(positions, [0, 2, 4, 6])
+
+
+def test_labelled_outcomes_and_long_sums_are_evaluated_without_a_function():
+    codes = pmd.as_xtensor(np.array([True, False]), dims="obs").astype("int64")
+    numbers = [pt.constant(i, dtype="int64") for i in range(40)]
+    [values, total] = evaluate([(2 * codes).values, pt.add(*numbers)])
+    np.testing.assert_array_equal(values, [2, 0])
+    assert total == sum(range(40))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -1,6 +1,7 @@
 """Warnings point to the user's own line, however deep in the package they arise."""
 
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,22 @@ def test_a_warning_of_the_method_points_here(coreset):
     with pytest.warns(CoresetWarning, match="importance weights") as caught:
         coreset.reweight(far_draws(), random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_warning_within_a_context_points_here():
+    code = """
+@contextmanager
+def reading():
+    warn_user("few draws")
+    yield
+
+with reading():
+    pass
+"""
+    names = {"warn_user": warn_user, "contextmanager": contextmanager}
+    with pytest.warns(CoresetWarning) as caught:
+        exec(compile(code, f"{PACKAGE}/build.py", "exec"), names)
+    assert caught[0].filename == __file__
 
 
 def test_a_folder_whose_name_only_begins_alike_is_the_users():

@@ -195,7 +195,8 @@ class UnitModel:
     @cached_property
     def initial_values(self) -> np.ndarray:
         """Where samplers start with the variables of the levels, (n_levels, q), unconstrained."""
-        model, point = self.space.model, self.space.initial_point
+        space = self.space
+        model, point = space.model, space.initial_point
         values = {p.name: point[model.rvs_to_values[model[p.name]].name] for p in self.factor.parts}
         flat = [p.flat(np.asarray(values[p.name], dtype=float)) for p in self.factor.parts]
         return np.concatenate(flat, axis=1)

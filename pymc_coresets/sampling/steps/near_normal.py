@@ -174,7 +174,8 @@ class AxisTables:
         """Whether importance weights leave most of a hundred draws."""
         x, logq = self.draw(100, rng=rng)
         with np.errstate(all="ignore"):  # some draws may be impossible
-            weights = softmax(np.nan_to_num(log_density(x) - logq, nan=-np.inf))
+            log_ratios = np.nan_to_num(log_density(x) - logq, nan=-np.inf, neginf=-np.inf)
+            weights = softmax(log_ratios)  # NaN if all are impossible, which is not enough
         return float(1 / np.square(weights).sum()) > _ENOUGH * len(x)
 
     @property

@@ -111,11 +111,11 @@ def build_coreset(  # noqa: PLR0913
     size : int, optional
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1,000 at
-        most; 20 D for ``"control_variates"``, but 1,000 at least, of which it takes what it needs;
-        K for all other methods, but 50 at least and 500 at most; never more than there are rows.
-        With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.  ``"auto"``
-        with a size chooses weighted rows alone, and warns only if the divergence exceeds one nat;
-        `check` judges by the tolerance as usual.
+        most; for ``"control_variates"`` the largest of 20 D, 1,000 and a fortieth of the rows (up
+        to 10,000), of which it takes what it needs; K for all other methods, but 50 at least and
+        500 at most; never more than there are rows.  With ``Sensitivity(epsilon=...)`` it follows
+        from epsilon, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone, and
+        warns only if the divergence exceeds one nat; `check` judges by the tolerance as usual.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for ``"auto"`` and

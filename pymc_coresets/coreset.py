@@ -36,6 +36,7 @@ from pymc_coresets.reading.user_model import (
 )
 from pymc_coresets.results.facts import facts_of
 from pymc_coresets.results.reports import report
+from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
@@ -513,7 +514,7 @@ class Coreset(WeightedRows):
         model: pm.Model,
         *,
         rows: RowSource | None = None,
-        executor: Any = None,  # noqa: ANN401 - of several libraries
+        executor: HasSubmit | None = None,
         size: int | None = None,
         method: str | Method = "auto",
         random_seed: int | np.random.Generator | None = None,
@@ -712,7 +713,7 @@ class Coreset(WeightedRows):
         model: pm.Model | None = None,
         *,
         rows: RowSource | None = None,
-        executor: Any = None,  # noqa: ANN401 - of several libraries
+        executor: HasSubmit | None = None,
     ) -> Self:
         """Read a coreset from a file; pass the model to sample or check it.
 

@@ -12,7 +12,7 @@ from pymc_coresets.sampling.normal import CholeskyFactor
 #: Share of the posterior's curvature that rows may have before the weights of single rows shrink.
 _ALLOWED = 0.9
 #: Largest such share if rows are not log-concave.
-_NOT_CONCAVE = 1.5
+NOT_CONCAVE = 1.5
 
 
 def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
@@ -75,13 +75,14 @@ def concave(
     *,
     drawn: np.ndarray,
 ) -> np.ndarray:
-    """Change weights until the rows' curvature is at most the posterior's in every direction.
+    """Change weights until the rows' curvature is within a limit in every direction.
 
-    Otherwise the quadratic of all rows minus theirs is convex in some direction, and the density
-    may be unbounded, since the rows' own log-likelihood is often only linear in the tails.  The
-    weight of a drawn row shrinks by the share of its curvature in directions with an excess, times
-    the relative excess there, or grows if it is convex there.  Any remaining excess is removed by
-    scaling the weights of all drawn rows; failing that, those of all rows.
+    The limit is the posterior's curvature.  Beyond it, the quadratic of all rows minus theirs is
+    convex in some direction, and the density may be unbounded, since the rows' own log-likelihood
+    is often only linear in the tails.  The weight of a drawn row shrinks by the share of its
+    curvature in directions with an excess, times the relative excess there, or grows if it is
+    convex there.  Any remaining excess is removed by scaling the weights of all drawn rows; failing
+    that, those of all rows.
 
     In mixtures, rows that are kept whole may have more curvature than all rows together, because
     others are convex.  Scaling these would increase the excess, and whole rows, which have most of
@@ -113,7 +114,7 @@ def concave(
         compare = _Shares(posterior)
         of_whole = -rows.gram(np.where(drawn, 0.0, weights) * curvatures)
         if _some_are_convex(curvatures) and compare.largest(of_whole) > 1.0:
-            compare = _Shares(_NOT_CONCAVE * posterior)
+            compare = _Shares(NOT_CONCAVE * posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
     whole = _size(rows, curvatures, away)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigh, eigvalsh
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.glm.concavity import precision_of
+from pymc_coresets.glm.concavity import NOT_CONCAVE, precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
     AveragedRows,
@@ -133,7 +133,8 @@ class ByGradients:
         root = _root(quadratic, draws, averaged.prior)
         weighted = InMemoryRows.of(replace(rows, base_weights=weights))
         curvature = self._differences(weighted, center, root)
-        allowed = 1.5 * np.eye(len(root)) - 0.5 * root.T @ averaged.prior @ root
+        of_prior = root.T @ averaged.prior @ root
+        allowed = NOT_CONCAVE * np.eye(len(root)) - (NOT_CONCAVE - 1) * of_prior
         largest = float(eigvalsh(-root.T @ curvature @ root, allowed)[-1])
         share = min(1.0, 1.0 / largest) if largest > 0 else 1.0
         weights, curvature = share * weights, share * curvature

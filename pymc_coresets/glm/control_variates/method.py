@@ -89,7 +89,7 @@ class ControlVariates:
     is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
     that helps at other draws, too.  In directions in which the rows have more curvature than the
     posterior, weights of concave rows shrink, and those of convex ones grow, so that the quadratic
-    without the rows' part is concave, with the prior.
+    without the rows' part is concave, with the prior: but for mixtures, see `concavity.concave`.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
     and memory O(p^2) and that of the candidates.  At most 3,000 coefficients, or 20,000 if few

@@ -20,7 +20,7 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.methods.job import Method
 from pymc_coresets.optional import module_of
 from pymc_coresets.predictive.pymc_densities import verify
-from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
+from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
@@ -224,7 +224,7 @@ class Coreset(WeightedRows):
     # -- what rooms on top add, which may be missing: see `optional` -------------------------------
 
     def loo(
-        self,
+        self: HasStandIn,
         idata: xr.DataTree,
         *,
         ess: float = ENOUGH_ESS,
@@ -294,7 +294,7 @@ class Coreset(WeightedRows):
         return found
 
     def predict(  # noqa: PLR0913 - the options of what users know from PyMC
-        self,
+        self: HasStandIn,
         idata: xr.DataTree,
         *,
         rows: RowSource | Mapping[str, Any] | None = None,

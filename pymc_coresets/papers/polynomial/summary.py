@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
+from pymc_coresets.coreset import Coreset
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
-from pymc_coresets.optional import module_of
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.papers.polynomial.parts import PredictorRows
 from pymc_coresets.papers.polynomial.replacement import (
@@ -221,32 +219,8 @@ class PolynomialSummary:
     with_log_densities = shared.with_log_densities
     log_ratios = log_ratios
     verify = verify
-
-    def loo(self, idata: xr.DataTree, **options: Any) -> ElpdOfAllRows:  # noqa: ANN401
-        """Estimate the leave-one-out predictive density of all rows, as `Coreset.loo` does.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-        **options
-            As of `Coreset.loo`.
-        """
-        room = module_of("after.leave_one_out", user="loo()")
-        found: ElpdOfAllRows = room.loo(self, idata, **options)
-        return found
-
-    def predict(self, idata: xr.DataTree, **options: Any) -> xr.DataTree:  # noqa: ANN401
-        """Predict all rows, or new ones, in blocks, as `Coreset.predict` does.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-        **options
-            As of `Coreset.predict`.
-        """
-        room = module_of("after.predictions", user="predict()")
-        found: xr.DataTree = room.predict(self, idata, **options)
-        return found
+    loo = Coreset.loo
+    predict = Coreset.predict
 
     @cached_property
     def stand_in(self) -> StandIn:

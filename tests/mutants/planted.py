@@ -522,7 +522,7 @@ PLANTED = [
         "loops/direct_calls.py",
         ("if moved.shape[-len(lengths) :] != lengths:", "if False:"),
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
-        ("-length <= places.min() <= places.max() < length", "True"),
+        ("not -length <= index.min() <= index.max() < length", "False"),
         ("if x != y and any(", "if False and any("),
         ("out = x.copy()", "out = x"),
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
@@ -752,7 +752,7 @@ PLANTED = [
     ),
     *plant(
         "exceptions.py",
-        ("skip_file_prefixes=(_PACKAGE,)", "stacklevel=2"),
+        ("skip_file_prefixes=_OURS", "stacklevel=2"),
         ("parent) + os.sep", "parent)"),
     ),
 ]

@@ -119,7 +119,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
         seconds=seconds,
         memory=peak,
     )
-    if units is None:  # they are parameters
+    if not units:  # they are parameters
         return common
     with timed(seconds, "recover"):
         levels = levels_of(coreset, seed)

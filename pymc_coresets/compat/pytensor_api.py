@@ -38,7 +38,9 @@ from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, registe
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import ScalarOp
+from pytensor.scan.basic import scan
 from pytensor.scan.op import Scan
+from pytensor.scan.utils import until
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import (

@@ -236,6 +236,8 @@ class _LoopLinker(ops.JITLinker):
 def _function_of(node: Apply, *, of_rows: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
+    if isinstance(op, Placement):
+        return _placing(op)
     if isinstance(op, ops.BlockwiseWithCoreShape):
         core = _repeated(op)
         if isinstance(core.op.core_op, ops.Join):
@@ -244,6 +246,8 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
         return compiled_loop(node)
+    if isinstance(op, ops.Blockwise) and isinstance(op.core_op, ops.Split):
+        return _cut(node) or _performed(node)
     few = len(node.inputs) < MOST_OPERANDS
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
@@ -353,6 +357,14 @@ class HasInputs(Protocol):
     @property
     def inputs(self) -> Sequence[np.ndarray]:
         """Arrays that have the rows along their first axis."""
+def _cut(node: Apply) -> Function | None:
+    """Return a function that cuts arrays into parts of known lengths, all of a batch at once."""
+    _, sizes = node.inputs
+    if not isinstance(sizes, Constant) or sizes.data.size != sizes.type.shape[-1]:
+        return None
+    axis = node.op.batch_ndim(node) + node.op.core_op.axis
+    ends = np.cumsum(sizes.data.ravel())[:-1]
+    return lambda x, _: tuple(map(_in_order, np.split(x, ends, axis=axis)))
 
 
 class Kernel:

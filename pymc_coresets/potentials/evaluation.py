@@ -461,8 +461,9 @@ class LogLikelihood:
     def unit_places(self) -> Kernel:
         """The variables of units and their log-densities, at all draws, at standardised places.
 
-        The first argument is these places, (n_draws, n_places, n_units, q); for discrete variables,
-        their values.  With several modes, there are as many places around each, mode by mode.
+        Of shapes (n_draws, q, n_places, n_units) and (n_draws, n_places, n_units).  The first
+        argument is these places, (n_draws, n_places, n_units, q); for discrete variables, their
+        values.  With several modes, there are as many places around each, mode by mode.
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
@@ -470,16 +471,13 @@ class LogLikelihood:
         x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}
         if factor.values:
-            z = x
-            at_z = vectorize_graph(density.density, {density.variables: z})
+            z = pt.moveaxis(x, -1, 0)
+            at_z = vectorize_graph(density.density, {density.variables: x})
         else:
             around = placed(density, inputs[CENTRE], inputs[FACTOR], x)
-            z = pt.concatenate([each.variables for each in around], axis=0)
-            logs = (
-                vectorize_graph(density.density, {density.variables: each.variables})
-                + each.log_share
-                for each in around
-            )
+            columns = zip(*(each.columns for each in around), strict=True)
+            z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
+            logs = (density.surface.at(each.columns) + each.log_share for each in around)
             at_z = pt.concatenate(list(logs), axis=0)
         batched = self._batched() | {x: _with_draws(x)}
         given = [batched[v] for v in self._parameters.values()]

@@ -322,6 +322,8 @@ def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[M
 
 def _log_shares(z: Floats, modes: Modes, m: int) -> Floats:
     """Return which part of the densities at z, (n_units, q), belongs to the m-th modes."""
+    if modes.places.shape[1] == 1:
+        return np.zeros(len(z))
     root = np.linalg.inv(modes.widths)
     away = np.einsum("nmij,nmj->nmi", root, z[:, None] - modes.places)
     logs = np.linalg.slogdet(root)[1] - 3.0 * np.log1p(np.square(away).sum(axis=2))

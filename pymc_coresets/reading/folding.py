@@ -165,6 +165,22 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     return clone_replace(rewritten, put_back) if put_back else rewritten
 
 
+def without_fills(graphs: Sequence[Variable]) -> list[Variable]:
+    """Let elementwise operations repeat a number, instead of arrays that are filled with it.
+
+    With draws along a new axis, PyTensor would fill these one by one.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> pytensor.dprint(without_fills([x + pt.full(x.shape, 2.0)])[0], file="str").count("Alloc")
+    0
+    """
+    with ops.compiling():
+        include = ("local_elemwise_alloc",)
+        return cast(list[Variable], rewrite_graph(list(graphs), include=include, clone=True))
+
+
 def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:
     """Join the different scalars of vectors, and index them where one is there several times.
 

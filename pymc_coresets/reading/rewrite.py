@@ -15,7 +15,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, 
 from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.units.ragged import in_common_operations
+from pymc_coresets.reading.units.placement import with_loops
 from pymc_coresets.reading.user_model import converted_back, convertible, data_of
 from pymc_coresets.rows.values import Rows
 
@@ -229,8 +229,8 @@ class _Rewrite:
         """Return what stands for all rows."""
         quadratic = None if self.quadratic is None else self.quadratic.potential()
         loglik = self.obs.loglik
-        if self.obs.units and not self.lean:
-            loglik = in_common_operations(loglik)
+        if self.obs.units:
+            loglik = with_loops(loglik, common=not self.lean)
         return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
 
     def _potentials(self, graphs: Mapping[str, TensorVariable | None]) -> list[Variable]:

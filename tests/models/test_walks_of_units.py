@@ -197,6 +197,23 @@ def test_draws_of_walks_are_those_of_the_closed_form():
         np.testing.assert_allclose(np.cov(white), np.eye(YEARS), atol=5 * (2 / n) ** 0.5)
 
 
+def test_far_from_where_they_were_placed_nodes_have_no_density_of_their_own():
+    """By one step of Newton's, these counts had a higher density there than at their mode."""
+    rng, placed, far = np.random.default_rng(6), [0.8, -1.1, -0.5], np.array([-0.3, -1.5, -0.1])
+    area, year = (a.ravel() for a in np.indices((40, YEARS, 5))[:2])
+    walk = rng.normal(0.0, [0.6, 0.3, 0.3], (40, YEARS)).cumsum(axis=1)
+    with pm.Model() as model:
+        mean, step, first = pm.Normal("mean"), pm.HalfNormal("step"), pm.HalfNormal("first")
+        init = pm.Normal.dist(0.0, first)
+        z = pm.GaussianRandomWalk("z", sigma=step, init_dist=init, shape=(40, YEARS))
+        counts = rng.poisson(np.exp(0.8 + walk[area, year]))
+        pm.Poisson("y", pm.math.exp(mean + z[area, year]), observed=counts)
+    units = read(model, "z")
+    found, there = (potentials(nodes_at(units, 9, at)) for at in (placed, far))
+    np.testing.assert_allclose(found(far), there(far), rtol=0, atol=2e-4)
+    assert found(far).sum() < found(np.array(placed)).sum() - 10.0
+
+
 def test_a_column_that_is_not_there_has_no_density():
     units = nodes_at(read(model_of("walk"), "z"), 1)
     columns = [a for a in units.units.members if a.values.dtype.kind == "i"]

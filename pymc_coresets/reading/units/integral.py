@@ -6,14 +6,16 @@ the log-likelihoods of the unit's rows,
     L_g(theta) = log sum_k exp(a_k - log |R_g| + h_g(z_gk; theta)),  z_gk = m_g + R_g^-T x_k,
 
 with Gauss-Hermite nodes x_k, their weights in a_k, and m_g(theta) and ``R_g R_g'(theta)`` close to
-the mode and the negative Hessian of h_g: a step of Newton's leads there from the mode at some theta
-in the middle of the posterior.  Nodes that do not move are wrong by nats where a unit has many
-rows, as theta moves its mode by more than its width; widths that do not change are wrong without
-bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and Pierce
-1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened, and widths are limited, only if
-the density gains much less by it than its curvature says: many widths are right where the density
-is almost normal, as it is in units of many rows, and by a prior of a small scale.  Between two
-modes, or in a tail, the curvature may be close to zero, and its width says nothing.
+the mode and the negative Hessian of h_g: steps of Newton's lead there from the mode at some theta
+in the middle of the posterior (`placement`).  Nodes that do not move are wrong by nats where a unit
+has many rows, as theta moves its mode by more than its width; widths that do not change are wrong
+without bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and
+Pierce 1994, Biometrika 81; Pinheiro and Bates 1995).  And one step is not enough along several
+axes: the few nodes of such rules are far apart, and far from that theta the sum of many units would
+have peaks of its own.  Widths are limited only if the density falls much faster than its curvature
+says: many widths are right where the density is almost normal, as it is in units of many rows, and
+by a prior of a small scale.  Between two modes, or in a tail, the curvature may be close to zero,
+and its width says nothing.
 
 The integral does not depend on where its nodes are, but for their error.  So gradients are those at
 nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
@@ -35,10 +37,11 @@ from pymc_coresets.compat.pytensor_api import (
     disconnected,
     without_traces,
 )
-from pymc_coresets.reading.folding import simplified
+from pymc_coresets.reading.folding import simplified, without_fills
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.factors import GroupingFactor
+from pymc_coresets.reading.units.placement import Root, Surface, by_columns
 from pymc_coresets.reading.units.ragged import collect
 
 #: Names of what a unit has besides its data.
@@ -89,7 +92,7 @@ class UnitDensity:
         whole = collect(checked_tensor(of_rows), sizes) + log_prior
         prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
-        density, alone = cast(list[TensorVariable], simplified(graphs))
+        density, alone = cast(list[TensorVariable], without_fills(simplified(graphs)))
         used = set(graph_inputs([density]))
         arrays, members = (
             tuple(row for row in rows if row.placeholder in used)
@@ -98,16 +101,25 @@ class UnitDensity:
         return cls(flat, density, alone, sizes, arrays, members)
 
     @cached_property
-    def derivatives(self) -> list[TensorVariable]:
-        """The gradients of the densities, (n_units, q), and the q rows of their Hessians."""
-        return self.derivatives_of(self.density)
+    def surface(self) -> Surface:
+        """The same by the columns of the variables."""
+        columns = [pt.vector(f"column {j}") for j in range(self.n_dims)]
+        axes, of_members = (
+            {row.placeholder: row.axis for row in rows} for rows in (self.arrays, self.members)
+        )
+        density = by_columns(self.density, self.variables, columns)
+        return Surface(columns, density, self.sizes, axes, of_members)
+
+    @property
+    def n_dims(self) -> int:
+        """Number of variables of a unit, q."""
+        return cast(int, self.variables.type.shape[1])
 
     def derivatives_of(self, density: TensorVariable) -> list[TensorVariable]:
-        """Return gradients and Hessians of log-densities of units, see `derivatives`."""
+        """Return the gradients of log-densities, (n_units, q), and the rows of their Hessians."""
         with compiling():
             slope = checked_tensor(pt.grad(density.sum(), self.variables))
-            n_dims = self.variables.type.shape[1]
-            rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
+            rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(self.n_dims)]
         return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
 
 
@@ -135,18 +147,16 @@ def integrated(
     with compiling():
         logs, resolved = [], []
         for around in placed(units, centre, factor, points[:, None, :]):
-            given: dict[Variable, Variable] = {units.variables: disconnected(around.variables)}
-            at_nodes = checked_tensor(vectorize_graph(units.density, given))
+            at_nodes = units.surface.at(around.columns)
             # Nodes in tails may be where infinite terms are subtracted, as for rates.
             at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
-            logs.append(at_nodes + disconnected(around.log_share) + log_weights[:, None])
+            logs.append(at_nodes + around.log_share + log_weights[:, None])
             # Widths that rounding does not resolve would give any value, and modes that are not
             # there: float64 has four digits more.
-            widths = pt.stack([row[-1] for row in around.root.entries], axis=-1)
-            digits = widths * abs(around.variables)
-            resolved.append((disconnected(digits) < 1e12).all(axis=(0, 2)))
+            for row, z in zip(around.root.entries, around.columns, strict=True):
+                resolved.append((row[-1] * abs(z) < 1e12).all(axis=0))
         whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
-        return checked_tensor(pt.switch(pt.stack(resolved).all(axis=0), whole, -np.inf))
+        return checked_tensor(pt.switch(pt.all(resolved, axis=0), whole, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
@@ -164,7 +174,8 @@ class Places(NamedTuple):
 
     Parameters
     ----------
-    variables : TensorVariable of shape (n_places, n_units, q)
+    columns : sequence of TensorVariable of shape (n_places, n_units)
+        Each variable.
     root : Root
         R_g, of entries (n_units,).
     log_share : TensorVariable of shape (n_units,) or (n_places, n_units)
@@ -172,8 +183,8 @@ class Places(NamedTuple):
         and with several modes which part of the density belongs to this one.
     """
 
-    variables: TensorVariable
-    root: "Root"
+    columns: Sequence[TensorVariable]
+    root: Root
     log_share: TensorVariable
 
 
@@ -182,6 +193,8 @@ def placed(
 ) -> list[Places]:
     """Return units' variables at standardised places, around each of their modes.
 
+    Nothing here has a gradient: see above.
+
     Parameters
     ----------
     units, centre, factor
@@ -189,31 +202,33 @@ def placed(
     x : TensorVariable of shape (n_places, n_units or 1, q)
         From the mode of each unit, in units of its widths.
     """
-    n_dims = units.variables.type.shape[1]
+    n_dims, place = units.n_dims, units.surface.placement
     several = centre.type.ndim == 3
     n_modes = int(centre.type.shape[1]) if several else 1
     roots, modes, found = [], [], []
+    away = [x[:, :, j] for j in range(n_dims)]
     for m in range(n_modes):
         middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
-        root, step = _newton(units, middle, [width[:, j, j] for j in range(n_dims)])
-        whitened = [step[j][None] + x[:, :, j] for j in range(n_dims)]
-        found.append(middle[None] + pt.stack(root.solved_above(whitened), axis=-1))
-        modes.append(middle + pt.stack(root.solved_above(step), axis=-1))
+        outputs = place(middle, width, *units.surface.others, return_list=True)
+        mode, root = outputs[:n_dims], Root.of(outputs[n_dims:])
+        steps = root.solved_above(away)
+        found.append([z[None] + step for z, step in zip(mode, steps, strict=True)])
+        modes.append(mode)
         roots.append(root)
     shares = [-root.log_determinant for root in roots]
     if several:
         shares = [
-            share + log_shares(x, z, modes, roots, m)
-            for m, (share, z) in enumerate(zip(shares, found, strict=True))
+            share + log_shares(away, columns, modes, roots, m)
+            for m, (share, columns) in enumerate(zip(shares, found, strict=True))
         ]
     return [Places(*each) for each in zip(found, roots, shares, strict=True)]
 
 
 def log_shares(
-    x: TensorVariable,
-    z: TensorVariable,
-    modes: Sequence[TensorVariable],
-    roots: Sequence["Root"],
+    x: Sequence[TensorVariable],
+    z: Sequence[TensorVariable],
+    modes: Sequence[Sequence[TensorVariable]],
+    roots: Sequence[Root],
     own: int,
 ) -> TensorVariable:
     """Return which part of the density at a place belongs to the mode whose node it is, as a log.
@@ -224,9 +239,9 @@ def log_shares(
 
     Parameters
     ----------
-    x, z : TensorVariable of shape (n_places, n_units, q)
-        Places around a mode, standardised and not; axes of x may have length 1.
-    modes : sequence of TensorVariable of shape (n_units, q)
+    x, z : sequence of TensorVariable of shape (n_places, n_units)
+        Places around a mode, standardised and not, by variable; axes of x may have length 1.
+    modes : sequence of sequences of TensorVariable of shape (n_units,)
     roots : sequence of Root
     own : int
         The number of the mode.
@@ -237,81 +252,8 @@ def log_shares(
     """
     heights = []
     for mode, root in zip(modes, roots, strict=True):
-        away, n_dims = z - mode[None], len(root.entries)
-        square = sum(
-            pt.square(sum(root.entries[i][j] * away[:, :, i] for i in range(j, n_dims)))
-            for j in range(n_dims)
-        )
+        away = root.times_above([a - b[None] for a, b in zip(z, mode, strict=True)])
+        square = sum(pt.square(a) for a in away)
         heights.append(root.log_determinant - 3.0 * pt.log1p(square))
-    height = roots[own].log_determinant - 3.0 * pt.log1p(pt.square(x).sum(axis=-1))
+    height = roots[own].log_determinant - 3.0 * pt.log1p(sum(pt.square(a) for a in x))
     return checked_tensor(height - pt.logsumexp(pt.stack(heights), axis=0))
-
-
-class Root(NamedTuple):
-    """Lower triangular matrices R of all units, by their entries: see `placed`."""
-
-    entries: list[list[TensorVariable]]
-
-    @property
-    def log_determinant(self) -> TensorVariable:
-        """``log |R|``."""
-        return checked_tensor(sum(pt.log(row[-1]) for row in self.entries))
-
-    def solved(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
-        """Return ``R^-1 x`` for vectors by their entries."""
-        found: list[TensorVariable] = []
-        for row, value in zip(self.entries, x, strict=True):
-            known = sum(a * b for a, b in zip(row, found, strict=False))
-            found.append((value - known) / row[-1])
-        return found
-
-    def solved_above(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
-        """Return ``R^-T x`` for vectors by their entries."""
-        n = len(self.entries)
-        found: list[TensorVariable] = []  # the last entry first
-        for i in reversed(range(n)):
-            known = sum(self.entries[j][i] * found[n - 1 - j] for j in range(i + 1, n))
-            found.append((x[i] - known) / self.entries[i][i])
-        return found[::-1]
-
-
-def _newton(
-    units: UnitDensity, centre: TensorVariable, widths: Sequence[TensorVariable]
-) -> tuple[Root, list[TensorVariable]]:
-    """Return the root of the curvature at the centre, and Newton's step in its coordinates."""
-    n_dims = len(widths)
-    given: dict[Variable, Variable] = {units.variables: centre}
-    at_centre = clone_replace(units.derivatives, given, rebuild_strict=False)
-    slope, *rows = cast(list[TensorVariable], at_centre)
-    slopes, curvature = [slope[:, j] for j in range(n_dims)], [-row for row in rows]
-    entries: list[list[TensorVariable]] = []
-    for i in range(n_dims):  # Cholesky's algorithm
-        row: list[TensorVariable] = []
-        for j in range(i):
-            known = sum(a * b for a, b in zip(row, entries[j][:j], strict=True))
-            row.append((curvature[i][:, j] - known) / entries[j][j])
-        left = curvature[i][:, i] - sum(a * a for a in row)
-        usual = 1 / pt.square(widths[i])
-        usable = (left > 1e-6 * usual) & (left < np.inf)
-        row.append(pt.sqrt(pt.switch(usable, left, usual)))
-        entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
-    root = Root(entries)
-    finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes]
-    step = root.solved(finite)
-    foreseen = sum(pt.square(s) for s in step) / 2
-    beyond = [s + pt.switch(s < 0, -1.0, 1.0) for s in step]
-    there = centre + pt.stack(root.solved_above(beyond), axis=-1)
-    both: dict[Variable, Variable] = {units.variables: pt.stack([centre, there])}
-    heights = checked_tensor(vectorize_graph(units.density, both))
-    # A width beyond the end of the step, along each axis, a normal density has lost half a nat
-    # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
-    # far: then widths are at most those in the middle of the posterior, and the step six of them.
-    kept = heights[1] - heights[0] >= 0.25 * foreseen - 2.0 * n_dims
-    entries = [
-        [pt.switch(kept, a, 0.0) for a in row[:-1]]
-        + [pt.switch(kept, row[-1], pt.maximum(row[-1], 1 / width))]
-        for row, width in zip(root.entries, widths, strict=True)
-    ]
-    shorter = Root(entries)
-    short = [s / pt.sqrt(1 + pt.square(s / 6.0)) for s in shorter.solved(finite)]
-    return shorter, [pt.switch(kept, s, less) for s, less in zip(step, short, strict=True)]

@@ -16,6 +16,8 @@ from pymc_coresets.numerics import log_standard_normal
 _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 # By the number of axes: of rules without an error, beside those of fewer nodes.
 _TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
+# Of rules of a fifth of those nodes or less, whose error is small in most models.
+_TO_JUDGE_FIRST_BY = {2: 21, 3: 13}
 # Of rules for tails along one axis, which are never better than Gauss's with fewer nodes.
 _DEGREES_FOR_TAILS = (61, 81, 121, 161, 241)
 
@@ -241,3 +243,15 @@ def rule_to_judge_by(n_dims: int) -> Rule:
     (Rule(degree=401, tails=True, first=0, last=None), 9)
     """
     return Rule(_TO_JUDGE_BY[n_dims], tails=n_dims == 1)
+
+
+def rule_to_judge_first_by(n_dims: int) -> Rule | None:
+    """Return a rule of fewer nodes, to judge by where its own error is small, if there is one.
+
+    Examples
+    --------
+    >>> rule_to_judge_first_by(2), rule_to_judge_first_by(5)
+    (Rule(degree=21, tails=False, first=0, last=None), None)
+    """
+    degree = _TO_JUDGE_FIRST_BY.get(n_dims)
+    return None if degree is None else Rule(degree)

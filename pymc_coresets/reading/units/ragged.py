@@ -173,7 +173,7 @@ def _with_more_axes(op: _Ragged, node: Apply, x: Variable, sizes: Variable) -> A
     return op.make_node(x, sizes)
 
 
-def in_common_operations(graph: TensorVariable) -> TensorVariable:
+def in_common_operations(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
     """Write the operations of this module by indices, which every backend of PyTensor has.
 
     They are slower for many units.
@@ -181,11 +181,11 @@ def in_common_operations(graph: TensorVariable) -> TensorVariable:
     Examples
     --------
     >>> x, sizes = pt.vector("x"), pt.lvector("sizes")
-    >>> total = in_common_operations(collect(spread(2 * x, sizes), sizes))
+    >>> [total] = in_common_operations([collect(spread(2 * x, sizes), sizes)])
     >>> total.eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([4., 0., 6.])
     """
-    return ops.checked_tensor(rewritten_by(_by_index, [graph])[0])
+    return cast(list[TensorVariable], rewritten_by(_by_index, graphs))
 
 
 def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:

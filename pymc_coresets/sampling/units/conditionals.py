@@ -147,7 +147,7 @@ class Conditionals:
 
         def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             z, logs = evaluate(np.ascontiguousarray(x), *arrays)
-            return z, np.where(np.isfinite(logs), logs, -np.inf)
+            return np.moveaxis(z, 1, -1), np.where(np.isfinite(logs), logs, -np.inf)
 
         return at
 

@@ -198,7 +198,7 @@ class Surface:
         white = root.solved(finite)
         size = cast(TensorVariable, sum(pt.square(s) for s in white))
         foreseen = (state.part - pt.square(state.part) / 2) * state.size
-        first = pt.isinf(state.size)
+        first = pt.isinf(state.height)
         gain = height - state.height + 1e-10 * abs(height)
         better = (first | (gain >= 0.25 * foreseen)) & ~(pt.isnan(height) | pt.isinf(height))
         taken, kept = state.going & better, state.going & ~better

@@ -258,9 +258,10 @@ def test_the_error_of_nodes_falls_geometrically():
     x = np.array([0.3, -0.2])
     exact = by_grid(nodes_at(units, 1), x)
     errors = [np.abs(potentials(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
-    assert errors[0] > 1e-3
-    np.testing.assert_array_less(errors[1:], 0.5 * np.array(errors[:-1]))
-    assert errors[-1] < 1e-7
+    # Laplace's method, whose error is .0044 here, is better than three nodes: .0076 by algebra.
+    assert 1e-3 < errors[0] < errors[1] == pytest.approx(0.0076, rel=0.05)
+    np.testing.assert_array_less(errors[2:], 1e-3 * np.array(errors[1:-1]))
+    assert errors[-1] < 1e-9
 
 
 def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():

@@ -40,8 +40,9 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.folding import simplified, without_fills
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.units.columns import by_columns
 from pymc_coresets.reading.units.factors import GroupingFactor
-from pymc_coresets.reading.units.placement import Root, Surface, by_columns
+from pymc_coresets.reading.units.placement import Root, Surface
 from pymc_coresets.reading.units.ragged import collect
 
 #: Names of what a unit has besides its data.
@@ -107,7 +108,9 @@ class UnitDensity:
         axes, of_members = (
             {row.placeholder: row.axis for row in rows} for rows in (self.arrays, self.members)
         )
-        density = by_columns(self.density, self.variables, columns)
+        with compiling():
+            [density] = by_columns([self.density], self.variables, columns)
+            [density] = cast(list[TensorVariable], simplified([density]))
         return Surface(columns, density, self.sizes, axes, of_members)
 
     @property

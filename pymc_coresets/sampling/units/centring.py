@@ -1,7 +1,7 @@
 """Nodes of units: placed at modes, with shared variables in the middle of the posterior."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -191,11 +191,10 @@ class _Form:
         return self.units.observations_at_zero.space.constrain(x[None]).at(0)
 
     def middle(self, rule: Rule, x: np.ndarray) -> Normal:
-        """Maximise from unconstrained values of the shared variables, with nodes that follow.
+        """Maximise from unconstrained values of the shared variables; nodes follow.
 
-        Returns the posterior of the sample.  One step of Newton's, by which nodes follow in the
-        potentials, is not enough here: far from where they were placed, potentials of thousands of
-        rows are wrong by nats, and their density has ridges of its own.
+        Returns the posterior of the sample.  Nodes begin anew where the search ends: by then, some
+        units may have a higher mode than the one that they began with.
         """
         loglik, weights = self.by_nodes(rule), self.sample.weights
         sampler = CoresetSampler(loglik)
@@ -204,7 +203,7 @@ class _Form:
         enough, some = 0.5 / share, _by_nodes_of(loglik, self.sample.rows)
         for _ in range(8):
             some = self.placed(x, some)
-            guarded = negative_of(_Following(self, sampler, some, weights))
+            guarded = negative_of(sampler.weighted_density(some, weights))
             start = guarded(x)[0]
             descend(guarded, x, most_steps=100)
             if guarded.x is None:
@@ -227,40 +226,6 @@ class _Form:
         places = self.modes.places(self.placed(x, self.loglik.in_memory.all))
         found = self.units.observations(chosen.rule, *places, at=x, node_error=chosen.error)
         return self.loglik.of_same_form(found)
-
-
-@dataclass(frozen=True, eq=False)
-class _Following:
-    """The density of weighted units whose nodes lie at their modes for each point."""
-
-    form: _Form
-    sampler: CoresetSampler
-    rows: Rows
-    weights: np.ndarray
-
-    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return both at unconstrained values of the shared variables."""
-        rows = self.rows
-        with np.errstate(all="ignore"):
-            if self.form.units.n_modes == 1:
-                try:
-                    rows = self.form.modes.near(self.form.point(x), rows)
-                except np.linalg.LinAlgError:  # a step to where curvatures overflow
-                    return -np.inf, np.zeros_like(x)
-            return self.sampler.weighted_density(rows, self.weights).logp_and_gradient(x)
-
-    @property
-    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
-        """See `Density`."""
-        return lambda points: self.slopes(points)[1]
-
-    @property
-    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
-        """See `Density`."""
-        return lambda points: [
-            np.stack(part)
-            for part in zip(*(self.logp_and_gradient(x) for x in points), strict=True)
-        ]
 
 
 @dataclass(frozen=True, eq=False)

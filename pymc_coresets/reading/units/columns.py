@@ -127,8 +127,11 @@ def _apart(
     """Return the results of an operation by those of parts; None if it stays as it is."""
     op = node.op
     if isinstance(op, ops.Join):
-        whole = _Stack(op.axis, inputs)
-        return [whole] if all(x.type.shape[op.axis] is not None for x in inputs) else None
+        if any(x.type.shape[op.axis] is None for x in inputs):
+            return None
+        own = [stacks.get(x, _Stack(op.axis, [x])) for x in inputs]
+        every = [s.parts if s.axis == op.axis else [x] for s, x in zip(own, inputs, strict=True)]
+        return [_Stack(op.axis, [part for parts in every for part in parts])]
     if isinstance(op, ops.Elemwise):
         return _of_elementwise(op, inputs, stacks)
     stack = stacks.get(inputs[0]) if inputs else None

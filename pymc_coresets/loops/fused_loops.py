@@ -236,8 +236,6 @@ class _LoopLinker(ops.JITLinker):
 def _function_of(node: Apply, *, of_rows: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
-    if isinstance(op, Placement):
-        return _placing(op)
     if isinstance(op, ops.BlockwiseWithCoreShape):
         core = _repeated(op)
         if isinstance(core.op.core_op, ops.Join):
@@ -357,6 +355,8 @@ class HasInputs(Protocol):
     @property
     def inputs(self) -> Sequence[np.ndarray]:
         """Arrays that have the rows along their first axis."""
+
+
 def _cut(node: Apply) -> Function | None:
     """Return a function that cuts arrays into parts of known lengths, all of a batch at once."""
     _, sizes = node.inputs

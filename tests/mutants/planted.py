@@ -718,11 +718,21 @@ PLANTED = [
     ),
     *plant(
         "reading/units/integral.py",
-        ("[pt.switch(kept, s, less) for", "[0 * s for"),  # nodes that stay
-        ("[pt.switch(kept, s, less) for", "[less for"),
-        ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
-        ("disconnected(digits) < 1e12", "disconnected(digits) < np.inf"),
+        ("row[-1] * abs(z) < 1e12", "row[-1] * abs(z) < np.inf"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
+    ),
+    *plant(
+        "reading/units/placement.py",
+        ("[pt.switch(is_normal, s, short) for", "[0 * s for"),  # nodes that stay
+        ("[pt.switch(is_normal, s, short) for", "[short for"),
+        ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
+        ("gain >= 0.25 * foreseen", "gain >= -np.inf"),
+        ("pt.switch(kept & first, 0.0, after.size)", "after.size"),
+        ("whole[which] = part", "pass"),
+    ),
+    *plant(
+        "reading/units/columns.py",
+        ("(stack.axis, stack.ends) == (first.axis, first.ends)", "True"),
     ),
     *plant(
         "reading/units/factors.py",

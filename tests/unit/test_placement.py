@@ -10,7 +10,7 @@ import pytest
 from pytensor.graph import vectorize_graph
 from scipy.special import lambertw
 
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.placement import Surface, with_loops
 from pymc_coresets.reading.units.ragged import collect, spread

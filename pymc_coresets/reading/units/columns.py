@@ -41,7 +41,7 @@ class _Stack(NamedTuple):
 
     @property
     def lengths(self) -> list[int]:
-        return [int(part.type.shape[self.axis]) for part in self.parts]  # type: ignore[arg-type]
+        return [int(part.type.shape[self.axis]) for part in self.parts]
 
     @property
     def ends(self) -> list[int]:
@@ -154,7 +154,7 @@ def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequ
         axis = op.new_order.index(stack.axis)
     else:
         return None
-    return [_Stack(axis, [op(part, *inputs[1:]) for part in stack.parts])]
+    return [_Stack(axis, [ops.checked_tensor(op(part, *inputs[1:])) for part in stack.parts])]
 
 
 def _of_elementwise(
@@ -171,7 +171,8 @@ def _of_elementwise(
         if parts is None:
             return None
         columns.append(parts)
-    return [first._replace(parts=[op(*each) for each in zip(*columns, strict=True)])]
+    applied = [ops.checked_tensor(op(*each)) for each in zip(*columns, strict=True)]
+    return [first._replace(parts=applied)]
 
 
 def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:

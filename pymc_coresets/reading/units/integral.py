@@ -106,7 +106,8 @@ class UnitDensity:
         """The same by the columns of the variables."""
         columns = [pt.vector(f"column {j}") for j in range(self.n_dims)]
         axes, of_members = (
-            {row.placeholder: row.axis for row in rows} for rows in (self.arrays, self.members)
+            dict[Variable, int]((row.placeholder, row.axis) for row in rows)
+            for rows in (self.arrays, self.members)
         )
         with compiling():
             [density] = by_columns([self.density], self.variables, columns)
@@ -205,14 +206,14 @@ def placed(
     x : TensorVariable of shape (n_places, n_units or 1, q)
         From the mode of each unit, in units of its widths.
     """
-    n_dims, place = units.n_dims, units.surface.placement
+    n_dims, place, others = units.n_dims, units.surface.placement, units.surface.others
     several = centre.type.ndim == 3
     n_modes = int(centre.type.shape[1]) if several else 1
     roots, modes, found = [], [], []
     away = [x[:, :, j] for j in range(n_dims)]
     for m in range(n_modes):
         middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
-        outputs = place(middle, width, *units.surface.others, return_list=True)
+        outputs = [*map(checked_tensor, place.make_node(middle, width, *others).outputs)]
         mode, root = outputs[:n_dims], Root.of(outputs[n_dims:])
         steps = root.solved_above(away)
         found.append([z[None] + step for z, step in zip(mode, steps, strict=True)])

@@ -10,9 +10,9 @@ error; so neither second derivatives of the rows' log-likelihoods nor the steps 
 graph whose gradient is taken.
 """
 
-# ruff: noqa: ARG002 (PyTensor determines the arguments of its methods and callbacks)
+# ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +32,8 @@ from pytensor.graph import (
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.loops.direct_calls import direct_call
+from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function, rewritten_by
 from pymc_coresets.reading.units.ragged import in_common_operations
 
@@ -150,8 +152,8 @@ class Surface:
     columns: Sequence[TensorVariable]
     density: TensorVariable
     sizes: TensorVariable
-    axes: dict[Variable, int]
-    of_members: dict[Variable, int]
+    axes: Mapping[Variable, int]
+    of_members: Mapping[Variable, int]
 
     @cached_property
     def others(self) -> list[Variable]:
@@ -402,9 +404,8 @@ class Placement(Op):
             They take the factors and the inputs of the density, and return functions of the state.
         """
         centre, *given = inputs
-        shape = (len(centre),)
-        if self.at_draws:
-            shape = (len(given[1 + self.batched.index(True)]), *shape)
+        n_draws = [len(given[1 + self.batched.index(True)])] if self.at_draws else []
+        shape = (*n_draws, len(centre))
         state = self._stepped(self._start(centre, given[0], shape), given, step)
         return [np.asarray(a) for a in end(*given)(*state.flat)]
 
@@ -473,6 +474,24 @@ def _other_axes(ndim: int) -> list[tuple[int, ...]]:
 
 def _with_given(function: Callable[..., Any]) -> Callable[..., Function]:
     return lambda *given: lambda *state: function(*given, *state)
+
+
+@direct_call.register
+def _(op: Placement, node: Apply) -> Function:
+    """Return a function of the inputs of the operation, whose steps are compiled once."""
+    if "loops" not in op.compiled:
+        graphs = op.graphs
+        given = graphs.inputs[: -len(graphs.state)]
+        op.compiled["loops"] = [
+            Kernel(given, graphs.state, outputs, {}).program
+            for outputs in (graphs.step, graphs.end)
+        ]
+    step, end = op.compiled["loops"]
+
+    def placed(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(op.found(inputs, step.given, end.given))
+
+    return placed
 
 
 @ops.vectorize_node.register(Placement)

@@ -194,17 +194,25 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         arrived = False
     if arrived:
         return replace(around, location=mode + step)
-    factor, height = like.factor, space.logp_and_gradient(mode)[0]
+    found, factor, height = None, like.factor, space.logp_and_gradient(mode)[0]
     for _ in range(_CLIMBS):
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
         start = Normal(mode, factor)
         mode = start.at(climb(negative_of(space, start), np.zeros(len(mode)), most_steps=200).x)
-        around, step = _normal_at(mode, factor, space)
-        mode, factor, before = mode + _uphill(mode, step, space), around.factor, height
+        try:
+            around, step = _normal_at(mode, factor, space)
+        except SamplingError:
+            if found is None:
+                raise
+            return found  # of the climb before, where the curvature was that of a mode
+        is_flat = _is_flat(around, mode, space)
+        mode, before = mode + _uphill(mode, step, space, 1 if is_flat else 20), height
+        found, factor = replace(around, location=mode), around.factor
         height = space.logp_and_gradient(mode)[0]
-        if _is_flat(around, mode, space) or not height > before + _NOTICED:
+        if is_flat or _is_flat(around, mode, space) or not height > before + _NOTICED:
             break
-    return replace(around, location=mode)
+    assert found is not None  # there is at least one climb
+    return found
 
 
 def _is_flat(around: Normal, x: np.ndarray, space: Density) -> bool:
@@ -213,10 +221,13 @@ def _is_flat(around: Normal, x: np.ndarray, space: Density) -> bool:
     return bool(np.abs(around.factor.whiten_gradients(slope)).max() < 0.1)
 
 
-def _uphill(x: np.ndarray, step: np.ndarray, space: Density) -> np.ndarray:
-    """Halve a step until the density does not fall: it may cross a bound set by a few rows."""
+def _uphill(x: np.ndarray, step: np.ndarray, space: Density, n_tries: int) -> np.ndarray:
+    """Halve a step until the density does not fall: it may cross a bound set by a few rows.
+
+    On a flat place nothing but rounding decides, and further tries would be wasted.
+    """
     height = space.logp_and_gradient(x)[0]
-    for _ in range(20):
+    for _ in range(n_tries):
         if space.logp_and_gradient(x + step)[0] >= height:
             return step
         step = step / 2

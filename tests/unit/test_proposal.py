@@ -1,5 +1,8 @@
 """Draws from around the mode of the posterior of all rows, against closed forms."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -16,8 +19,8 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling import curvature, modes
 from pymc_coresets.sampling import density as density_module
-from pymc_coresets.sampling import modes
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes, pass_of
@@ -273,6 +276,45 @@ def test_no_step_crosses_the_bound_of_a_row(start):
     found = normal_near(np.array([start, 0.1]), like, density, polish=True)
     heights = add_up(np.stack([np.linspace(-0.1, 0.1, 100_001), np.zeros(100_001)], axis=1)).values
     assert add_up(found.location[None]).values[0] > heights.max() - 0.01
+
+
+def failing(monkeypatch, *numbers):
+    """Let some of the comparisons of curvatures, counted from zero, find no mode."""
+    normal_at, count = curvature._normal_at, itertools.count()
+
+    def found(*arguments):
+        if next(count) in numbers:
+            raise SamplingError("no proper mode")
+        return normal_at(*arguments)
+
+    monkeypatch.setattr(curvature, "_normal_at", found)
+
+
+def test_a_second_climb_that_fails_leaves_the_result_of_the_first(ridge, monkeypatch):
+    everything, mode = ridge
+    like = like_ridge(1)
+    monkeypatch.setattr(curvature, "_is_flat", lambda *_: False)  # so that it climbs again
+    monkeypatch.setattr(curvature, "_NOTICED", -np.inf)
+    failing(monkeypatch, 0, 2)
+    found = normal_near(improve(like, everything), like, everything, polish=True)
+    best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))
+    assert height > best - 1.0
+
+
+def test_steps_on_a_flat_place_are_not_halved(monkeypatch):
+    """Rounding decides there: every try would be a pass over all rows."""
+    highest, tried = np.array([0.03, 0.0]), []
+
+    def add_up(x):
+        tried.extend(x[:, 0])
+        return Slopes(-np.square(x - highest).sum(axis=1) / 2, -x)
+
+    failing(monkeypatch, 0)  # so that it climbs
+    like = Normal(np.zeros(2), CholeskyFactor(np.eye(2)))
+    monkeypatch.setattr(curvature, "climb", lambda *_, **__: SimpleNamespace(x=np.zeros(2)))
+    found = normal_near(highest, like, PosteriorDensity(add_up), polish=True)
+    np.testing.assert_array_equal(found.location, highest)
+    assert not {0.015, 0.0075} & set(np.round(tried, 6))
 
 
 def test_no_curvature_no_proposal(spaces):

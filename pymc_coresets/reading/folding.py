@@ -254,6 +254,11 @@ def evaluate(
     given : mapping of Variable to ndarray, optional
         Values of inputs, if they depend on anything but data.
 
+    Returns
+    -------
+    list of ndarray
+        To be read only: they may be views of `given`, or of the data that the model holds.
+
     Examples
     --------
     >>> import pytensor.tensor as pt

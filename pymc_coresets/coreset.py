@@ -40,7 +40,7 @@ from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.steps.starts import known_metric, without_nuts
+from pymc_coresets.sampling.steps.starts import better_start, known_metric
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
     GROUP,
@@ -647,10 +647,10 @@ class Coreset(WeightedRows):
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
         if not self.proposal or self._is_changed:
             return options
-        drawn = None
+        found = None
         if any_sampler:
-            drawn = without_nuts(self.model, self.proposal, self._posterior, options)
-        return drawn or known_metric(self.model, self.proposal, self._posterior.space, options)
+            found = better_start(self.model, self.proposal, self._posterior, options)
+        return found or known_metric(self.model, self.proposal, self._posterior.space, options)
 
     # -- storage -------------------------------------------------------------------------------
 

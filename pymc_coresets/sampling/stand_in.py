@@ -114,8 +114,10 @@ def sample(
     chain of the result consists of several of them, one after the other, from which evenly spread
     draws are kept.  So ArviZ's diagnostics remain valid: a chain that is stuck is a long
     autocorrelation within a chain of the result, and lowers the effective sample size.  ``tune`` is
-    not needed.  NUTS runs instead if the chains would not agree within the time that NUTS takes, or
-    if more than one trajectory in a thousand diverges, however short the steps.
+    not needed.  Where they mix slowly, only as many go on as need not have more effective draws
+    together than are wanted, 16 at least.  NUTS runs instead if the chains would not agree within
+    three times what NUTS takes as a rule, or if more than one trajectory in a thousand diverges,
+    however short the steps: from where the chains are, with the covariance of their draws.
 
     Examples
     --------

@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from scipy.special import polygamma, psi
+from scipy.special import ndtri, polygamma, psi
 
 from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps import starts as choice
-from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, adapted
+from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, Tuned, adapted
 from pymc_coresets.sampling.steps.starts import spread_starts
 
 SHAPE, N_DIMS = 3.0, 8
@@ -122,7 +122,7 @@ def test_chains_that_do_not_move_from_mode_to_mode_give_nothing():
     rng = np.random.default_rng(4)
     starts = rng.normal(size=(64, 3)) + [10.0, 0.0, 0.0] * rng.choice([-1, 1], (64, 1))
     around = Normal(np.zeros(3), CholeskyFactor(np.diag([1 / 101, 1.0, 1.0])))
-    assert sampler(most=1e5).draw(two_modes, around, starts, rng=rng) is None
+    assert not isinstance(sampler(most=1e5).draw(two_modes, around, starts, rng=rng), Paths)
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in the mouth", "in the neck"])
@@ -137,7 +137,65 @@ def test_a_funnel_gives_nothing(seed, where):
         log_scale = -9 + log_scale / 10
     starts = np.hstack([log_scale, np.exp(log_scale) * rng.normal(size=(64, 9))])
     around = Normal(starts.mean(axis=0), CholeskyFactor(np.diag(1 / starts.var(axis=0))))
-    assert sampler(most=2e5).draw(funnel, around, starts, rng=rng) is None
+    assert not isinstance(sampler(most=2e5).draw(funnel, around, starts, rng=rng), Paths)
+
+
+SPREAD = 0.3  # of the logarithm of a scale
+
+
+def one_scale_of_many(x):
+    """A normal variable, by which the logarithms of forty others' scales differ a little."""
+    log_scale, z = x[:, :1], x[:, 1:] * np.exp(x[:, :1])
+    squares = np.square(z).sum(axis=1, keepdims=True)
+    values = -np.square(log_scale) / (2 * SPREAD**2) - squares / 2 + 40 * log_scale
+    slopes = -log_scale / SPREAD**2 - squares + 40
+    return values[:, 0], np.hstack([slopes, -z * np.exp(log_scale)])
+
+
+def test_chains_that_mix_slowly_go_on_as_fewer():
+    """The scale moves by a tenth of its variance at each trajectory: no metric changes this."""
+    rng = np.random.default_rng(1)
+    log_scale = SPREAD * rng.normal(size=(64, 1))
+    starts = np.hstack([log_scale, np.exp(-log_scale) * rng.normal(size=(64, 40))])
+    around = Normal(np.zeros(41), CholeskyFactor(np.diag([SPREAD**-2, *np.ones(40)])))
+    paths = sampler(most=4e5, n_joined=4).draw(one_scale_of_many, around, starts, rng=rng)
+    assert paths.values.shape[1] == 20  # a hundred effective draws of each are half of 4,000
+    assert agreement(paths.points).rhat <= 1.01
+    for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+        below = (paths.points[..., 0] < SPREAD * ndtri(share)).mean(axis=0)
+        assert abs(below.mean() - share) < 5 * below.std(ddof=1) / np.sqrt(below.size)
+    assert paths.joined(4, 1_000).values.shape == (1_000, 4)
+
+
+def three_groups(x):
+    """Means of three groups with standard error 0.01, as mean + scale * z, about 1."""
+    mean, log_scale, z = x[:, :1], x[:, 1:2], x[:, 2:]
+    scale = np.exp(log_scale)
+    away = (mean + scale * z - 1) / 0.01**2
+    values = -(away**2).sum(axis=1) * 0.01**2 / 2 - (z**2).sum(axis=1) / 2
+    values = values + (log_scale - scale**2 / 2 - mean**2 / 8)[:, 0]
+    slopes = [-away.sum(axis=1, keepdims=True) - mean / 4]
+    slopes += [-(away * z).sum(axis=1, keepdims=True) * scale + 1 - scale**2, -away * scale - z]
+    return values, np.hstack(slopes)
+
+
+def test_what_tuned_chains_found_is_left_to_nuts():
+    """Where a scale goes to zero, from a normal distribution at another place and far too wide."""
+    rng = np.random.default_rng(1)
+    near = Normal(np.array([0.9, -2.0, 0.0, 0.0, 0.0]), CholeskyFactor(16 * np.eye(5)))
+    starts = near.draw(64, rng=rng)[0]
+    found = sampler(most=1e6).draw(three_groups, near, starts, rng=rng)
+    assert isinstance(found, Tuned)
+    assert found.points.shape == (64, 5)
+    # Given the scale, the three means are normal: its marginal density, on a grid.
+    grid = np.linspace(-14.0, 2.0, 4_001)
+    variance = np.exp(2 * grid) + 0.01**2
+    weights = np.exp(grid - np.exp(2 * grid) / 2 - 1.5 / (variance + 12)) / variance
+    weights /= np.sqrt(variance + 12)
+    mean = np.average(grid, weights=weights)  # -4.6
+    sd = np.sqrt(np.average((grid - mean) ** 2, weights=weights))  # 1.5
+    assert found.around.location[1] == pytest.approx(mean, abs=5 * sd / 64**0.5)
+    assert found.around.covariance[1, 1] ** 0.5 == pytest.approx(sd, rel=5 / 128**0.5)
 
 
 def test_a_normal_distribution_is_estimated_from_few_draws():
@@ -217,6 +275,21 @@ def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: None)
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
     assert "tree_depth" in idata["sample_stats"]
+
+
+@pytest.mark.usefixtures("not_independent")
+def test_nuts_goes_on_from_tuned_chains(coreset, monkeypatch):
+    """With fewer points than a tail of importance weights needs."""
+    space = coreset.stand_in.space
+    points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
+    scales = np.arange(1.0, space.n_dims + 1)
+    tuned = Tuned(Normal(points[0], CholeskyFactor(np.diag(scales**-2))), points)
+    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
+    options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
+    found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)
+    np.testing.assert_allclose(found["step"].potential.velocity(np.ones(len(scales))), scales**2)
+    chosen = np.array([[*point["slopes"], point["level"]] for point in found["initvals"]])
+    assert set(np.round(chosen.ravel(), 12)) <= set(np.round(points.ravel(), 12))
 
 
 @pytest.mark.usefixtures("not_independent")

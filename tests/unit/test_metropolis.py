@@ -16,7 +16,7 @@ from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
 from pymc_coresets.sampling.steps.playback import Playback
-from pymc_coresets.sampling.steps.starts import around_draws, without_nuts
+from pymc_coresets.sampling.steps.starts import around_draws, better_start
 
 SHAPE = 6.0
 QUIET = {"progressbar": False, "quiet": True, "random_seed": 3}
@@ -248,7 +248,7 @@ def test_a_model_that_the_user_changed_is_sampled_as_it_is(change):
 
 def test_options_of_any_sampler(coreset):
     def options(**given):
-        return without_nuts(coreset.model, coreset.proposal, coreset._posterior, given)
+        return better_start(coreset.model, coreset.proposal, coreset._posterior, given)
 
     assert isinstance(options(draws=10, tune=5)["step"], Playback)
     assert options(tune=5)["tune"] == 5
@@ -256,10 +256,10 @@ def test_options_of_any_sampler(coreset):
         assert options(**of_nuts) is None
     known = coreset.proposal
     few = Proposal(draws=known.draws.take(np.arange(9)), log_ratios=np.zeros(9), around=None)
-    assert without_nuts(coreset.model, few, coreset._posterior, {}) is None
+    assert better_start(coreset.model, few, coreset._posterior, {}) is None
     rows = coreset._posterior.rows
     many = replace(coreset._posterior, rows=rows.take(np.zeros(4_000_000, int)))
-    assert without_nuts(coreset.model, known, many, {}) is None
+    assert better_start(coreset.model, known, many, {}) is None
 
 
 def test_a_single_draw_needs_no_tail(gammas):

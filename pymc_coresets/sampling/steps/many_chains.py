@@ -26,7 +26,7 @@ _DIVERGENT, _FEW = 10.0, 1e-3
 #: Acceptance of trajectories that are tuned enough, what it is tuned to, and where tuning fails.
 _ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
 #: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
-_ROUNDS, _LENGTH, _MOST_STEPS = 8, 10, 128
+_ROUNDS, _LENGTH, _MOST_STEPS = 16, 10, 128
 #: Changes of the normal distribution around chains that need no further tuning, and those after
 #: which chains are still on their way.
 _SETTLED, _UNSETTLED = 0.1, 0.5
@@ -34,6 +34,11 @@ _SETTLED, _UNSETTLED = 0.1, 0.5
 _SHORTEST = 60
 #: Least factor by which chains become longer, and share of their draws that is left out then.
 _LONGER, _LEFT_OUT = 1.25, 0.25
+#: Effective draws of a chain, of whose halves R-hat is at its limit, and least number of chains.
+_OF_CHAIN, _FEWEST = 2 * RHAT_CONVERGED**2 / (RHAT_CONVERGED**2 - 1), 16
+#: Largest numbers of gradients that tuning takes, and all draws, as multiples of `most`: NUTS does
+#: not mix well either where these chains need more.
+_TUNING, _PATIENCE = 0.5, 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +49,10 @@ class Paths(NamedTuple):
     points: np.ndarray
     values: np.ndarray
     chances: np.ndarray
+
+    def of_first(self, n_chains: int) -> "Paths":
+        """Return the draws of the first chains alone."""
+        return Paths(*(own[:, :n_chains] for own in self))
 
     def followed_by(self, more: "Paths") -> "Paths":
         """Continue the chains; the first of these draws are left out, as nearer to the starts."""
@@ -79,6 +88,22 @@ class Paths(NamedTuple):
         return Paths(*map(join, self))
 
 
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What chains found that do not agree: NUTS goes on from there.
+
+    Parameters
+    ----------
+    around : Normal
+        Estimated from all chains together, which hardly changed any more.
+    points : ndarray of shape (n_chains, n_dims)
+        Where the chains are.
+    """
+
+    around: Normal
+    points: np.ndarray
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManyChains:
     """A sampler of many chains of split Hamiltonian Monte Carlo.
@@ -94,7 +119,15 @@ class ManyChains:
     n_draws : int
         Number of draws that are wanted, of all chains together.
     most : float
-        Largest number of gradients.
+        Number of gradients that NUTS is expected to take.  Chains take three times as many at most.
+    n_joined : int, default 1
+        Number of chains of the result, see `Paths.joined`: a divisor of `n_chains`.
+
+    Notes
+    -----
+    R-hat of halves is 1.01 if each chain has a hundred effective draws.  Chains that mix slowly
+    have more of them together than are wanted, before each has so many: then only as many go on as
+    have half the number that is wanted, 16 at least.  These are the first, wherever they are.
 
     Examples
     --------
@@ -115,6 +148,7 @@ class ManyChains:
     n_chains: int
     n_draws: int
     most: float
+    n_joined: int = 1
 
     def draw(
         self,
@@ -123,8 +157,8 @@ class ManyChains:
         starts: np.ndarray,
         *,
         rng: np.random.Generator,
-    ) -> Paths | None:
-        """Return draws of all chains; None if they do not agree.
+    ) -> Paths | Tuned | None:
+        """Return draws of all chains; what tuning found if they do not agree.
 
         Parameters
         ----------
@@ -138,11 +172,11 @@ class ManyChains:
 
         Returns
         -------
-        Paths, or None
+        Paths, Tuned, or None
             With R-hat at most 1.01, and as evenly spread draws as are wanted at least half their
-            number in effective ones: of each coordinate and of the log-density.  None if more than
-            one trajectory in a thousand diverges, too few are accepted, or so many gradients do not
-            suffice.
+            number in effective ones: of each coordinate and of the log-density.  No draws if more
+            than one trajectory in a thousand diverges, or so many gradients do not suffice; None if
+            too few trajectories are accepted, or the normal distribution still changes.
         """
         run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
         if not run.tune():
@@ -163,11 +197,18 @@ class ManyChains:
             if wanted <= n_draws:
                 _log.info("Many chains: %d gradients, %d steps", run.n_gradients, run.n_steps)
                 return paths
+            if wanted > 2 * n_draws:  # all of these chains would take too long
+                paths = paths.of_first(run.keep_first(self._fewest()))
             if not run.is_worth(wanted - n_draws):
                 break
             length = math.ceil(min(wanted, 2 * n_draws) - (1 - _LEFT_OUT) * n_draws)
         _log.info("Many chains: not converged after %d gradients", run.n_gradients)
-        return None
+        return run.tuned
+
+    def _fewest(self) -> int:
+        """Return the number of chains that need not have more effective draws than are wanted."""
+        least = max(self.n_draws / 2 / _OF_CHAIN, _FEWEST)
+        return min(math.ceil(least / self.n_joined) * self.n_joined, self.n_chains)
 
     def _wanted_length(self, paths: Paths) -> float:
         """Return how long chains must be, as far as they show: their own length if that is enough.
@@ -180,11 +221,14 @@ class ManyChains:
         if not found.rhat <= RHAT_CONVERGED:
             excess = (found.rhat**2 - 1) / (RHAT_CONVERGED**2 - 1)
             return len(whole) * max(excess, _LONGER)
-        n_kept = max(math.ceil(self.n_draws / self.n_chains), 4)
+        n_chains = int(whole.shape[1])
+        n_kept = max(math.ceil(self.n_draws / n_chains), 4)
+        if n_kept > len(whole):
+            return float(n_kept)
         if n_kept < len(whole):
             found = agreement(whole[evenly(np.arange(len(whole)), n_kept)])
         # The least of many estimates is too low: of equal ones by that of as many variances.
-        n_halves, n_estimates = 2 * self.n_chains, 2 * whole.shape[2]
+        n_halves, n_estimates = 2 * n_chains, 2 * whole.shape[2]
         noise = chi2.ppf(1 - 0.5 / n_estimates, n_halves - 1) / (n_halves - 1)
         return len(whole) * (1.0 if noise * found.ess >= self.n_draws / 2 else 2.0)
 
@@ -203,7 +247,12 @@ class _Run:
     @property
     def is_over(self) -> bool:
         """Whether all gradients are used up."""
-        return self.n_gradients > self._most
+        return self.n_gradients > _PATIENCE * self._most
+
+    @property
+    def tuned(self) -> Tuned:
+        """Where the chains are, and the normal distribution around them."""
+        return Tuned(self._hmc.around, self._states.points)
 
     @property
     def diverges(self) -> bool:
@@ -213,7 +262,12 @@ class _Run:
     def is_worth(self, n_draws: float) -> bool:
         """Whether so many draws more may be made; the number is a rough estimate."""
         n_more = n_draws * self.n_steps * len(self._states.points)
-        return self.n_gradients + n_more < 1.5 * self._most
+        return self.n_gradients + n_more < _PATIENCE * self._most
+
+    def keep_first(self, n_chains: int) -> int:
+        """End all chains but the first, and return how many are left."""
+        self._states = self._states.first(n_chains)
+        return len(self._states.points)
 
     def drawn(self, n_draws: int, *, to_the_end: bool = False) -> Paths:
         """Continue the chains; by default, end as soon as too many trajectories diverge."""
@@ -256,7 +310,7 @@ class _Run:
                 wanted = self.n_steps * math.sqrt((1 - share) / (1 - _WANTED))
                 wanted = float(np.clip(wanted, self.n_steps / 2, self.n_steps * 3))
                 self.n_steps = min(max(round(wanted), 2), _MOST_STEPS)
-            if self.is_over:
+            if self.n_gradients > _TUNING * self._most:
                 return False
         self.n_divergent = self._n_trajectories = 0
         return share >= _LEAST and change < _UNSETTLED

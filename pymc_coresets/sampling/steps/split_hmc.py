@@ -34,6 +34,10 @@ class States:
             np.where(which[:, None], others.pull, self.pull),
         )
 
+    def first(self, n_chains: int) -> "States":
+        """Return the states of the first chains alone."""
+        return States(self.points[:n_chains], self.values[:n_chains], self.pull[:n_chains])
+
     def correlation(self, others: "States") -> float:
         """Return the largest correlation with other states, of a coordinate or the log-density."""
         one, other = (np.column_stack([c.points, c.values]) for c in (self, others))

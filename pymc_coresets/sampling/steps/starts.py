@@ -24,7 +24,7 @@ from pymc_coresets.sampling.normal import (
     Normal,
     heavy_tailed,
 )
-from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains
+from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Tuned
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 from pymc_coresets.sampling.steps.playback import Playback, Source
@@ -45,15 +45,16 @@ _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
 _log = logging.getLogger(__name__)
 
 
-def without_nuts(
+def better_start(
     model: pm.Model,
     known: Proposal[Draws],
     posterior: WeightedPosterior,
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return options of `pm.sample` for chains that are made in advance.
+    """Return options of `pm.sample` for chains that are made in advance, or for a better NUTS.
 
-    By independent proposals if these are efficient, or else by many chains at once.
+    By independent proposals if these are efficient, or else by many chains at once.  If these do
+    not agree, NUTS goes on from where they are, with the normal distribution around them.
 
     Parameters
     ----------
@@ -68,19 +69,20 @@ def without_nuts(
     Returns
     -------
     dict of str, or None
-        None if NUTS should be used: an option is one of NUTS, evaluations of the density take too
-        long to try anything else, or the chains do not converge.
+        None if NUTS should begin with what is known: an option is one of NUTS, evaluations of the
+        density take too long to try anything else, or the chains could not be tuned.
     """
     if posterior.n_products > _MOST_PRODUCTS or asks_for_nuts(options):
         return None
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains, n_draws = options.get("chains", 1), options.get("draws", 1_000)
-    made: Source | None = _independent(known, posterior, n_draws, n_chains, rng)
+    made: Source | Tuned | None
+    made = _independent(known, posterior, n_draws, n_chains, rng)
     if made is None:
         made = _many_chains(known, posterior, n_draws, n_chains, rng)
-    if made is None:
+    if made is None or isinstance(made, Tuned):
         _log.info("NUTS: neither independent proposals nor many chains serve")
-        return None
+        return None if made is None else _going_on(model, made, posterior.space, options, rng)
     with model:
         step = Playback(model.value_vars, made)
     # The draws are known: PyMC's table of their progress would show that none are made per second.
@@ -130,8 +132,8 @@ def _many_chains(
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> JoinedChains | None:
-    """Return chains of the result, joined from many; None if these do not converge."""
+) -> JoinedChains | Tuned | None:
+    """Return chains of the result, joined from many, or where these are if they do not agree."""
     space, each = posterior.space, posterior.n_products
     if _has_several_modes(known) or not space.continuous.all():
         _log.info("Many chains need continuous variables, and do not move between several modes")
@@ -146,14 +148,32 @@ def _many_chains(
     n_steps = _OF_NUTS * max(space.n_dims / _OF_DIMS, 1.0) ** 0.25
     of_nuts = n_steps * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
     most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2)
-    sampler = ManyChains(n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most)
+    sampler = ManyChains(
+        n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most, n_joined=n_chains
+    )
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     try:
-        paths = sampler.draw(posterior.slopes, near, starts, rng=rng)
+        found = sampler.draw(posterior.slopes, near, starts, rng=rng)
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None
-    return None if paths is None else JoinedChains(space, paths.joined(n_chains, n_draws))
+    if found is None or isinstance(found, Tuned):
+        return found
+    return JoinedChains(space, found.joined(n_chains, n_draws))
+
+
+def _going_on(
+    model: pm.Model,
+    tuned: Tuned,
+    space: Unconstrained,
+    options: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return options for NUTS from where many chains are, in the metric around them."""
+    n_chains, n_points = options["chains"], len(tuned.points)
+    chosen = rng.choice(n_points, n_chains, replace=n_chains > n_points)
+    metric = tuned.around.factor if not tuned.around.factor.is_dense else tuned.around
+    return _with_metric(model, metric, space.constrain(tuned.points[chosen]), options, rng)
 
 
 def _has_several_modes(known: Proposal[Draws]) -> bool:
@@ -268,14 +288,28 @@ def known_metric(
     if _OTHER_STARTS & options.keys() or not known.is_reliable:
         return dict(options)
     rng, n_chains = generator(options.get("random_seed")), options["chains"]
-    chosen = known.draws.take(_beginnings(known, n_chains, rng)).values
-    starts = [{name: own[chain] for name, own in chosen.items()} for chain in range(n_chains)]
+    chosen = known.draws.take(_beginnings(known, n_chains, rng))
     # Some distributions provide the posterior's width, which may exceed their own.
     around = getattr(known.around, "metric", known.around)
     if around is None:
         around = around_draws(space.free(known.draws))
     if around is None:
-        return {"init": "adapt_diag", "initvals": starts, **options}
+        return {"init": "adapt_diag", "initvals": _points(chosen), **options}
+    return _with_metric(model, around, chosen, options, rng)
+
+
+def _points(draws: Draws) -> list[dict[str, np.ndarray]]:
+    return [{n: own[i] for n, own in draws.values.items()} for i in range(draws.n_draws)]
+
+
+def _with_metric(
+    model: pm.Model,
+    around: Any,  # noqa: ANN401 - a root of the precision, or a distribution with a covariance
+    starts: Draws,
+    options: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return options of `pm.sample` for NUTS with a metric, from one draw for each chain."""
     # `pm.sample` passes options that are not its own parameters to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]
@@ -298,7 +332,7 @@ def known_metric(
     return {"tune": 300} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,
-        "initvals": starts,
+        "initvals": _points(starts),
     }
 
 

@@ -81,8 +81,8 @@ def concave(
     convex in some direction, and the density may be unbounded, since the rows' own log-likelihood
     is often only linear in the tails.  The weight of a drawn row shrinks by the share of its
     curvature in directions with an excess, times the relative excess there, or grows if it is
-    convex there.  Any remaining excess is removed by scaling the weights of all drawn rows; failing
-    that, those of all rows.
+    convex there.  Any remaining excess is removed by scaling the weights of all drawn rows but
+    those that are convex there; failing that, those of all such rows.
 
     In mixtures, rows that are kept whole may have more curvature than all rows together, because
     others are convex.  Scaling these would increase the excess, and whole rows, which have most of
@@ -107,7 +107,7 @@ def concave(
 
     Notes
     -----
-    Costs at most ten decompositions of a (p, p) matrix, or thirty if these are not enough: O(p^3)
+    Costs at most ten decompositions of a (p, p) matrix, or fifty if these are not enough: O(p^3)
     each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
     """
     try:
@@ -117,21 +117,21 @@ def concave(
             compare = _Shares(NOT_CONCAVE * posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
-    whole = _size(rows, curvatures, away)
+    size = _size(rows, curvatures, away)
     for _ in range(8):
-        share, directions = compare.beyond(-rows.gram(weights * curvatures))
-        if not len(share) or share[-1] <= 1.0:
+        too_much, largest = compare.excess(rows, weights, curvatures)
+        if largest <= 1.0:
             break
-        seen = rows.seen(directions.T)
-        each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
-        too_much = (1 - _ALLOWED / share) @ each / whole
-        weights = np.where(drawn, weights * (1 - np.clip(too_much, -1.0, 1.0)), weights)
+        changed = weights * (1 - np.clip(too_much / size, -1.0, 1.0))
+        weights = np.where(drawn, changed, weights)
     for step in range(30):
         largest = compare.largest(-rows.gram(weights * curvatures))
         if largest <= 1.0:
             return weights
+        too_much, _ = compare.excess(rows, weights, curvatures)
         smaller = weights / max(largest, 1.02) if largest < np.inf else np.zeros_like(weights)
-        weights = np.where(drawn | (step >= 15), smaller, weights)
+        # With weights of rows that are convex there, too, the excess might grow.
+        weights = np.where((drawn | (step >= 15)) & (too_much >= 0), smaller, weights)
     return np.zeros_like(weights)
 
 
@@ -165,6 +165,20 @@ class _Shares:
         else:
             share, directions = self._lanczos(of_rows, min(100, of_rows.shape[0] // 3))
         return share[share > _ALLOWED], directions[:, share > _ALLOWED]
+
+    def excess(
+        self, rows: RowsInMemory, weights: np.ndarray, curvatures: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """Return how much too much curvature each row has, (n_rows,), and the largest of all.
+
+        Summed over the directions in which all rows together are beyond the limit.
+        """
+        share, directions = self.beyond(-rows.gram(weights * curvatures))
+        if not len(share):
+            return np.zeros(len(rows)), 0.0
+        seen = rows.seen(directions.T)
+        each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
+        return (1 - _ALLOWED / share) @ each, float(share[-1])
 
     def largest(self, of_rows: Curvature) -> float:
         """Return the largest, but at least 1."""

@@ -571,15 +571,25 @@ def test_whole_rows_that_are_all_concave_shrink():
     assert (found > 0.9).all()
 
 
-@pytest.mark.parametrize("size", [100, 250, 1_000])
-def test_convex_rows_make_up_for_concave_ones(size):
+@pytest.mark.parametrize(
+    ("size", "share_of_whole", "concave_by", "convex_by"),
+    [
+        (100, 0.08, 30.0, 2.0),
+        (250, 0.08, 30.0, 2.0),
+        (1_000, 0.08, 30.0, 2.0),
+        # Steps by direction are not enough, and a factor for all drawn rows would leave none.
+        (100, 0.15, 20.0, 3.0),
+        (100, 0.3, 12.0, 5.0),
+    ],
+)
+def test_convex_rows_make_up_for_concave_ones(size, share_of_whole, concave_by, convex_by):
     # As in mixtures: some rows are far more concave than all rows together, and are kept whole;
     # the others are convex along the same coefficient of their level.
     rng, level = np.random.default_rng(1), np.repeat(np.arange(12), 400)
-    is_whole = rng.random(len(level)) < 0.08
+    is_whole = rng.random(len(level)) < share_of_whole
     slopes, along = rng.normal(size=(4, len(level))), np.zeros((4, len(level)))
     along[0], along[2] = rng.normal(0, 0.4, len(level)), 1.0
-    factors = np.where(is_whole, -30.0, 2.0)
+    factors = np.where(is_whole, -concave_by, convex_by)
     curvatures = factors * along[:, None] * along - slopes[:, None] * slopes
     posterior = -rows_of_levels(level).gram(curvatures)
     others = rng.choice(np.flatnonzero(~is_whole), size, replace=False)

@@ -17,7 +17,7 @@ import pymc.dims as pmd
 import pytensor.tensor as pt
 import pytest
 from scipy.optimize import brentq
-from scipy.special import factorial2, gammaln
+from scipy.special import factorial2, gammaln, logsumexp
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import row_graph_of
@@ -223,14 +223,33 @@ def counts(*, centred: bool) -> Any:
     return read(model, "z")
 
 
+def around_modes(degree: int, mean: float, width: float) -> list[float]:
+    """Return integrals of `counts` by nodes around the exact modes of its levels."""
+    nodes, found = Nodes.of_degree(degree, 1), []
+    for level in range(G):
+        y = COUNT[level == UNITS]
+
+        def slope(z, y=y):
+            return y.sum() - len(y) * np.exp(z) - (z - mean) / width**2
+
+        mode = brentq(slope, -20, 20, xtol=1e-13)
+        curvature = len(y) * np.exp(mode) + width**-2
+        z = mode + nodes.points[:, 0] / np.sqrt(curvature)
+        of_rows = y.sum() * z - len(y) * np.exp(z) - gammaln(y + 1).sum()
+        prior = -np.square((z - mean) / width) / 2 - np.log(width) - np.log(2 * np.pi) / 2
+        found.append(logsumexp(of_rows + prior + nodes.log_weights) - np.log(curvature) / 2)
+    return found
+
+
 def test_one_node_is_the_method_of_laplace():
     units = nodes_at(counts(centred=True), 1)
     found = potentials(units)({"mean": 0.0, "w": 1.0})
-    for level in range(G):
+    for level, of_nodes in enumerate(around_modes(1, 0.0, 1.0)):
         y = COUNT[level == UNITS]
         z = brentq(lambda z, y=y: y.sum() - len(y) * np.exp(z) - z, -20, 20, xtol=1e-13)
         density = y.sum() * z - len(y) * np.exp(z) - gammaln(y + 1).sum() - z**2 / 2
         expected = density - np.log(1 + len(y) * np.exp(z)) / 2
+        assert of_nodes == pytest.approx(expected, abs=1e-12)
         # The curvature is that of a place within 1e-6 widths of the mode.
         assert found[level] == pytest.approx(expected, abs=1e-6)
 
@@ -258,8 +277,12 @@ def test_the_error_of_nodes_falls_geometrically():
     x = np.array([0.3, -0.2])
     exact = by_grid(nodes_at(units, 1), x)
     errors = [np.abs(potentials(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
-    # Laplace's method, whose error is .0044 here, is better than three nodes: .0076 by algebra.
-    assert 1e-3 < errors[0] < errors[1] == pytest.approx(0.0076, rel=0.05)
+    # Around exact modes, Laplace's method is better than three nodes in this model.
+    laplace, of_three = (
+        np.abs(np.array(around_modes(d, 0.3, np.exp(-0.2))) - exact).max() for d in (1, 5)
+    )
+    assert 1e-3 < laplace < of_three
+    np.testing.assert_allclose(errors[:2], [laplace, of_three], rtol=0.05)
     np.testing.assert_array_less(errors[2:], 1e-3 * np.array(errors[1:-1]))
     assert errors[-1] < 1e-9
 

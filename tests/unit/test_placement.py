@@ -55,9 +55,13 @@ def modes(rate: float) -> np.ndarray:
     return np.stack([z, z + DATA["offset"]], axis=1)
 
 
-def found_at(rate: float, mode: Any = PLAIN_MODE, **data: np.ndarray) -> np.ndarray:
-    function = pytensor.function(INPUTS, outputs(), mode=mode)
-    return np.array(function(rate, *(DATA | data).values()))
+@cache
+def placing() -> Any:
+    return pytensor.function(INPUTS, outputs(), mode=PLAIN_MODE)
+
+
+def found_at(rate: float, **data: np.ndarray) -> np.ndarray:
+    return np.array(placing()(rate, *(DATA | data).values()))
 
 
 RATES = [0.0, 1.0, -4.0, 6.0, -30.0]

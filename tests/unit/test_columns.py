@@ -27,6 +27,26 @@ GRAPHS = {
     "rows": collect((spread(X, SIZES) * W).sum(axis=1), SIZES),
     "an axis that is moved": pt.expand_dims(X, 1).sum(axis=2)[:, 0],
 }
+CUTS = pt.vector("cuts", shape=(4,))
+KINDS = np.array([0, 4, 2, 1])
+
+
+def probabilities(z: pt.TensorVariable, cuts: pt.TensorVariable) -> pt.TensorVariable:
+    """Return those of five categories by four thresholds, (n, 5)."""
+    below = pt.sigmoid(cuts[None] - z[:, None])
+    return pt.join(1, below[:, :1], below[:, 1:] - below[:, :-1], 1.0 - below[:, 3:])
+
+
+#: Of an array of a few numbers that meet a column.
+SHARED = {
+    "a mixture of shared means": lambda z, c: pt.logsumexp(-((z[:, None] - c[None]) ** 2), axis=1),
+    "a category of each": lambda z, c: probabilities(z, c)[pt.arange(z.shape[0]), KINDS],
+    "one from the end": lambda z, c: probabilities(z, c)[pt.arange(z.shape[0]), KINDS - 5],
+    "a category in a column": lambda z, c: probabilities(z, c)[
+        pt.arange(z.shape[0])[:, None], KINDS[:, None]
+    ][:, 0],
+    "a check": lambda z, c: pt.all(probabilities(z, c) > 0.2, axis=1) + z,
+}
 #: These need the whole array.
 WHOLE = {
     "a product of matrices": X @ W[:3].T,
@@ -69,3 +89,48 @@ def test_a_component_without_a_density_has_no_share():
     none = np.array([-np.inf, -np.inf])
     found = pytensor.function(columns, graph, mode=PLAIN_MODE)(none, none, [0.5, -np.inf])
     np.testing.assert_array_equal(found, [0.5, -np.inf])
+
+
+def shared(name: str) -> tuple[pt.TensorVariable, list[list[np.ndarray]]]:
+    """Return what is written by columns, and values and gradients of the graph and of that."""
+    whole, columns = pt.matrix(shape=(None, 3)), [pt.vector() for _ in range(3)]
+    graph = SHARED[name](whole[:, 0], CUTS)
+    [apart] = by_columns([graph], whole, columns)
+    found = []
+    for inputs, out in (([whole], graph), (columns, apart)):
+        slopes = pt.grad(out.sum(), [inputs[0], CUTS], disconnected_inputs="ignore")
+        function = pytensor.function(
+            [*inputs, CUTS], [out, *slopes], mode=PLAIN_MODE, on_unused_input="ignore"
+        )
+        data = [VALUES] if len(inputs) == 1 else VALUES.T
+        found.append(function(*data, np.array([-1.0, -0.2, 0.5, 1.5])))
+    found[0][1] = found[0][1][:, 0]
+    return apart, found
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_few_shared_numbers_meet_columns_one_by_one(name):
+    apart, [expected, found] = shared(name)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+    kinds = ops.Join | ops.Split | ops.AdvancedSubtensor | ops.CAReduce | ops.LogSumExp
+    assert not any(isinstance(n.op, kinds) for n in ops.io_toposort([], [apart]))
+
+
+def test_a_category_that_is_not_there_has_no_value():
+    columns = [pt.vector() for _ in range(3)]
+    graph = probabilities(X[:, 0], CUTS)[pt.arange(X.shape[0]), np.array([0, 5, 2, -6])]
+    [apart] = by_columns([graph], X, columns)
+    function = pytensor.function([*columns, CUTS], apart, mode=PLAIN_MODE, on_unused_input="ignore")
+    found = function(*VALUES.T, np.array([-1.0, -0.2, 0.5, 1.5]))
+    np.testing.assert_array_equal(np.isnan(found), [False, True, False, True])
+
+
+def test_places_of_some_rows_need_the_whole_array():
+    columns = [pt.vector() for _ in range(3)]
+    graph = probabilities(X[:, 0], CUTS)[np.array([2, 0, 1, 3]), KINDS]
+    [apart] = by_columns([graph], X, columns)
+    given, cuts = [X, CUTS], np.array([-1.0, -0.2, 0.5, 1.5])
+    expected = pytensor.function(given, graph, mode=PLAIN_MODE)(VALUES, cuts)
+    function = pytensor.function([*columns, CUTS], apart, mode=PLAIN_MODE, on_unused_input="ignore")
+    np.testing.assert_allclose(function(*VALUES.T, cuts), expected, rtol=1e-12)

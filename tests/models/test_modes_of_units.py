@@ -23,8 +23,9 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.units.centring import _Sample, centred
+from pymc_coresets.sampling.units.centring import _Form, _Group, _Nodes, _Sample, centred
 from tests.models.units import by_grid, nodes_at, potentials, read
 
 ENOUGH = 1e-3  # nats: the error of nodes that a build accepts
@@ -234,3 +235,72 @@ def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(mon
     np.testing.assert_array_equal(starts[0], at)
     assert np.abs(around.whiten(at)).max() < 0.5
     assert sampler.counts["n_gradients"] < 100
+
+
+# -- by which nodes the error of others is judged --------------------------------------------------
+
+
+@cache
+def counts_of_two_effects() -> tuple[_Sample, Normal]:
+    """Return 240 units of three counts, and the posterior of what they share."""
+    rng, n = np.random.default_rng(3), 240
+    level, x = np.repeat(np.arange(n), 3), rng.normal(size=3 * n)
+    own, slope = rng.normal(0, 0.6, n)[level], rng.normal(0, 0.4, n)[level]
+    with pm.Model() as model:
+        sd, mean = pm.HalfNormal("sd"), pm.Normal("mean")
+        a, b = pm.Normal("a", mean, sd, shape=n), pm.Normal("b", 0, sd, shape=n)
+        y = rng.poisson(np.exp(0.5 + own + slope * x))
+        pm.Poisson("y", pm.math.exp(a[level] + b[level] * x), observed=y)
+    sample = _Sample.of(read(model, "a", "b"), key=1)
+    return sample, sample.single.middle(Rule(9), sample.start)
+
+
+@pytest.fixture
+def evaluated(monkeypatch) -> list[tuple[int, int]]:
+    """Return degrees of rules, and numbers of units that are integrated by them."""
+    found, sums = [], _Form.sums
+
+    def recorded(self: _Form, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
+        found.append((rule.degree, len(group.weights)))
+        return sums(self, rule, around, group)
+
+    monkeypatch.setattr(_Form, "sums", recorded)
+    return found
+
+
+def test_rules_of_fewer_nodes_judge_others_where_their_error_is_small(evaluated):
+    """Of 305 nodes and 101: a part of the units tells how far these are off."""
+    sample, around = counts_of_two_effects()
+    group = sample.single.sample
+    _, found, doubt = sample._judge(around, group, ENOUGH)
+    assert evaluated == [(61, 120), (21, 120), (21, 240)]
+    exact = sample.single.sums(Rule(61), around, group)
+    assert doubt == pytest.approx(np.std(exact - found), rel=0.2)
+    assert 0.0 < doubt**2 < 0.01 * ENOUGH
+
+
+def test_rules_of_many_nodes_judge_others_where_that_error_is_not_small(evaluated):
+    sample, around = counts_of_two_effects()
+    group = sample.single.sample
+    _, found, doubt = sample._judge(around, group, ENOUGH**2)
+    assert evaluated == [(61, 120), (21, 120), (61, 240)]
+    assert doubt == 0.0
+    np.testing.assert_array_equal(found, sample.single.sums(Rule(61), around, group))
+
+
+def test_the_error_of_nodes_contains_that_of_those_that_judge_them():
+    sample, around = counts_of_two_effects()
+    _, many, doubt = sample._judge(around, sample.single.sample, ENOUGH)
+    few = sample.single.sums(Rule(9), around, sample.single.sample)
+    stated = sample.sufficient(_Nodes(Rule(9)), around, ENOUGH).error
+    assert stated == pytest.approx((np.std(many - few) + doubt) ** 2)
+    exact = sample.single.sums(Rule(61), around, sample.single.sample)
+    assert np.var(exact - few) <= stated
+
+
+def test_part_of_the_units_stands_for_all_of_them():
+    sample, _ = counts_of_two_effects()
+    group = sample.single.sample
+    part = group.part(50)
+    assert len(part.weights) == len(part.rows) == 48
+    assert part.weights.sum() == pytest.approx(group.weights.sum())

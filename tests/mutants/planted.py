@@ -731,8 +731,19 @@ PLANTED = [
         ("whole[which] = part", "pass"),
     ),
     *plant(
+        "sampling/units/centring.py",
+        ("doubt**2 <= _ALIKE * enough", "True"),
+        (
+            "rows.take(some), weights=self.weights[some] / share",
+            "rows.take(some), weights=self.weights[some]",
+        ),
+        ("around, group)) + doubt", "around, group))"),
+    ),
+    *plant(
         "reading/units/columns.py",
         ("(stack.axis, stack.ends) == (first.axis, first.ends)", "True"),
+        ("pt.eq(which, k - n)", "pt.eq(which, k - n - 1)"),
+        ("int(v.data) == value for v, value", "True for v, value"),
     ),
     *plant(
         "reading/units/factors.py",

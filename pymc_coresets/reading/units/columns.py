@@ -128,11 +128,7 @@ def _apart(
     """Return the results of an operation by those of parts; None if it stays as it is."""
     op = node.op
     if isinstance(op, ops.Join):
-        if any(x.type.shape[op.axis] is None for x in inputs):
-            return None
-        own = [stacks.get(x, _Stack(op.axis, [x])) for x in inputs]
-        every = [s.parts if s.axis == op.axis else [x] for s, x in zip(own, inputs, strict=True)]
-        return [_Stack(op.axis, [part for parts in every for part in parts])]
+        return _joined(op.axis, inputs, stacks)
     if isinstance(op, ops.Elemwise):
         return _of_elementwise(op, inputs, stacks)
     stack = stacks.get(inputs[0]) if inputs else None
@@ -142,10 +138,21 @@ def _apart(
         return _reduced(node, stack)
     if isinstance(op, ops.Split):
         return _split(inputs[1], stack) if op.axis == stack.axis else None
-    if isinstance(op, ops.Subtensor | ops.AdvancedSubtensor):
-        chosen = _indexed if isinstance(op, ops.Subtensor) else _picked
-        return chosen(op, inputs[1:], stack)
+    if isinstance(op, ops.Subtensor):
+        return _indexed(op, inputs[1:], stack)
+    if isinstance(op, ops.AdvancedSubtensor):
+        return _picked(op, inputs[1:], stack)
     return _one_by_one(op, inputs, stack)
+
+
+def _joined(
+    axis: int, inputs: Sequence[TensorVariable], stacks: dict[Variable, _Stack]
+) -> Sequence[_Part] | None:
+    if any(x.type.shape[axis] is None for x in inputs):
+        return None
+    own = [stacks.get(x, _Stack(axis, [x])) for x in inputs]
+    every = [s.parts if s.axis == axis else [x] for s, x in zip(own, inputs, strict=True)]
+    return [_Stack(axis, [part for parts in every for part in parts])]
 
 
 def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequence[_Part] | None:

@@ -157,6 +157,10 @@ def seen(family: Any, given: np.ndarray, **arguments: Any) -> Any:
     return family("y", observed=given, **arguments)
 
 
+def thresholds() -> Any:
+    return pt.cumsum(pt.exp(pm.Normal("c", shape=3))) - 2.0
+
+
 FAMILIES: dict[str, Callable[[Any], Any]] = {
     "normal": lambda eta: seen(pm.Normal, NOISE, mu=eta, sigma=1.3),
     "Student t": lambda eta: seen(pm.StudentT, NOISE, mu=eta, nu=4, sigma=1.3),
@@ -168,6 +172,7 @@ FAMILIES: dict[str, Callable[[Any], Any]] = {
     "gamma": lambda eta: seen(pm.Gamma, POSITIVE, alpha=3.0, beta=3.0 * pt.exp(-eta)),
     "Weibull": lambda eta: seen(pm.Weibull, POSITIVE, alpha=1.5, beta=pt.exp(eta)),
     "beta": lambda eta: seen(pm.Beta, INSIDE, mu=pm.math.sigmoid(eta), nu=5.0),
+    "ordered": lambda eta: seen(pm.OrderedLogistic, COUNT % 4, eta=eta, cutpoints=thresholds()),
 }
 PRIORS: dict[str, Callable[[], Any]] = {
     "normal": lambda: pm.Normal("z", pm.Normal("m"), pm.HalfNormal("w"), shape=G),

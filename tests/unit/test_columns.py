@@ -117,6 +117,16 @@ def test_a_few_shared_numbers_meet_columns_one_by_one(name):
     assert not any(isinstance(n.op, kinds) for n in ops.io_toposort([], [apart]))
 
 
+def test_a_few_shared_numbers_meet_a_single_column():
+    whole, column, cuts = pt.matrix(shape=(None, 1)), pt.vector(), np.array([-1.0, -0.2, 0.5, 1.5])
+    graph = pt.logsumexp(whole * CUTS[None], axis=1)
+    [apart] = by_columns([graph], whole, [column])
+    expected = pytensor.function([whole, CUTS], graph, mode=PLAIN_MODE)(VALUES[:, :1], cuts)
+    found = pytensor.function([column, CUTS], apart, mode=PLAIN_MODE)(VALUES[:, 0], cuts)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert not any(isinstance(n.op, ops.LogSumExp) for n in ops.io_toposort([], [apart]))
+
+
 def test_a_category_that_is_not_there_has_no_value():
     columns = [pt.vector() for _ in range(3)]
     graph = probabilities(X[:, 0], CUTS)[pt.arange(X.shape[0]), np.array([0, 5, 2, -6])]

@@ -100,7 +100,7 @@ def by_columns(
     """
     whole = _Stack(1, [column[:, None] for column in columns])
     start = whole.joined
-    stacks: dict[Variable, _Stack] = {start: whole}
+    stacks: dict[Variable, _Stack] = {start: whole} if len(columns) > 1 else {}
 
     def known(part: _Part) -> TensorVariable:
         if not isinstance(part, _Stack):

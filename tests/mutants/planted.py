@@ -262,6 +262,7 @@ PLANTED = [
         "glm/concavity.py",
         ("- least * sparse.eye_array", "+ least * sparse.eye_array"),
         ("is_definite(-curvature, -rounding * len(diagonal))", "is_definite(-curvature)"),
+        ("& (too_much >= 0)", ""),
     ),
     *plant(
         "papers/polynomial/replacement.py",
@@ -713,7 +714,7 @@ PLANTED = [
         "sampling/steps/starts.py",
         ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or not known", "not known"),
-        ("own[chain] for name", "own[0] for name"),
+        ("own[i] for n, own", "own[0] for n, own"),
         ('return {"tune": 300} | {', "return {"),
     ),
     *plant(

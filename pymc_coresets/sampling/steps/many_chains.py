@@ -127,7 +127,7 @@ class ManyChains:
     -----
     R-hat of halves is 1.01 if each chain has a hundred effective draws.  Chains that mix slowly
     have more of them together than are wanted, before each has so many: then only as many go on as
-    have half the number that is wanted, 16 at least.  These are the first, wherever they are.
+    have half the number that is wanted, 16 at least.  These are the first, whatever their places.
 
     Examples
     --------

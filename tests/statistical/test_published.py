@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks.defaults import MODELS, chosen
 
 SOURCES = json.loads((Path(__file__).parents[2] / "docs/tables/figures.json").read_text())[
@@ -10,6 +12,7 @@ SOURCES = json.loads((Path(__file__).parents[2] / "docs/tables/figures.json").re
 ]
 
 
+@pytest.mark.slow  # fifteen builds of 20,000 rows, which decide nothing about the package
 def test_no_table_is_older_than_a_change_of_its_default():
     now = chosen()
     described = {

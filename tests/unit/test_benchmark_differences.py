@@ -9,6 +9,8 @@ from scipy.stats import norm
 from benchmarks.differences import CONFIDENCE, difference_of, largest_by_noise
 from pymc_coresets import compare
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 
 def draws(seed, shift=0.0, scale=1.0):
     """Return draws of five independent components; the last one is shifted and scaled."""

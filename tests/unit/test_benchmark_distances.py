@@ -5,6 +5,8 @@ import pytest
 
 from benchmarks.glm_judge import mmd_noise, polynomial_mmd, thinned
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 
 @pytest.fixture
 def draws():

@@ -27,6 +27,8 @@ from pymc_coresets.papers.adaptive import solve_adaptively
 from pymc_coresets.papers.sparse_vi import SparseVI
 from pymc_coresets.reading.folding import PLAIN_MODE
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 N, D = 60, 3
 
 

@@ -13,6 +13,8 @@ from benchmarks.opponent_task import Answer, DoesNotFitError, Settings
 from benchmarks.opponents import HEADER, Record, best_opponent, compared, line_of, measure, table
 from pymc_coresets.reading.draws import Draws
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 N, N_EXACT, PRIOR_SD = 2_000, 1_000, 10.0
 OUTCOMES = np.random.default_rng(1).normal(0.3, 1.0, size=N).round(1)
 VARIANCE = 1 / (N + 1 / PRIOR_SD**2)

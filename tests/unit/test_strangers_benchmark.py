@@ -11,6 +11,8 @@ from pymc.exceptions import ImputationWarning
 from benchmarks.stranger_models import CASES
 from benchmarks.strangers import Found, judge, not_in, report
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 
 @pytest.mark.parametrize("key", CASES)
 def test_known_values_are_those_of_the_model(key):

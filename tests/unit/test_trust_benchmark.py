@@ -16,6 +16,8 @@ from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from benchmarks.trust_models import on_grid
 from benchmarks.trust_truth import LEVELS, Marginal
 
+pytestmark = pytest.mark.slow  # of a benchmark
+
 TRUTH = {
     f"b[{k}]": Marginal(quantiles=list(norm.ppf(LEVELS)), errors=[0.0] * len(LEVELS))
     for k in range(2)

@@ -39,6 +39,12 @@ def probabilities(z: pt.TensorVariable, cuts: pt.TensorVariable) -> pt.TensorVar
 
 #: Of an array of a few numbers that meet a column.
 SHARED = {
+    "a category by its logits": lambda z, c: pt.special.log_softmax(z[:, None] * c[None], axis=1)[
+        pt.arange(z.shape[0]), KINDS % 4
+    ],
+    "a probability by logits": lambda z, c: pt.special.softmax(z[:, None] + c[None] ** 2, axis=1)[
+        pt.arange(z.shape[0]), KINDS % 4
+    ],
     "a mixture of shared means": lambda z, c: pt.logsumexp(-((z[:, None] - c[None]) ** 2), axis=1),
     "a category of each": lambda z, c: probabilities(z, c)[pt.arange(z.shape[0]), KINDS],
     "one from the end": lambda z, c: probabilities(z, c)[pt.arange(z.shape[0]), KINDS - 5],
@@ -114,6 +120,7 @@ def test_a_few_shared_numbers_meet_columns_one_by_one(name):
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
     kinds = ops.Join | ops.Split | ops.AdvancedSubtensor | ops.CAReduce | ops.LogSumExp
+    kinds |= ops.Softmax | ops.LogSoftmax
     assert not any(isinstance(n.op, kinds) for n in ops.io_toposort([], [apart]))
 
 

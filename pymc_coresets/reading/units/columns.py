@@ -134,7 +134,7 @@ def _apart(
     stack = stacks.get(inputs[0]) if inputs else None
     if stack is None:
         return None
-    if isinstance(op, ops.LogSumExp | ops.CAReduce):
+    if isinstance(op, ops.LogSumExp | ops.LogSoftmax | ops.Softmax | ops.CAReduce):
         return _reduced(node, stack)
     if isinstance(op, ops.Split):
         return _split(inputs[1], stack) if op.axis == stack.axis else None
@@ -209,10 +209,15 @@ def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
     op, [out] = node.op, node.outputs
     if op.axis != (stack.axis,):
         return None
-    if isinstance(op, ops.LogSumExp):
+    if not isinstance(op, ops.CAReduce):
         if any(length != 1 for length in stack.lengths):
             return None
-        return [_log_sum_exp([part.squeeze(stack.axis) for part in stack.parts])]
+        if isinstance(op, ops.LogSumExp):
+            return [_log_sum_exp([part.squeeze(stack.axis) for part in stack.parts])]
+        whole = _log_sum_exp(stack.parts)
+        logs = [cast(TensorVariable, part - whole) for part in stack.parts]
+        is_log = isinstance(op, ops.LogSoftmax)
+        return [stack._replace(parts=logs if is_log else [pt.exp(x) for x in logs])]
     pair = _PAIRS.get(type(op.scalar_op))
     dtypes = {part.type.dtype for part in stack.parts} | {out.type.dtype}
     if pair is None or len(dtypes) > 1:

@@ -110,6 +110,19 @@ def checked_tensor(variable: object) -> pt.TensorVariable[Any, Any]:
     return variable
 
 
+def checked_tensors(variables: object) -> list[pt.TensorVariable[Any, Any]]:
+    """Return a sequence of variables that are tensors, see `checked_tensor`.
+
+    Examples
+    --------
+    >>> len(checked_tensors(pt.vectors("x", "y")))
+    2
+    """
+    if not isinstance(variables, Sequence):
+        raise TypeError(f"{variables!r} is no sequence of tensors.")
+    return [checked_tensor(variable) for variable in variables]
+
+
 def op_of(variable: Variable[Any, Any]) -> Op | None:
     """Return the operation that a variable is the result of; None for an input.
 

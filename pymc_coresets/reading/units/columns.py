@@ -51,7 +51,7 @@ class _Stack(NamedTuple):
 
     @property
     def joined(self) -> TensorVariable:
-        return cast(TensorVariable, pt.join(self.axis, *self.parts))
+        return ops.checked_tensor(pt.join(self.axis, *self.parts))
 
     def between(self, start: int, stop: int) -> "_Stack | None":
         """Return the parts from one end of parts to another; None if these are not."""
@@ -70,7 +70,7 @@ class _Stack(NamedTuple):
         before = (slice(None),) * self.axis
         if isinstance(other, Constant):
             return [
-                cast(TensorVariable, pt.constant(other.data[(*before, slice(a, b))]))
+                ops.checked_tensor(pt.constant(other.data[(*before, slice(a, b))]))
                 for a, b in pairwise(self.ends)
             ]
         return [other[(*before, slice(a, b))] for a, b in pairwise(self.ends)]
@@ -116,7 +116,7 @@ def by_columns(
         found = _apart(node, cast(Sequence[TensorVariable], inputs), stacks)
         return None if found is None else [known(part) for part in found]
 
-    return cast(list[TensorVariable], rewritten_by(write, graphs, {variables: start}))
+    return ops.checked_tensors(rewritten_by(write, graphs, {variables: start}))
 
 
 type _Part = _Stack | TensorVariable
@@ -215,7 +215,7 @@ def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
         if isinstance(op, ops.LogSumExp):
             return [_log_sum_exp([part.squeeze(stack.axis) for part in stack.parts])]
         whole = _log_sum_exp(stack.parts)
-        logs = [cast(TensorVariable, part - whole) for part in stack.parts]
+        logs = [ops.checked_tensor(part - whole) for part in stack.parts]
         is_log = isinstance(op, ops.LogSoftmax)
         return [stack._replace(parts=logs if is_log else [pt.exp(x) for x in logs])]
     pair = _PAIRS.get(type(op.scalar_op))
@@ -223,7 +223,7 @@ def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
     if pair is None or len(dtypes) > 1:
         return None
     each = [
-        part.squeeze(stack.axis) if length == 1 else cast(TensorVariable, op(part))
+        part.squeeze(stack.axis) if length == 1 else ops.checked_tensor(op(part))
         for part, length in zip(stack.parts, stack.lengths, strict=True)
     ]
     return [reduce(pair, each)]
@@ -233,7 +233,7 @@ def _log_sum_exp(parts: Sequence[TensorVariable]) -> TensorVariable:
     """Return ``log sum_i exp(x_i)``; it does not depend on what is subtracted before."""
     highest = reduce(pt.maximum, parts)
     highest = ops.disconnected(pt.switch(pt.isinf(highest), 0.0, highest))
-    return cast(TensorVariable, pt.log(sum(pt.exp(x - highest) for x in parts)) + highest)
+    return ops.checked_tensor(pt.log(sum(pt.exp(x - highest) for x in parts)) + highest)
 
 
 def _split(sizes: TensorVariable, stack: _Stack) -> Sequence[_Part] | None:
@@ -277,11 +277,11 @@ def _picked(
         return None
     n = len(stack.parts)
     # A category that is not there has no value; negative ones count from the end.
-    found = cast(TensorVariable, pt.constant(np.array(np.nan, dtype=stack.parts[0].type.dtype)))
+    found = ops.checked_tensor(pt.constant(np.array(np.nan, dtype=stack.parts[0].type.dtype)))
     for k, part in enumerate(stack.parts):
         own = part if which.type.ndim == 2 else part.squeeze(1)
         is_own = pt.or_(pt.eq(which, k), pt.eq(which, k - n))
-        found = cast(TensorVariable, pt.switch(is_own, own, found))
+        found = ops.checked_tensor(pt.switch(is_own, own, found))
     return [found]
 
 

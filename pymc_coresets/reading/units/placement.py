@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -68,12 +68,12 @@ class Root(NamedTuple):
     @property
     def log_determinant(self) -> TensorVariable:
         """``log |R|``."""
-        return cast(TensorVariable, sum(pt.log(row[-1]) for row in self.entries))
+        return ops.checked_tensor(sum(pt.log(row[-1]) for row in self.entries))
 
     def times(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
         """Return ``R x`` for vectors by their entries."""
         return [
-            cast(TensorVariable, sum(a * b for a, b in zip(row, x, strict=False)))
+            ops.checked_tensor(sum(a * b for a, b in zip(row, x, strict=False)))
             for row in self.entries
         ]
 
@@ -81,7 +81,7 @@ class Root(NamedTuple):
         """Return ``R' x`` for vectors by their entries."""
         n = len(self.entries)
         return [
-            cast(TensorVariable, sum(self.entries[i][j] * x[i] for i in range(j, n)))
+            ops.checked_tensor(sum(self.entries[i][j] * x[i] for i in range(j, n)))
             for j in range(n)
         ]
 
@@ -170,15 +170,14 @@ class Surface:
     def at(self, columns: Sequence[Variable]) -> TensorVariable:
         """Return the density where the variables are others, (..., n_units)."""
         given: dict[Variable, Variable] = dict(zip(self.columns, columns, strict=True))
-        return cast(TensorVariable, vectorize_graph(self.density, given))
+        return ops.checked_tensor(vectorize_graph(self.density, given))
 
     @cached_property
     def derivatives(self) -> tuple[list[TensorVariable], list[list[TensorVariable]]]:
         """The gradients by their entries, and the lower triangles of the Hessians."""
-        slopes = cast(list[TensorVariable], pt.grad(self.density.sum(), list(self.columns)))
+        slopes = ops.checked_tensors(pt.grad(self.density.sum(), list(self.columns)))
         rows = [
-            cast(
-                list[TensorVariable],
+            ops.checked_tensors(
                 pt.grad(slope.sum(), list(self.columns[: j + 1]), disconnected_inputs="ignore"),
             )
             for j, slope in enumerate(slopes)
@@ -191,14 +190,12 @@ class Surface:
         slopes, rows = self.derivatives
         flat = [self.density, *slopes, *(a for row in rows for a in row)]
         given: dict[Variable, Variable] = dict(zip(self.columns, trial, strict=True))
-        height, *derived = cast(
-            list[TensorVariable], clone_replace(flat, given, rebuild_strict=False)
-        )
+        height, *derived = ops.checked_tensors(clone_replace(flat, given, rebuild_strict=False))
         slope, hessian = derived[: self.n_dims], Root.of(derived[self.n_dims :])
         root = _cholesky(hessian, widths)
         finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slope]
         white = root.solved(finite)
-        size = cast(TensorVariable, sum(pt.square(s) for s in white))
+        size = ops.checked_tensor(sum(pt.square(s) for s in white))
         foreseen = (state.part - pt.square(state.part) / 2) * state.size
         first = pt.isinf(state.height)
         gain = height - state.height + 1e-10 * abs(height)
@@ -215,7 +212,7 @@ class Surface:
         """Return the modes by their entries, and the entries of the roots."""
         root, n_dims = Root.of(state.root), self.n_dims
         white = root.times_above(state.step)
-        foreseen = cast(TensorVariable, sum(pt.square(s) for s in white)) / 2
+        foreseen = ops.checked_tensor(sum(pt.square(s) for s in white)) / 2
         beyond = root.solved_above([s + pt.switch(s < 0, -1.0, 1.0) for s in white])
         there = self.at([z + d for z, d in zip(state.place, beyond, strict=True)])
         # A width beyond the end of the step, along each axis, a normal density has lost half a nat
@@ -250,9 +247,7 @@ class Surface:
             end = self.end(state, widths)
         given = [v.type() for v in self.others]  # of shared variables there are no inputs
         known: dict[Variable, Variable] = dict(zip(self.others, given, strict=True))
-        every = cast(
-            list[TensorVariable], clone_replace([*step, *end], known, rebuild_strict=False)
-        )
+        every = ops.checked_tensors(clone_replace([*step, *end], known, rebuild_strict=False))
         graphs = _Graphs(
             factor, tuple(given), tuple(flat), tuple(every[: len(step)]), tuple(every[len(step) :])
         )
@@ -314,9 +309,9 @@ class _Graphs(NamedTuple):
         }
         new |= {v: pt.matrix(dtype="float64") for v in self.state}
         with ops.compiling():
-            found = cast(list[TensorVariable], vectorize_graph([*self.step, *self.end], new))
+            found = ops.checked_tensors(vectorize_graph([*self.step, *self.end], new))
         given = tuple(new.get(v, v) for v in self.given)
-        state = tuple(cast(TensorVariable, new[v]) for v in self.state)
+        state = tuple(ops.checked_tensor(new[v]) for v in self.state)
         n = len(self.step)
         return _Graphs(self.factor, given, state, tuple(found[:n]), tuple(found[n:]))
 
@@ -517,12 +512,12 @@ def with_loops(graph: TensorVariable, *, common: bool) -> TensorVariable:
             return None
         return _as_loop(node.op, inputs, common=common)
 
-    found = cast(TensorVariable, rewritten_by(write, [graph])[0])
+    found = ops.checked_tensor(rewritten_by(write, [graph])[0])
     return in_common_operations([found])[0] if common else found
 
 
 def _as_loop(op: Placement, inputs: Sequence[Variable], *, common: bool) -> list[Variable]:
-    centre, factor, *given = cast(list[TensorVariable], inputs)
+    centre, factor, *given = ops.checked_tensors(inputs)
     graphs, n_dims = op.graphs, op.n_dims
     if op.at_draws:
         raise NotImplementedError("Models have one value of each variable.")
@@ -531,7 +526,7 @@ def _as_loop(op: Placement, inputs: Sequence[Variable], *, common: bool) -> list
         steps, end = in_common_operations(steps), in_common_operations(end)
 
     def filled(value: float | TensorVariable) -> TensorVariable:
-        return cast(TensorVariable, pt.zeros(centre.shape[:1]) + value)
+        return ops.checked_tensor(pt.zeros(centre.shape[:1]) + value)
 
     root = [[0.0] * i + [1 / factor[:, i, i]] for i in range(n_dims)]
     start = _State(
@@ -553,6 +548,6 @@ def _as_loop(op: Placement, inputs: Sequence[Variable], *, common: bool) -> list
         step, outputs_info=start.flat, non_sequences=[factor, *given], n_steps=_MOST,
         strict=True, return_updates=False,
     )  # fmt: skip
-    last = [cast(TensorVariable, values)[-1] for values in every]
+    last = [ops.checked_tensor(values)[-1] for values in every]
     new = dict(zip(graphs.inputs, [factor, *given, *last], strict=True))
     return [ops.disconnected(v) for v in clone_replace(end, new, rebuild_strict=False)]

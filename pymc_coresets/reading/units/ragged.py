@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -185,13 +185,13 @@ def in_common_operations(graphs: Sequence[TensorVariable]) -> list[TensorVariabl
     >>> total.eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([4., 0., 6.])
     """
-    return cast(list[TensorVariable], rewritten_by(_by_index, graphs))
+    return ops.checked_tensors(rewritten_by(_by_index, graphs))
 
 
 def _by_index(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
     if not isinstance(node.op, _Ragged):
         return None
-    x, sizes = cast(list[TensorVariable], inputs)
+    x, sizes = ops.checked_tensors(inputs)
     axis = x.type.ndim - 1 - node.op.n_after
     units = pt.repeat(pt.arange(sizes.shape[0]), sizes)
     index = (slice(None),) * axis + (units,)

@@ -119,16 +119,17 @@ def concave(
         return np.zeros_like(weights)
     size = _size(rows, curvatures, away)
     for _ in range(8):
-        too_much, largest = compare.excess(rows, weights, curvatures)
+        too_much, largest = compare.excess(-rows.gram(weights * curvatures), rows, curvatures)
         if largest <= 1.0:
             break
         changed = weights * (1 - np.clip(too_much / size, -1.0, 1.0))
         weights = np.where(drawn, changed, weights)
     for step in range(30):
-        largest = compare.largest(-rows.gram(weights * curvatures))
+        of_rows = -rows.gram(weights * curvatures)
+        largest = compare.largest(of_rows)
         if largest <= 1.0:
             return weights
-        too_much, _ = compare.excess(rows, weights, curvatures)
+        too_much, _ = compare.excess(of_rows, rows, curvatures)
         smaller = weights / max(largest, 1.02) if largest < np.inf else np.zeros_like(weights)
         # With weights of rows that are convex there, too, the excess might grow.
         weights = np.where((drawn | (step >= 15)) & (too_much >= 0), smaller, weights)
@@ -167,13 +168,13 @@ class _Shares:
         return share[share > _ALLOWED], directions[:, share > _ALLOWED]
 
     def excess(
-        self, rows: RowsInMemory, weights: np.ndarray, curvatures: np.ndarray
+        self, of_rows: Curvature, rows: RowsInMemory, curvatures: np.ndarray
     ) -> tuple[np.ndarray, float]:
         """Return how much too much curvature each row has, (n_rows,), and the largest of all.
 
-        Summed over the directions in which all rows together are beyond the limit.
+        Summed over the directions in which all rows together, `of_rows`, are beyond the limit.
         """
-        share, directions = self.beyond(-rows.gram(weights * curvatures))
+        share, directions = self.beyond(of_rows)
         if not len(share):
             return np.zeros(len(rows)), 0.0
         seen = rows.seen(directions.T)

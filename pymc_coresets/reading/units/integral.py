@@ -33,6 +33,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import (
     checked_tensor,
+    checked_tensors,
     compiling,
     disconnected,
     without_traces,
@@ -93,7 +94,7 @@ class UnitDensity:
         whole = collect(checked_tensor(of_rows), sizes) + log_prior
         prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
-        density, alone = cast(list[TensorVariable], without_fills(simplified(graphs)))
+        density, alone = checked_tensors(without_fills(simplified(graphs)))
         used = set(graph_inputs([density]))
         arrays, members = (
             tuple(row for row in rows if row.placeholder in used)
@@ -111,7 +112,7 @@ class UnitDensity:
         )
         with compiling():
             [density] = by_columns([self.density], self.variables, columns)
-            [density] = cast(list[TensorVariable], simplified([density]))
+            [density] = checked_tensors(simplified([density]))
         return Surface(columns, density, self.sizes, axes, of_members)
 
     @property
@@ -124,7 +125,7 @@ class UnitDensity:
         with compiling():
             slope = checked_tensor(pt.grad(density.sum(), self.variables))
             rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(self.n_dims)]
-        return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
+        return checked_tensors(simplified(checked_tensors([slope, *rows])))
 
 
 def integrated(

@@ -419,9 +419,15 @@ class Placement(Op):
             filled(1.0),
         )
 
-    def _stepped(self, state: _State, given: Sequence[np.ndarray], step: Any) -> _State:  # noqa: ANN401
+    def _stepped(
+        self,
+        state: _State,
+        given: Sequence[np.ndarray],
+        step: Callable[..., Function],
+        most: int = _MOST,
+    ) -> _State:
         at_all, flat = step(*given), [np.asarray(a) for a in state.flat]
-        for number in range(_MOST):
+        for number in range(most):
             going = _State.of(flat, self.n_dims).going
             if not going.any():
                 break
@@ -432,18 +438,11 @@ class Placement(Op):
             which = np.ix_(*(np.flatnonzero(going.any(axis=a)) for a in _other_axes(going.ndim)))
             own = self._part(given, [index.ravel() for index in which])
             few = _State.of([a[which] for a in flat], self.n_dims)
-            left = self._few_steps(few, step(*own), _MOST - number)
+            left = self._stepped(few, own, step, most - number)
             for whole, part in zip(flat, left.flat, strict=True):
                 whole[which] = part
             break
         return _State.of(flat, self.n_dims)
-
-    def _few_steps(self, state: _State, step: Function, most: int) -> _State:
-        for _ in range(most):
-            if not state.going.any():
-                break
-            state = _State.of([np.asarray(a) for a in step(*state.flat)], self.n_dims)
-        return state
 
     def _part(self, given: Sequence[np.ndarray], which: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return what is given for some draws and units."""

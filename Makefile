@@ -46,24 +46,24 @@ demo-big: $(READY) ## ten million flights in files, with 2 GB of memory (5 to 10
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) examples/flights_big.py $(DEMO_FLAGS)
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 test-all: $(READY) ## every test
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "slow or not slow" $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(TEST_FLAGS)
 
 test-processors: $(READY) ## the tests as other processors compute, and the statistical ones with other seeds
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py AVX512) \
-		OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_FLAGS)
+		OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py) \
-		OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile $(TEST_FLAGS)
+		OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 	@for seed in $(SEEDS); do \
-		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(RUN) -m pytest -n $(WORKERS) --dist loadfile \
+		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 			tests/statistical tests/properties $(TEST_FLAGS) \
 			|| exit 1; \
 	done
 
 test-lowest: $(READY) ## the tests with the lowest versions that pyproject.toml allows
-	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_lowest.sh $(VENV) -n $(WORKERS) --dist loadfile $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_lowest.sh $(VENV) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 test-neighbours: $(READY) ## the tests beside pymc-marketing, and beside Bambi and HSSM, in environments of their own
 	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_neighbours.sh $(RUN) $(TEST_FLAGS)
@@ -72,7 +72,7 @@ mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_
 	@$(RUN) -m tests.mutants
 
 coverage: $(READY) ## the tests with a report of the lines that they do not reach
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --cov $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov $(TEST_FLAGS)
 
 lint: $(READY) ## ruff: rules and formatting
 	@$(RUN) -m ruff check $(wildcard $(SOURCES))

@@ -4,6 +4,8 @@ import gc
 import os
 import signal
 from _thread import interrupt_main
+from collections import Counter
+from pathlib import Path
 
 import pytensor
 import pytest
@@ -16,6 +18,33 @@ pytensor.config.on_opt_error = "raise"
 # on cycles among the millions of objects that were imported.
 pytensor.config.traceback__limit = 0
 gc.set_threshold(20_000, 20, 50)
+
+
+#: Few tests, of which some take a minute with empty caches, the slowest first.  Whoever began one
+#: of these files last would work alone at the end.
+LONG = (
+    "statistical/test_trust.py",
+    "models/test_missing_covariates.py",
+    "models/test_modes_of_units.py",
+    "unit/test_control_variates.py",
+    "models/test_walks_of_units.py",
+    "statistical/test_rows_that_see_many_numbers.py",
+    "models/test_units.py",
+    "statistical/test_recovery.py",
+    "statistical/test_units_of_measurement.py",
+    "models/test_guides.py",
+    "models/test_data_of_draws.py",
+    "models/test_groups.py",
+    "unit/test_sparse_curvature.py",
+    "statistical/test_units_of_coresets.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, then with those of most tests."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
+    n_tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (ranks.get(item.path, len(LONG)), -n_tests[item.path]))
 
 
 def pytest_collection_finish():

@@ -128,19 +128,20 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """Return the number of draws around a mode for choosing rows: 2 K, see `rows_of_a_quadratic`.
 
-    At least 1,000 (500 for more than 50,000 terms, 150 for more than two million), and at most
-    4,000.
+    At least 1,000 (500 for more than 50,000 terms, 250 for more than 500,000, 150 for more than two
+    million), and at most 4,000.
 
     Examples
     --------
     >>> draws_around_mode(10, 1_000), draws_around_mode(10, 10**6), draws_around_mode(38, 10**6)
-    (1000, 500, 1560)
+    (1000, 250, 1560)
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
     # With more rows, a pass over the data costs more than the later steps, and the posterior is
     # closer to normal.
-    least = 1_000 if n_terms <= 50_000 else 500 if n_terms <= _FEW_DRAWS_FROM else 150
+    limits = {50_000: 1_000, 500_000: 500, _FEW_DRAWS_FROM: 250}
+    least = next((n_draws for limit, n_draws in limits.items() if n_terms <= limit), 150)
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 

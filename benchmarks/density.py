@@ -1,0 +1,271 @@
+"""What many questions at once cost, and whole analyses in two versions: ``benchmarks.density``.
+
+*Points*: log-densities of coresets' posteriors with their gradients, one point at a time and many
+together, beside PyMC's compiled gradient of ``coreset.model``.
+
+*Analyses*: `build_coreset`, `sample` and `check` by defaults, in processes of their own, with an
+empty and then a filled folder of compiled functions.  ``--other CHECKOUT`` runs a checkout of
+another version in turn with this one.  Seconds are those of processors, with imports and
+compilation.  ``--cases crossed softmax`` takes some of the models, ``--limit`` ends a process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from scipy.special import expit
+
+import pymc_coresets as pmc
+from benchmarks.example_models import example_models
+from benchmarks.first_example import model_of as first_example
+from benchmarks.parameter_models import crossed, softmax
+from benchmarks.tables import markdown, parser_of, save
+from benchmarks.trust_models import few_groups
+from benchmarks.unit_data import aggression, two_parameters
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.density import Slopes, posterior_slopes, slopes_of_all
+
+type Rng = np.random.Generator
+#: Free dimensions of ten measurements, four areas and forty soils, with an intercept.
+_FOREST = 55
+
+
+def items(rng: Rng, n_persons: int = 1_000, n_items: int = 5) -> None:
+    """Answers of persons to items, with a discrimination and a difficulty each."""
+    person, item = (place.ravel() for place in np.indices((n_persons, n_items)))
+    slope, place = rng.lognormal(0, 0.3, n_items), rng.normal(0, 1, n_items)
+    log_odds = slope[item] * (rng.normal(size=n_persons)[person] - place[item])
+    two_parameters(rng.binomial(1, expit(log_odds)), person, item)
+
+
+def classes(rng: Rng, n_users: int = 4_000, each: int = 6) -> None:
+    """Six outcomes of each user, who is of one of three classes."""
+    kind = rng.choice(3, n_users, p=[0.5, 0.3, 0.2])
+    user = np.repeat(np.arange(n_users), each)
+    own = pm.Categorical("own", p=pm.Dirichlet("shares", np.ones(3)), shape=n_users)
+    mean, sd = pm.Normal("mean", [-1, 0, 1], 2, shape=3), pm.HalfNormal("sd", 1, shape=3)
+    y = rng.normal(np.array([-2.0, 0.0, 2.0])[kind][user], 1.0)
+    pm.Normal("y", mean[own[user]], sd[own[user]], observed=y)
+
+
+def curved(rng: Rng, n_rows: int = 20_000) -> None:
+    """A mean that is the sum of a parameter and the square of another."""
+    place = pm.Normal("a", 0, 2) + pm.Normal("b", 0, 1) ** 2
+    pm.Normal("y", place, 1, observed=rng.normal(1, 1, n_rows))
+
+
+def forest(rng: Rng, n_rows: int = 200_000) -> None:
+    """Ten measurements, four areas and forty soils, of which some are very rare; standardised."""
+    shares = np.r_[np.geomspace(0.2, 1e-3, 37), [5e-6] * 3]
+    soil = rng.choice(40, n_rows, p=shares / shares.sum())
+    area = rng.choice(4, n_rows, p=[0.45, 0.05, 0.44, 0.06])
+    x = np.c_[rng.normal(size=(n_rows, 10)), np.eye(4)[area], np.eye(40)[soil]]
+    x = np.c_[np.ones(n_rows), (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-9)]
+    log_odds = x @ np.r_[-0.5, rng.normal(0, 0.5, 10), rng.normal(0, 0.2, 44)]
+    b = pm.Normal("b", 0, 1, shape=_FOREST)
+    pm.Bernoulli("y", logit_p=pt.dot(x, b), observed=rng.binomial(1, expit(log_odds)))
+
+
+def written(write: Callable[[Rng], None]) -> pm.Model:
+    with pm.Model() as model:
+        write(np.random.default_rng(1))
+    return model
+
+
+ANALYSES: Mapping[str, Callable[[], pm.Model]] = {
+    "README's regression": lambda: first_example(200_000),
+    "three latent classes": lambda: written(classes),
+    "2PL": lambda: written(items),
+    "Verbal Aggression": lambda: written(lambda _: aggression(1.0)),
+    "crossed": lambda: written(lambda rng: crossed(rng, 60_000, (300, 200))),
+    "softmax": lambda: written(lambda rng: softmax(rng, 100_000, 20, 10)),
+    "three groups": lambda: written(lambda rng: few_groups(rng, easier=False)),
+    "curved": lambda: written(curved),
+    "forest": lambda: written(forest),
+}
+
+ANALYSIS = """
+import json, resource, sys, time, warnings
+warnings.simplefilter("ignore")
+import cloudpickle, arviz as az
+from pytensor.compile.maker import FunctionMaker
+made, make = [], FunctionMaker.__init__
+FunctionMaker.__init__ = lambda self, *a, **k: (made.append(1), make(self, *a, **k))[1]
+def seconds():
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both)
+model = cloudpickle.load(open(sys.argv[1], "rb"))
+import pymc_coresets as pmc
+begun = seconds()
+coreset = pmc.build_coreset(model, random_seed=1, progressbar=False)
+built = seconds()
+idata = coreset.sample(random_seed=1, progressbar=False, quiet=True)
+sampled = seconds()
+check = coreset.check(idata)
+checked = seconds()
+names = [rv.name for rv in coreset.model.free_RVs]
+print(json.dumps({
+    "build": built - begun, "sample": sampled - built, "check": checked - sampled,
+    "in all": checked, "functions": len(made), "size": coreset.size,
+    "reliable": bool(check.reliable),
+    "R-hat": max(float(v.max()) for v in az.rhat(idata, var_names=names).data_vars.values()),
+}))
+"""
+
+
+def analysed(model: Path, checkout: Path, cache: Path, limit: float) -> dict[str, float] | str:
+    """Run an analysis with the package of a checkout; what happened, if it did not end."""
+    environment = os.environ | {
+        "PYTENSOR_FLAGS": f"base_compiledir={cache}",
+        "NUMBA_CACHE_DIR": str(cache / "numba"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(checkout),
+    }
+    command = [sys.executable, "-c", ANALYSIS, str(model)]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            env=environment,
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {limit:.0f} s"
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1][:80]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def analyses(
+    names: Iterable[str], checkouts: Mapping[str, Path], limit: float
+) -> Iterable[list[str]]:
+    """Return lines of the table of analyses, as they end."""
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = Path(folder) / "model"
+            kept.write_bytes(cloudpickle.dumps(ANALYSES[name]()))
+            for version, checkout in checkouts.items():
+                cache = Path(folder) / version
+                cold = analysed(kept, checkout, cache, limit)
+                warm = analysed(kept, checkout, cache, limit)
+                line = line_of(name, version, cold, warm)
+                print(" | ".join(line), flush=True)
+                yield line
+
+
+def line_of(
+    name: str, version: str, cold: dict[str, float] | str, warm: dict[str, float] | str
+) -> list[str]:
+    if isinstance(cold, str) or isinstance(warm, str):
+        said = cold if isinstance(cold, str) else warm
+        return [name, version, *[""] * 6, str(said)]
+    seconds = [f"{cold['in all']:.1f}", *(f"{warm[part]:.1f}" for part in PARTS)]
+    verdict = "reliable" if warm["reliable"] else "not reliable"
+    return [name, version, *seconds, f"{warm['functions']:.0f}", f"{warm['R-hat']:.3f}", verdict]
+
+
+PARTS = ("in all", "build", "sample", "check")
+ANALYSES_HEADER = (
+    "model", "version", "empty cache, s", "filled, s", "build", "sample", "check", "functions",
+    "R-hat", "verdict",
+)  # fmt: skip
+
+
+def timed(of_points: Callable[[np.ndarray], object], points: np.ndarray, at_once: int) -> float:
+    """Return the microseconds for each point, the least of five runs."""
+    of_points(points[:at_once])
+    found = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        for start in range(0, len(points), at_once):
+            of_points(points[start : start + at_once])
+        found.append((time.perf_counter() - begun) / len(points))
+    return 1e6 * min(found)
+
+
+def compared(
+    name: str, slopes: Callable[[np.ndarray], Slopes], model: pm.Model, points: np.ndarray
+) -> list[str]:
+    """Return a line of the table of points."""
+    compiled = model.compile_fn(
+        [model.logp(), model.dlogp()], inputs=model.value_vars, point_fn=False, mode=None
+    )
+    start = model.initial_point()
+    shapes = [np.shape(start[value.name]) for value in model.value_vars]
+    each = [np.split(x, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]) for x in points]
+    values = [[v.reshape(shape) for v, shape in zip(parts, shapes, strict=True)] for parts in each]
+    ours, theirs = slopes(points[:2]), [compiled(*one) for one in values[:2]]
+    np.testing.assert_allclose(ours.gradients, [one[1] for one in theirs], rtol=0.01, atol=0.02)
+    alone, together = (timed(slopes, points, n) for n in (1, len(points)))
+    indices = np.arange(len(points))
+    by_pymc = timed(lambda i: compiled(*values[int(i[0])]), indices, 1)
+    figures = [f"{alone:,.0f}", f"{together:,.1f}", f"{alone / together:.1f}", f"{by_pymc:,.0f}"]
+    return [name, f"{points.shape[1]}", f"{len(points)}", *figures]
+
+
+POINTS_HEADER = ("posterior", "D", "points", "one by one, µs", "together", "ratio", "PyMC, µs")
+
+
+def coreset_line(name: str, model: pm.Model, **options: int) -> list[str]:
+    """Compare gradients of a coreset's posterior at 64 of its draws."""
+    coreset = pmc.build_coreset(model, random_seed=1, progressbar=False, **options)
+    stand_in = coreset.stand_in
+    idata = coreset.sample(draws=16, random_seed=1, progressbar=False, quiet=True)
+    points = stand_in.space.free(Draws.of(idata, stand_in.free))
+    return compared(name, stand_in.slopes, coreset.model, points)
+
+
+def points() -> list[list[str]]:
+    """Return the table of points."""
+    flights = example_models()["flights"]()
+    with flights:
+        coreset = pmc.build_coreset(random_seed=1, progressbar=False)
+    loglik = coreset.stand_in.parts[0]
+    idata = coreset.sample(draws=4, chains=2, random_seed=1, progressbar=False, quiet=True)
+    few = coreset.stand_in.space.free(Draws.of(idata, coreset.stand_in.free))
+    source = loglik.in_memory
+    assert source is not None
+    of_all = partial(posterior_slopes, loglik, partial(slopes_of_all, loglik, source), None)
+    return [
+        coreset_line("2PL, units", written(items)),
+        coreset_line("logistic, 40 rows", first_example(20_000), size=40),
+        compared("flights, all rows", of_all, flights, few),
+    ]
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--cases", nargs="+", choices=ANALYSES, default=list(ANALYSES))
+    parser.add_argument("--other", type=Path, help="a checkout of another version")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds of each process")
+    options = parser.parse_args()
+    found = markdown(POINTS_HEADER, points())
+    print(f"{found}\n", flush=True)
+    save(options.tables, "density-points", found)
+    checkouts = {"this": Path(__file__).parents[1]}
+    if options.other is not None:
+        checkouts["other"] = options.other.resolve()
+    lines: list[list[str]] = []
+    for line in analyses(options.cases, checkouts, options.limit):
+        lines.append(line)
+        save(options.tables, "density-analyses", markdown(ANALYSES_HEADER, lines))
+    print(f"\n{markdown(ANALYSES_HEADER, lines)}")
+
+
+if __name__ == "__main__":
+    main()

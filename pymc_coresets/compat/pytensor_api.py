@@ -5,8 +5,10 @@ change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
 import gc
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from threading import Lock
 from typing import Any, cast
 
@@ -28,13 +30,23 @@ from pytensor.graph.replace import _vectorize_node as vectorize_node
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
 from pytensor.graph.traversal import io_toposort
 from pytensor.link.basic import JITLinker
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
+    numba_funcify_and_cache_key,
     numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
     tuple_setitem,
 )
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
+from pytensor.link.numba.dispatch.vectorize_codegen import (
+    NO_INDEXED_INPUTS,
+    NO_INDEXED_OUTPUTS,
+    NO_REDUCE_OUTPUTS,
+    NO_SIZE,
+    _vectorized,
+    encode_literals,
+)
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import ScalarOp
@@ -121,6 +133,56 @@ def checked_tensors(variables: object) -> list[pt.TensorVariable[Any, Any]]:
     if not isinstance(variables, Sequence):
         raise TypeError(f"{variables!r} is no sequence of tensors.")
     return [checked_tensor(variable) for variable in variables]
+
+
+#: What makes a loop takes so many arguments in the releases that are known here.
+_IS_KNOWN = len(inspect.signature(_vectorized._defn).parameters) == 15  # noqa: SLF001
+_MOST_INPUTS = 200  # Numba refuses tuples of more than a thousand
+
+
+def elementwise_loop(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] | None:
+    """Return an elementwise operation as one function to compile, and its name on disk.
+
+    None if this release of PyTensor makes loops in another way, or there are too many inputs.
+
+    Examples
+    --------
+    >>> function, _ = elementwise_loop((pt.vector("x") + pt.vector("y")).owner)
+    >>> numba_njit(function, final_function=True)(np.ones(2), np.ones(2))
+    array([2., 2.])
+    """
+    op, names = node.op, [f"x{i}" for i in range(len(node.inputs))]
+    if not _IS_KNOWN or len(names) > _MOST_INPUTS:
+        return None
+    scalar = op.make_scalar_node(*node.inputs)
+    core, name = numba_funcify_and_cache_key(op.scalar_op, node=scalar)
+    literals = (
+        tuple(v.type.broadcastable for v in node.inputs),
+        tuple(v.type.broadcastable for v in node.outputs),
+        tuple(v.type.dtype for v in node.outputs),
+        tuple(op.inplace_pattern.items()),
+    )
+    if name is not None:
+        known = ("as one function", name, *literals, config.numba__fastmath)
+        name = sha256(str(known).encode()).hexdigest() if config.numba__cache else None
+    values = {
+        "__name__": __name__,  # which Numba stores on disk
+        "vectorized": _vectorized,
+        "core": core,
+        "shapes": ((),) * len(node.outputs),
+        "size": NO_SIZE,
+        "reads": NO_INDEXED_INPUTS,
+        "writes": NO_INDEXED_OUTPUTS,
+        "sums": NO_REDUCE_OUTPUTS,
+        "handles_out": getattr(core, "handles_out", False),
+    }
+    values |= {f"literal{i}": encode_literals(literal) for i, literal in enumerate(literals)}
+    source = (
+        f"def elementwise({', '.join(names)}):\n    return vectorized(core, literal0, literal1, "
+        f"literal2, literal3, True, (), ({', '.join(names)},), shapes, size, reads, writes, sums, "
+        "handles_out)\n"
+    )
+    return compile_numba_function_src(source, "elementwise", values, cache_key=name), name
 
 
 def op_of(variable: Variable[Any, Any]) -> Op | None:

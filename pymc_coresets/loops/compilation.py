@@ -6,7 +6,7 @@ from typing import Any
 from pytensor.graph import Apply
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import numba_njit
+from pymc_coresets.compat.pytensor_api import elementwise_loop, numba_njit
 
 type Function = Callable[..., Any]
 
@@ -16,6 +16,9 @@ _kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in t
 def compiled_loop(node: Apply) -> Function:
     """Return a compiled function of the values of the inputs of a node.
 
+    An elementwise loop is one function for Numba.  PyTensor's is a function in two others, each of
+    which is optimised and linked by itself: a loop takes half a second instead of three tenths.
+
     Examples
     --------
     >>> import numpy as np, pytensor.tensor as pt
@@ -23,14 +26,18 @@ def compiled_loop(node: Apply) -> Function:
     >>> compiled_loop(pt.exp(x).owner)(np.zeros(2))
     array([1., 1.])
     """
-    inner: Any
-    inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
+    source = elementwise_loop(node) if isinstance(node.op, ops.Elemwise) else None
+    if source is None:
+        inner: Any
+        inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
+        source = inner.py_func, name
+    function, name = source
     # PyTensor's name for it does not include types, which Numba determines at the call.
     key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
     if name is not None and key in _kernels:
         return _kernels[key]
     kernel: Function = numba_njit(
-        inner.py_func, final_function=True, nogil=True, cache=name is not None
+        function, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=name is not None
     )
     if name is not None:
         _kernels[key] = kernel

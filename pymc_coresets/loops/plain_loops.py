@@ -9,7 +9,7 @@ second.
 # ruff: noqa: ARG001 (PyTensor determines the arguments of its callbacks)
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -149,7 +149,7 @@ def solve_small_systems(fgraph: FunctionGraph, node: Apply) -> list[Variable] | 
     solver = node.op.core_op
     if not isinstance(solver, ops.SolveTriangular) or solver.unit_diagonal:
         return None
-    a, b = cast(list[TensorVariable], node.inputs)
+    a, b = ops.checked_tensors(node.inputs)
     size = a.type.shape[-1]
     if size is None or size > 6:  # unknowns, up to which elementwise operations are faster
         return None
@@ -201,7 +201,7 @@ def _loop_over_product(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
     )
     if not is_product:
         return None
-    a, b = cast(list[TensorVariable], node.inputs)
+    a, b = ops.checked_tensors(node.inputs)
     inner = a.type.shape[-1] or b.type.shape[-2]
     lengths = [a.type.shape[-2], inner, b.type.shape[-1]]
     known = sorted(n for n in lengths if n is not None)

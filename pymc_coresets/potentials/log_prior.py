@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import checked_tensor, compiling
+from pymc_coresets.compat.pytensor_api import checked_tensor, checked_tensors, compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
@@ -54,7 +53,7 @@ def of_vector(
     given: dict[Variable, Variable] = {
         v: constrained[name] for name, v in observations.parameters.items()
     }
-    return cast(list[TensorVariable], widened(graphs, given))
+    return checked_tensors(widened(graphs, given))
 
 
 class LogPrior:
@@ -133,7 +132,7 @@ class LogPrior:
         graphs = self.space.at(x, [remainder_graph(self.observations)])
         if self.interface is not None:
             graphs += of_vector([self.interface], self.observations, x)
-        return x, cast(list[TensorVariable], simplified(graphs))
+        return x, checked_tensors(simplified(graphs))
 
     @cached_property
     def _values(self) -> Callable[..., list[np.ndarray]]:

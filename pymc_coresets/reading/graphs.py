@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -261,7 +261,7 @@ def _with_constant_data(
 
     All shapes are known afterwards. Containers with `row_inputs` are replaced by these.
     """
-    graphs = cast(list[TensorVariable], with_joined_scalars(graphs))
+    graphs = ops.checked_tensors(with_joined_scalars(graphs))
     held = [v for v in graph_inputs(graphs) if isinstance(v, ops.SharedVariable)]
     # Random draws that no variable of the model is named after have a generator.
     shared = [v for v in held if not isinstance(v.get_value(borrow=True), np.random.Generator)]
@@ -280,7 +280,7 @@ def _with_constant_data(
             f"The lengths of the data do not fit together: {error} The data containers and free "
             f"variables have the shapes {shapes}. Give all of them the same number of observations."
         ) from error
-    return cast(list[TensorVariable], _merged(with_constant_shapes(known)))
+    return ops.checked_tensors(_merged(with_constant_shapes(known)))
 
 
 def _as_tensor_in(graphs: Sequence[Variable], shared: ops.SharedVariable) -> Variable:

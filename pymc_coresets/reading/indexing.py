@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -189,7 +189,7 @@ def written(node: Apply, axis: int, known: Known) -> Written | None:
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor):
         return None
-    x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
+    (x, y), index_inputs = ops.checked_tensors(node.inputs[:2]), node.inputs[2:]
     if not node.op.set_instead_of_inc or any(known.depends(i) for i in index_inputs):
         return None
     entries = list(ops.unflatten_index_variables(index_inputs, node.op.idx_list))

@@ -105,7 +105,7 @@ class LongFormat(Known):
         flat = long.dimshuffle(0, *(i + 1 for i in kept))
         if flat.type.shape[0] == 1:  # all cells are alike
             flat = pt.broadcast_to(flat, (cells.n_cells, *flat.shape[1:]))
-        return cast(TensorVariable, flat)
+        return ops.checked_tensor(flat)
 
     def split(
         self, variable: TensorVariable, axis: int, index: np.ndarray
@@ -124,7 +124,7 @@ class LongFormat(Known):
 
     def _key(self, variable: Variable, axes: Sequence[int | None], cells: Cells) -> _Key:
         own = (None if a is None or self.broadcasts(variable, a) else a for a in axes)
-        return _Key(cast(TensorVariable, variable), tuple(own), cells)
+        return _Key(ops.checked_tensor(variable), tuple(own), cells)
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class LongFormat(Known):
         n_entries = key.cells.n_entries
         if n_entries is None or not isinstance(node.op, ops.Reshape):
             return None
-        x, merged = key.variable, cast(TensorVariable, node.inputs[0])
+        x, merged = key.variable, ops.checked_tensor(node.inputs[0])
         [axis], n_more = key.selected.values(), merged.type.ndim - x.type.ndim
         before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
         lengths = merged.type.shape[axis : axis + n_more + 1]
@@ -222,7 +222,7 @@ class LongFormat(Known):
         def build(built: list[TensorVariable]) -> TensorVariable:
             gone = range(first + 2, first + n_axes + 1)  # the cells come before them
             kept = [i for i in range(built[0].type.ndim) if i not in gone]
-            return cast(TensorVariable, built[0].dimshuffle(kept))
+            return ops.checked_tensor(built[0].dimshuffle(kept))
 
         return Step((need,), build) if need.selected else None
 
@@ -295,7 +295,7 @@ class LongFormat(Known):
             table = table[tuple(self._index(key.cells, part) for part in selected)]
         first, own = (1, "x") if n_entries is None else (2, 1)
         order = [own if i in axes else first + others.index(i) for i in range(variable.type.ndim)]
-        return cast(TensorVariable, table.dimshuffle(0, *order))
+        return ops.checked_tensor(table.dimshuffle(0, *order))
 
     def _index(self, cells: Cells, part: int) -> TensorVariable:
         if (cells, part) not in self._indices:
@@ -353,7 +353,7 @@ def without_merged_axes(node: Apply, known: Known) -> list[Variable] | None:
     """
     if not isinstance(node.op, ops.Reshape):
         return None
-    x, shape = cast(TensorVariable, node.inputs[0]), node.outputs[0].type.shape
+    x, shape = ops.checked_tensor(node.inputs[0]), node.outputs[0].type.shape
     n_new = len(shape) - x.type.ndim + 1
     if n_new < 2 or None in shape or None in x.type.shape:
         return None
@@ -385,7 +385,7 @@ def sum_of_members(node: Apply, known: Known) -> list[Variable] | None:
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor) or node.op.set_instead_of_inc:
         return None
-    x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
+    (x, y), index_inputs = ops.checked_tensors(node.inputs[:2]), node.inputs[2:]
     [index, *others] = ops.unflatten_index_variables(index_inputs, node.op.idx_list)
     if others or isinstance(index, slice) or index.type.ndim != 1 or index.type.dtype == "bool":
         return None

@@ -33,7 +33,7 @@ def _looked_up(node: Apply, known: Known) -> list[Variable] | None:
     """Write a repetition as a lookup."""
     if not isinstance(node.op, ops.Repeat) or known.depends(node.inputs[1]):
         return None
-    x, counts = cast(list[TensorVariable], node.inputs)
+    x, counts = ops.checked_tensors(node.inputs)
     length = x.type.shape[node.op.axis]
     if length is None:
         return None
@@ -255,7 +255,7 @@ def apply_to_cells(
     }
     arguments = [of_one.get(i, v) for i, v in enumerate(node.inputs)]
     known: Lengths = {i: pt.constant(n, dtype="int64") for i, n in lengths.items()}
-    one = cast(TensorVariable, rebuild(node.op, node, arguments, known)[output])
+    one = ops.checked_tensor(rebuild(node.op, node, arguments, known)[output])
     cells = {of_one[i]: v for i, v in inputs.items()}
     return ops.checked_tensor(vectorize_graph(one, cells)) if cells else pt.expand_dims(one, 0)
 
@@ -328,4 +328,4 @@ def without_length_one(graphs: Sequence[TensorVariable]) -> list[TensorVariable]
         before = set(fgraph.apply_nodes)
         lift.rewrite(fgraph)
         merge.rewrite(fgraph)  # what is used once only can be lifted through
-    return cast(list[TensorVariable], list(fgraph.outputs))
+    return ops.checked_tensors(list(fgraph.outputs))

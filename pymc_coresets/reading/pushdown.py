@@ -24,7 +24,7 @@ from pytensor.graph import Apply, Constant, Variable, ancestors
 from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
-from pymc_coresets.compat.pytensor_api import CheckAndRaise
+from pymc_coresets.compat.pytensor_api import CheckAndRaise, checked_tensor
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.indexing import (
@@ -132,7 +132,7 @@ class _Key(NamedTuple):
 
 
 def _key(variable: Variable, axis: int, rows: RowMap) -> _Key:
-    return _Key(cast(TensorVariable, variable), axis, rows)  # what has an axis is a tensor
+    return _Key(checked_tensor(variable), axis, rows)  # what has an axis is a tensor
 
 
 class Pushdown(Known):
@@ -294,7 +294,7 @@ class Pushdown(Known):
                 chosen[i] if i in chosen else self._whole(v) for i, v in enumerate(node.inputs)
             ]
             outputs = rebuild(node.op, node, inputs, {key.axis: self.n_rows})
-            return cast(TensorVariable, outputs[node.outputs.index(key.variable)])
+            return checked_tensor(outputs[node.outputs.index(key.variable)])
 
         return Step(needs, build)
 
@@ -360,7 +360,7 @@ class Pushdown(Known):
 
     def _looked_up(self, key: _Key, positions: TensorVariable) -> TensorVariable:
         index = (slice(None),) * key.axis + (positions,)
-        return cast(TensorVariable, self._whole(key.variable)[index])
+        return checked_tensor(self._whole(key.variable)[index])
 
     def _positions_of(self, rows: RowMap) -> _Key:
         """Return the selection of the numbers of the positions that observations use."""
@@ -483,7 +483,7 @@ def _joined_from(key: _Key, entries: _Entries) -> Step[_Key]:
         n_after = x.type.ndim - key.axis - has.ndim
         order = [*["x"] * key.axis, *range(has.ndim), *["x"] * n_after]
         chosen = pt.switch(is_written.dimshuffle(order), joined, x)
-        return cast(TensorVariable, chosen.astype(key.variable.type.dtype))
+        return checked_tensor(chosen.astype(key.variable.type.dtype))
 
     return Step((*entries.written.values(), *mask, *entries.left), build)
 

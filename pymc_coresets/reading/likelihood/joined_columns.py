@@ -1,7 +1,6 @@
 """Join the columns of a long sum of coefficients times columns: one product with a matrix."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 import pytensor.scalar as ps
@@ -61,7 +60,7 @@ def join_columns(
             found = pt.add(column, *others) if others else column
             fgraph.replace(total, found, import_missing=True)
     gone = {v for key in joined for v in key}.difference(graph_inputs(fgraph.outputs))
-    outputs = cast(list[TensorVariable], list(fgraph.outputs))
+    outputs = ops.checked_tensors(list(fgraph.outputs))
     return outputs, [*(r for r in rows if r.placeholder not in gone), *joined.values()]
 
 

@@ -15,7 +15,7 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.deadline import doing, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
@@ -32,6 +32,10 @@ from pymc_coresets.rows.memory import (
 from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
+
+#: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
+#: into fresh memory, and for fewer into calls.
+_OF_UNITS = 2**19
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -71,7 +75,7 @@ class Evaluator:
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
-            if not rows.members or n_numbers <= ENTRIES_AT_ONCE or len(rows) * n_draws == 1:
+            if not rows.members or n_numbers <= _OF_UNITS or len(rows) * n_draws == 1:
                 [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if len(rows) > 1:  # units of many rows

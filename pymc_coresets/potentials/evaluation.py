@@ -412,7 +412,7 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        return self._kernel(list(batched.values()), obs.n_rows, [graph])
+        return self._kernel(list(batched.values()), [obs.n_rows], [graph])
 
     @cached_property
     @compiling()
@@ -446,13 +446,13 @@ class LogLikelihood:
                 "Give this operation a gradient, or write the likelihood with others."
             ) from error
         stop_if_late()
-        return self._kernel([points], weights, [logp, gradient])
+        return self._kernel([points], [weights], [logp, gradient])
 
     def _kernel(
-        self, given: Sequence[Variable], first: Variable, outputs: Sequence[Variable]
+        self, given: Sequence[Variable], first: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Kernel:
         """Compile graphs of `first` and of the row arrays that the potentials depend on."""
-        inputs = [first, *(row.placeholder for row in self._rows.values())]
+        inputs = [*first, *(row.placeholder for row in self._rows.values())]
         return Kernel(given, inputs, outputs, {i: row.axis for i, row in self._rows.items()})
 
     @cached_property
@@ -485,7 +485,22 @@ class LogLikelihood:
             at_z = pt.concatenate(list(logs), axis=0)
         batched = self._batched() | {x: _with_draws(x)}
         given = [batched[v] for v in self._parameters.values()]
-        return self._kernel(given, batched[x], vectorize_graph([z, at_z], batched))
+        return self._kernel(given, [batched[x]], vectorize_graph([z, at_z], batched))
+
+    @cached_property
+    @compiling()
+    def unit_densities(self) -> Kernel:
+        """The log-densities of units, (n_draws, n_places, n_units), at values of their variables.
+
+        The first arguments are the values of each of the q variables, of the same shape.
+        """
+        surface = self.observations.units.source.density.surface
+        columns = [pt.matrix(f"variable {j}", dtype="float64") for j in range(surface.n_dims)]
+        batched: dict[Variable, TensorVariable] = {v: _with_draws(v) for v in columns}
+        batched |= self._batched()
+        given = [batched[v] for v in self._parameters.values()]
+        density = vectorize_graph(surface.at(columns), batched)
+        return self._kernel(given, [batched[v] for v in columns], [density])
 
     def _batched(self) -> dict[Variable, TensorVariable]:
         """The parameters at all draws."""

@@ -15,6 +15,7 @@ from pymc_coresets import CoresetWarning, build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.units.placement import Placement
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
@@ -126,6 +127,8 @@ def test_all_of_thirty_trials():
 
 # -- several variables -----------------------------------------------------------------------------
 
+X = 1.0 + np.random.default_rng(10).normal(size=LEVEL.size)  # so that lines' numbers are correlated
+
 
 def test_several_skewed_variables_of_each_level():
     kind = np.arange(LEVEL.size) % 2
@@ -139,6 +142,68 @@ def test_several_skewed_variables_of_each_level():
             np.bincount(LEVEL[kind == own], w, N_LEVELS) for w in (COUNTS[kind == own], None)
         )
         require_uniform(gamma(1.5 + total, scale=1 / (1 + number)).cdf(found[..., own]))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> LogLikelihood:
+    """Gamma rates of two kinds for each level."""
+    kind = np.arange(LEVEL.size) % 2
+    with pm.Model() as model:
+        z = pm.Gamma("z", pm.Exponential("shape", 1.0), 1.0, shape=(N_LEVELS, 2))
+        pm.Poisson("y", pt.switch(kind, z[LEVEL, 1], z[LEVEL, 0]), observed=COUNTS)
+    return LogLikelihood(nodes_at(read(model, "z"), 9))
+
+
+@pytest.fixture(scope="module")
+def lines() -> LogLikelihood:
+    """An intercept and a slope of each level, with normal rows."""
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd")
+        z = pm.Normal("z", 0.0, sd, shape=(N_LEVELS, 2))
+        pm.Normal("y", z[LEVEL, 0] + z[LEVEL, 1] * X, 1.0, observed=X)
+    return LogLikelihood(nodes_at(read(model, "z"), 9))
+
+
+@pytest.mark.parametrize("width", [0.05, 0.3])
+def test_several_variables_follow_the_shared_ones(pairs, width):
+    shape = 1.5 * np.exp(width * np.random.default_rng(3).normal(size=4_000))
+    found = np.exp(drawn(pairs, shape=shape))
+    for own in (0, 1):
+        some = np.arange(LEVEL.size) % 2 == own
+        total, number = (np.bincount(LEVEL[some], w, N_LEVELS) for w in (COUNTS[some], None))
+        exact = gamma(shape[:, None] + total, scale=1 / (1 + number))
+        require_uniform(exact.cdf(found[..., own]), shape)
+
+
+@pytest.mark.parametrize("width", [0.05, 1.0])
+def test_correlated_variables_are_drawn_from_their_joint_distribution(lines, width):
+    """Where their scales vary a lot, places are found at each draw, and by regression otherwise."""
+    sd = np.exp(width * np.random.default_rng(3).normal(size=4_000))
+    found = drawn(lines, sd=sd)
+    design = np.stack([np.ones_like(X), X], axis=1)
+    at = (np.arange(N_LEVELS)[:, None] == LEVEL).astype(float)
+    products = np.einsum("gn,ni,nj->gij", at, design, design)
+    precision = products + np.eye(2) / np.square(sd)[:, None, None, None]
+    mean = np.linalg.solve(precision, (at @ (design * X[:, None]))[None, ..., None])[..., 0]
+    upper = np.swapaxes(np.linalg.cholesky(precision), -1, -2)
+    scores = np.einsum("sgij,sgj->sgi", upper, found - mean)
+    for own in (0, 1):
+        require_uniform(norm.cdf(scores[..., own]), sd)
+    assert abs(np.mean(scores[..., 0] * scores[..., 1])) < 4.5 / np.sqrt(scores[..., 0].size)
+
+
+def test_places_of_several_variables_are_found_at_few_draws(pairs, monkeypatch):
+    n_draws, found = [], Placement.found
+
+    def counted(self, inputs, step, end):
+        places = found(self, inputs, step, end)
+        n_draws.append(len(places[0]))
+        return places
+
+    monkeypatch.setattr(Placement, "found", counted)
+    shape = 1.5 * np.exp(0.05 * np.random.default_rng(3).normal(size=4_000))
+    drawn(pairs, shape=shape)
+    assert sum(n_draws) < 100
 
 
 def test_discrete_variables_are_drawn_in_proportion_to_all_values():

@@ -1,52 +1,58 @@
 """Independence Metropolis-Hastings for many draws and units at once."""
 
 import numpy as np
+from numba import njit
 
 _FREEDOM = 8.0  # degrees, of proposals
+#: Nats by which a chain is closer to its distribution than its first proposal, at least.
+_CLOSER = 4.0
+#: Share of the proposals whose weights may be larger than those that decide on the length.
+_LARGER = 1e-3
 
 
 def student(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw from a t distribution of eight degrees of freedom: Bailey 1994, Math. Comp. 62.
+    """Draw from a t distribution of eight degrees of freedom.
 
     Examples
     --------
     >>> student((3, 2), np.random.default_rng(1)).shape
     (3, 2)
     """
-    radius = 1 / np.sqrt(np.sqrt(1 - rng.random(shape))) - 1
-    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
-    return drawn
+    return rng.standard_t(_FREEDOM, shape)
 
 
 def student_log_density(x: np.ndarray) -> np.ndarray:
-    """Return the log-density (...,) of proposals (..., q), up to a constant.
+    """Return the log-density (...,) of proposals (q, ...), up to a constant.
 
     Examples
     --------
     >>> float(student_log_density(np.zeros(2)))
     -0.0
     """
-    found: np.ndarray = -(_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
+    found: np.ndarray = -(_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=0)
     return found
 
 
 class Chains:
     """Independence Metropolis-Hastings chains, one for each draw of the shared variables and unit.
 
+    The first proposal of a chain is its start.
+
     Parameters
     ----------
-    values : ndarray of shape (n_draws, n_units, q)
+    n_dims, n_draws, n_units : int
+
+    Attributes
+    ----------
+    values : ndarray of shape (q, n_draws, n_units)
+        Where the chains are.
     """
 
-    def __init__(self, values: np.ndarray) -> None:
-        self.values, shape = values, values.shape[:2]
-        self._weights, self._largest, self._total = (np.full(shape, -np.inf) for _ in range(3))
-        self._length = np.zeros(shape[1], dtype=int)
-
-    @classmethod
-    def at_start(cls, shape: tuple[int, ...]) -> "Chains":
-        """Begin at the first proposals; `shape` is that of the values."""
-        return cls(np.zeros(shape))
+    def __init__(self, n_dims: int, n_draws: int, n_units: int) -> None:
+        self.values = np.zeros((n_dims, n_draws, n_units))
+        self._weights = np.full((n_draws, n_units), -np.inf)
+        self._length = np.zeros(n_units, dtype=int)
+        self._needed = np.full(n_units, np.inf)
 
     def move(
         self,
@@ -56,26 +62,69 @@ class Chains:
         log_weights: np.ndarray,
         rng: np.random.Generator,
     ) -> None:
-        """Move chains of some draws and units through proposals (n_draws, n_proposals, ...)."""
+        """Move chains of some draws and units through proposals (q, n_draws, n_proposals, n_units).
+
+        Parameters
+        ----------
+        which, units : ndarray of int
+        proposed : ndarray of shape (q, n_draws, n_proposals, n_units)
+        log_weights : ndarray of shape (n_draws, n_proposals, n_units)
+            Log-densities, less those of the proposals.
+        rng : numpy.random.Generator
+        """
         at = np.ix_(which, units)
-        now, weights = self.values[at], self._weights[at]
-        limits = log_weights + rng.standard_exponential(log_weights.shape)
-        for k in range(log_weights.shape[1]):
-            moves = (limits[:, k] >= weights) & (log_weights[:, k] > -np.inf)
-            weights = np.where(moves, log_weights[:, k], weights)
-            now = np.where(moves[..., None], proposed[:, k], now)
-        self.values[at], self._weights[at] = now, weights
-        self._largest[at] = np.maximum(self._largest[at], log_weights.max(axis=1))
-        with np.errstate(invalid="ignore"):
-            total = np.logaddexp.reduce(log_weights, axis=1)
-            self._total[at] = np.logaddexp(self._total[at], total)
-        if which[-1] == len(self.values) - 1:  # the last of a round
-            self._length[units] += log_weights.shape[1]
+        weights = self._weights[at]
+        last = _last_moves(log_weights, rng.standard_exponential(log_weights.shape), weights)
+        self._weights[at] = weights
+        taken = np.take_along_axis(proposed, np.maximum(last, 0)[None, :, None], axis=2)[:, :, 0]
+        for own, new in zip(self.values, taken, strict=True):
+            own[at] = np.where(last >= 0, new, own[at])
+
+    def judge(self, units: np.ndarray, log_weights: np.ndarray) -> None:
+        """Tell how long chains have to be from all weights of a round of proposals.
+
+        Where the largest weight is w times their mean, a chain of n proposals is within ``(1 -
+        1/w)^n`` of its distribution, in total variation (Mengersen and Tweedie 1996).
+
+        Parameters
+        ----------
+        units : ndarray of int
+        log_weights : ndarray of shape (n_draws, n_proposals, n_units)
+            Relative to constants of each draw and unit for which the mean weight of a unit varies
+            little with the draw.
+        """
+        n = log_weights.shape[0] * log_weights.shape[1]
+        flat = log_weights.reshape(n, -1)
+        rank = min(int(np.ceil((1 - _LARGER) * n)), n - 1)
+        largest = np.partition(flat, rank, axis=0)[rank]
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            mean = np.exp(flat - largest).mean(axis=0)
+            needed = _CLOSER / -np.log1p(-np.minimum(mean, 1 - 1e-9))
+        self._needed[units] = np.where(np.isfinite(needed), needed, np.inf)
+        self._length[units] += log_weights.shape[1]
 
     @property
-    def are_long_enough(self) -> np.ndarray:
-        """Whether chains are four times as long as the largest weight is above the mean."""
-        with np.errstate(invalid="ignore"):
-            ratio = np.exp(self._largest - self._total) * self._length
-        found: np.ndarray = np.quantile(np.nan_to_num(ratio, nan=np.inf), 0.99, axis=0)
-        return np.asarray(self._length >= 4 * found)
+    def left(self) -> np.ndarray:
+        """The number of proposals that each unit's chains still need, (n_units,)."""
+        found: np.ndarray = np.maximum(np.ceil(self._needed) - self._length, 0)
+        return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _last_moves(
+    log_weights: np.ndarray, exponential: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return the last proposal that each chain moves to, or -1, and change its weight to its own.
+
+    A chain moves if the logarithm of a uniform number is below the ratio of weights.
+    """
+    n_draws, n_proposals, n_units = log_weights.shape
+    last = np.full((n_draws, n_units), -1, np.int64)
+    for s in range(n_draws):
+        for k in range(n_proposals):
+            for g in range(n_units):
+                new = log_weights[s, k, g]
+                if new > -np.inf and new + exponential[s, k, g] >= weights[s, g]:
+                    weights[s, g] = new
+                    last[s, g] = k
+    return last

@@ -4,7 +4,8 @@ One number per unit is drawn by the inverse of its distribution function.  At so
 shared variables theta, the density is tabulated along the axis of the unit; its quantiles are
 regressed on theta, and other draws of theta take theirs from the regression.  How far that is off
 is measured at draws that the regression has not seen; units where it is off take a table at each
-draw.  Several numbers per unit are drawn by independence Metropolis-Hastings.
+draw.  Several numbers per unit are drawn by independence Metropolis-Hastings.  Their proposals come
+from around the mode, which is regressed on theta, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,22 +17,24 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.units.chains import Chains, student, student_log_density
+from pymc_coresets.sampling.units.chains import Chains
+from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
+from pymc_coresets.sampling.units.regressions import Regression, linear_and_quadratic, spread
 
 #: Where a density is first looked at, along an axis on which tails that fall with a power of the
 #: distance fall exponentially.
 _HALF = np.array([0.4, 0.8, 1.2, 1.7, 2.3, 3, 4, 5, 6.5, 8, 10, 13, 17, 21, 27])
 _COARSE = np.concatenate([-_HALF[::-1], [0.0], _HALF])[:, None]
 #: Number of places of a table, with those that a step of Newton's costs; and of draws of theta at
-#: which places are chosen, and at which a regression is judged.
-_PLACES, _AT_FIRST, _HELD_OUT = 44, 8, 16
+#: which places are chosen.
+_PLACES, _AT_FIRST = 44, 8
 #: Distance from the mode, in widths, up to which places and distances are much the same.
 _LINEAR = 3.0
 #: Normal scores at which quantiles are regressed; and the number of coefficients of the polynomial
@@ -40,10 +43,12 @@ _SCORES, _N_POWERS, _FARTHEST = np.linspace(-4.75, 4.75, 25), 9, 5.2
 #: Acceptable error of a normal score between -3.2 and 3.2: of draws of theta on average, and at
 #: most.  The quantiles of 4,000 independent draws have one of 0.02 in the middle.
 _ERROR, _WORST = 0.02, 0.2
-#: Number of proposals in a round, and the number of rounds at most.
-_PROPOSALS, _ROUNDS = 12, 40
+#: Number of proposals in the first round, of those after it at most, and of all together.
+_FIRST, _ROUND, _PROPOSALS = 3, 32, 480
 #: Draws that are completed at once.
 _DRAWS = 256
+#: Numbers of a block of units' rows at all places and draws, which fits into a cache.
+_BLOCK = 2**19
 
 
 class Drawn(NamedTuple):
@@ -85,7 +90,7 @@ class Conditionals:
             Is told the number of units that have been drawn, again and again.
         """
         # Arrays of such a size, of which there are a few, fit into memory for each thread.
-        pieces = list(_pieces(rows, rows_at_once(4 * _AT_ONCE * _PLACES)))
+        pieces = list(_pieces(rows, rows_at_once(4 * _AT_ONCE * _PLACES), self.n_dims**2))
         found = Drawn(
             np.empty((self.draws.n_draws, len(rows), self.n_dims)), np.ones(len(rows), dtype=bool)
         )
@@ -130,8 +135,8 @@ class Conditionals:
     # -- densities -----------------------------------------------------------------------------
 
     def _blocks(self, rows: Rows, which: np.ndarray, n_places: int) -> Iterator[np.ndarray]:
-        """Cut numbers of draws, so that the rows of the units fit into memory at all places."""
-        most = max(int(4 * ENTRIES_AT_ONCE // (n_places * max(rows.n_members, 1))), 8)
+        """Cut numbers of draws, so that the rows of the units fit into a cache at all places."""
+        most = max(int(_BLOCK // (n_places * max(rows.n_members, 1))), 8)
         yield from (which[i : i + most] for i in range(0, len(which), most))
 
     def _densities(
@@ -170,15 +175,15 @@ class Conditionals:
         scores = rng.standard_normal((n_draws, n_units)).clip(-_FARTHEST, _FARTHEST)
         found = Drawn(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
         every, left = np.arange(n_draws), np.arange(n_units)
-        places = self._places(rows, _spread(n_draws, _AT_FIRST))
+        places = self._places(rows, spread(n_draws, _AT_FIRST))
         for design in self._designs:
             if not left.size:
                 break
             tables = self._tables(rows.take(left), places[:, left], design.which)
-            fitted, is_near = design.regressed(tables)
+            fitted, is_near = _regressed(design, tables)
             is_near &= tables.resolved.all(axis=0)
             if is_near.any():
-                own = design.at_all(fitted[:, :, is_near], scores[:, left[is_near]])
+                own = _at_all(design, fitted[:, :, is_near], scores[:, left[is_near]])
                 found.values[:, left[is_near], 0] = own
             left = left[~is_near]
         some, resolved = rows.take(left), np.ones((n_draws, len(left)), dtype=bool)
@@ -212,25 +217,9 @@ class Conditionals:
         return _Tables(first - width * x[0], width, places, logs)
 
     @cached_property
-    def _designs(self) -> "list[_Design]":
+    def _designs(self) -> list[Regression]:
         """Regressions on the shared variables, linear and quadratic, as far as they pay."""
-        x = self.loglik.observations.space.free(self.draws)
-        middle, sd = x.mean(axis=0), x.std(axis=0)
-        varies = sd > 1e-9 * (1.0 + np.abs(middle))
-        x = ((x - middle) / np.where(varies, sd, 1.0))[:, varies]
-        first, second = np.triu_indices(x.shape[1])
-        designs = []
-        constant = np.ones((len(x), 1))
-        for degree in (1, 2):
-            n_features = 1 + x.shape[1] + (len(first) if degree == 2 else 0)
-            n_fitted = int(2.5 * n_features) + 8
-            if 4 * (n_fitted + _HELD_OUT) > len(x):
-                break
-            features = [constant, x]
-            if degree == 2:
-                features.append(x[:, first] * x[:, second])
-            designs.append(_Design.of(np.concatenate(features, axis=1), n_fitted))
-        return designs
+        return linear_and_quadratic(self.loglik.observations.space.free(self.draws))
 
     # -- several numbers: proposals --------------------------------------------------------------
 
@@ -238,29 +227,67 @@ class Conditionals:
         """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
 
         Proposals are from Student t distributions around the mode and with the curvature of each
-        unit; around one of several modes at random.  Where the largest weight is w times their
-        mean, a chain has reached its distribution after a few times w proposals (Mengersen and
-        Tweedie 1996).
+        unit; around one of several modes at random.
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
-        found = Drawn(np.empty((n_draws, n_units, self.n_dims)), np.zeros(n_units, dtype=bool))
-        chain = Chains.at_start((n_draws, n_units, self.n_dims))
-        left = np.arange(n_units)
-        for _ in range(_ROUNDS):
-            some = rows.take(left)
-            for which in self._blocks(some, np.arange(n_draws), _PROPOSALS):
-                x = student((len(which), _PROPOSALS, len(left), self.n_dims), rng)
-                z, logs = self._densities(some, which)(x)
-                if self._n_modes > 1:
-                    z, logs = _of_any_mode(z, logs, self._n_modes, rng)
-                logs = logs - student_log_density(x)
-                chain.move(which, left, z, logs, rng)
-            left = left[~chain.are_long_enough[left]]
-            if not left.size:
-                break
-        found.values[...] = chain.values
-        found.enough[...] = chain.are_long_enough
-        return found
+        frames, chains = self._frames(rows), Chains(self.n_dims, n_draws, n_units)
+        left, n_proposals, done = np.arange(n_units), _FIRST, 0
+        while left.size and done < _PROPOSALS:
+            some, weights = rows.take(left), []
+            for which in self._blocks(some, np.arange(n_draws), n_proposals):
+                proposed = frames.take(which, left).proposed(n_proposals, rng)
+                logs = self._log_densities(some, which)(proposed.values)
+                weights.append(logs - proposed.log_density)
+                chains.move(which, left, proposed.values, weights[-1], rng)
+            chains.judge(left, np.concatenate(weights))
+            done += n_proposals
+            left = left[chains.left[left] > 0]
+            n_proposals = int(chains.left[left].min(initial=_ROUND))
+        return Drawn(np.moveaxis(chains.values, 0, -1), chains.left == 0)
+
+    def _frames(self, rows: Rows) -> Frames:
+        """Return where the units lie at all draws: by regression, or found at each where it is off.
+
+        Only how many proposals are needed depends on how well they are known.
+        """
+        every = np.arange(self.draws.n_draws)
+        if not self._designs:
+            return self._frames_at(rows, every)
+        design = self._designs[0]
+        known = self._frames_at(rows, design.which).numbers
+        fitted = design.coefficients(known[: design.n_fitted])
+        numbers, q = design.at(fitted, every), self.n_dims
+        found = Frames.of_numbers(numbers, q)
+        judged = Frames.of_numbers(numbers[design.judging], q)
+        off = ~judged.are_near(Frames.of_numbers(known[design.n_fitted :], q))
+        if not off.any():
+            return found
+        return found.with_units(off, self._frames_at(rows.take(off), every))
+
+    def _frames_at(self, rows: Rows, which: np.ndarray) -> Frames:
+        """Find where the units lie at some draws, by Newton's steps."""
+        q, parts = self.n_dims, []
+        x = np.concatenate([np.zeros((1, q)), np.eye(q)])[:, None]
+        kernel, arrays = self.loglik.unit_places, self.loglik.unit_places.arrays(rows)
+        for some in self._blocks(rows, which, self._n_modes * len(x)):
+            shape = (len(some), len(x), len(rows), q)
+            evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))
+            z, logs = evaluate(np.ascontiguousarray(np.broadcast_to(x, shape)), *arrays)
+            places = (self._n_modes, len(x), len(rows))
+            parts.append((z.reshape(len(some), q, *places), logs.reshape(len(some), *places)))
+        return Frames.of_places(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+    def _log_densities(self, rows: Rows, which: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function of the units' variables, (q, n_draws, n_places, n_units)."""
+        kernel = self.loglik.unit_densities
+        evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
+        arrays = kernel.arrays(rows)
+
+        def at(z: np.ndarray) -> np.ndarray:
+            [logs] = evaluate(*z, *arrays)
+            return np.where(np.isfinite(logs), logs, -np.inf)
+
+        return at
 
 
 #: Draws of theta at which tables are made together.
@@ -310,70 +337,39 @@ class _Tables(NamedTuple):
         return found
 
 
-class _Design(NamedTuple):
-    """A regression on the shared variables.
+def _regressed(design: Regression, tables: _Tables) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients (n_features, n_powers, n_units), and whether they serve, (n_units,).
 
-    Their features at all draws, (n_draws, n_features); the numbers of the draws at which quantiles
-    are known, and how many of these are for the regression: the others judge it.
+    A quantile is a polynomial in its normal score, whose coefficients are regressed.
     """
-
-    features: np.ndarray
-    which: np.ndarray
-    n_fitted: int
-
-    @classmethod
-    def of(cls, features: np.ndarray, n_fitted: int) -> "_Design":
-        both = _spread(len(features), n_fitted + _HELD_OUT)
-        judging = _spread(len(both), _HELD_OUT)
-        return cls(features, np.concatenate([np.delete(both, judging), both[judging]]), n_fitted)
-
-    def regressed(self, tables: _Tables) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (n_features, n_powers, n_units), and whether they serve, (n_units,).
-
-        A quantile is a polynomial in its normal score, whose coefficients are regressed.
-        """
-        n_fitted, n_units = self.n_fitted, tables.middle.shape[1]
-        shape = (n_fitted, len(_SCORES), n_units)
-        exact = tables.take(slice(n_fitted)).quantiles(
-            np.broadcast_to(ndtr(_SCORES)[:, None], shape)
-        )
-        to_powers = _least_squares(_powers(_SCORES), np.exp(-np.square(_SCORES) / 16))
-        powers = to_powers @ exact.reshape(n_fitted, len(_SCORES), n_units)
-        to_features = np.linalg.pinv(self.features[self.which[:n_fitted]])
-        fitted = to_features @ np.nan_to_num(powers).reshape(n_fitted, -1)
-        fitted = fitted.reshape(-1, _N_POWERS, n_units)
-        held_out = self.features[self.which[n_fitted:]]
-        inner = _SCORES[np.abs(_SCORES) < 3.3]
-        at = (held_out @ fitted.reshape(len(fitted), -1)).reshape(-1, _N_POWERS, n_units)
-        errors = tables.take(slice(n_fitted, None)).scores(_powers(inner) @ at) - inner[:, None]
-        with np.errstate(invalid="ignore"):
-            is_near = np.sqrt(np.square(errors).mean(axis=(0, 1))) < _ERROR
-            is_near &= np.abs(errors).max(axis=(0, 1)) < _WORST
-        return fitted, is_near
-
-    def at_all(self, fitted: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return the quantiles of normal scores (n_draws, n_units) at all draws."""
-        found, flat = np.empty_like(scores), fitted.reshape(len(fitted), -1)
-        for start in range(0, len(scores), _DRAWS):
-            some = slice(start, start + _DRAWS)
-            powers = (self.features[some] @ flat).reshape(-1, *fitted.shape[1:])
-            t = scores[some] / _FARTHEST
-            total = powers[:, -1].copy()
-            for power in range(_N_POWERS - 2, -1, -1):
-                total *= t
-                total += powers[:, power]
-            found[some] = total
-        return found
+    n_fitted, n_units = design.n_fitted, tables.middle.shape[1]
+    shape = (n_fitted, len(_SCORES), n_units)
+    exact = tables.take(slice(n_fitted)).quantiles(np.broadcast_to(ndtr(_SCORES)[:, None], shape))
+    to_powers = _least_squares(_powers(_SCORES), np.exp(-np.square(_SCORES) / 16))
+    powers = to_powers @ exact.reshape(n_fitted, len(_SCORES), n_units)
+    fitted = design.coefficients(np.nan_to_num(powers))
+    inner = _SCORES[np.abs(_SCORES) < 3.3]
+    at = design.at(fitted, design.judging)
+    errors = tables.take(slice(n_fitted, None)).scores(_powers(inner) @ at) - inner[:, None]
+    with np.errstate(invalid="ignore"):
+        is_near = np.sqrt(np.square(errors).mean(axis=(0, 1))) < _ERROR
+        is_near &= np.abs(errors).max(axis=(0, 1)) < _WORST
+    return fitted, is_near
 
 
-def _of_any_mode(
-    z: np.ndarray, logs: np.ndarray, n_modes: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Choose a mode at random for each proposal: they come mode by mode along the second axis."""
-    z, logs = (a.reshape(len(a), n_modes, -1, *a.shape[2:]) for a in (z, logs))
-    mode = rng.integers(n_modes, size=(len(logs), 1, *logs.shape[2:]))
-    own = np.take_along_axis(logs, mode, axis=1)[:, 0]
-    return np.take_along_axis(z, mode[..., None], axis=1)[:, 0], own
+def _at_all(design: Regression, fitted: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the quantiles of normal scores (n_draws, n_units) at all draws."""
+    found = np.empty_like(scores)
+    for start in range(0, len(scores), _DRAWS):
+        some = slice(start, start + _DRAWS)
+        powers = design.at(fitted, some)
+        t = scores[some] / _FARTHEST
+        total = powers[:, -1].copy()
+        for power in range(_N_POWERS - 2, -1, -1):
+            total *= t
+            total += powers[:, power]
+        found[some] = total
+    return found
 
 
 def _standardised(places: np.ndarray) -> np.ndarray:
@@ -393,14 +389,12 @@ def _least_squares(design: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return found
 
 
-def _spread(n: int, n_wanted: int) -> np.ndarray:
-    """Choose as many of n numbers, evenly spread."""
-    return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int))
+def _pieces(rows: Rows, most: int, least: int) -> Iterator[Rows]:
+    """Cut units into blocks of about as many rows; one of many rows is a block by itself.
 
-
-def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
-    """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
-    ends = np.cumsum(np.maximum(rows.members.sizes, 1))
+    Units of fewer rows than `least` count as if they had as many.
+    """
+    ends = np.cumsum(np.maximum(rows.members.sizes, least))
     start, done = 0, 0
     while start < len(rows):
         stop = max(int(np.searchsorted(ends, done + most, side="right")), start + 1)

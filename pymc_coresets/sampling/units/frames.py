@@ -1,0 +1,140 @@
+"""Where the densities of units lie at draws of the shared variables, and proposals from there."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_coresets.sampling.units.chains import student, student_log_density
+
+#: By how many widths a place or a width may be off, for proposals that are worth their while.
+_OFF = 0.3
+
+
+class Proposed(NamedTuple):
+    """Values (q, n_draws, n_proposals, n_units), and the logs of their densities, up to a constant.
+
+    The latter are relative to a unit's height: see `Frames`.
+    """
+
+    values: np.ndarray
+    log_density: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Axes along which the variables of units are standardised: ``z = middle + root x``.
+
+    Parameters
+    ----------
+    middle : ndarray of shape (q, n_draws, n_modes, n_units)
+        The modes.
+    root : ndarray of shape (q, q, n_draws, n_modes, n_units)
+        Upper triangular roots of the inverse curvatures.
+    height : ndarray of shape (n_draws, n_modes, n_units)
+        Logarithms of about the masses of the densities, up to a constant of each unit.
+    """
+
+    middle: np.ndarray
+    root: np.ndarray
+    height: np.ndarray
+
+    @classmethod
+    def of_places(cls, z: np.ndarray, logs: np.ndarray) -> "Frames":
+        """Find the axes from where standardised values lie: the origin, and one on each axis.
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_draws, q, n_modes, 1 + q, n_units)
+        logs : ndarray of shape (n_draws, n_modes, 1 + q, n_units)
+            Densities times volumes there.
+        """
+        z = np.moveaxis(z, (1, 3), (0, 1))
+        root = z[:, 1:] - z[:, :1]
+        return cls(z[:, 0], root, logs[:, :, 0])
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """All of them as numbers that may be regressed, (n_draws, n_numbers, n_modes, n_units)."""
+        q = len(self.middle)
+        with np.errstate(all="ignore"):
+            found = [*self.middle, *(np.log(self.root[j, j]) for j in range(q))]
+        above = [self.root[j, i] for j in range(q) for i in range(j + 1, q)]
+        return np.stack([*found, *above, self.height], axis=1)
+
+    @classmethod
+    def of_numbers(cls, numbers: np.ndarray, q: int) -> "Frames":
+        """Undo `numbers`."""
+        first = np.moveaxis(numbers, 1, 0)
+        root = np.zeros((q, q, *first.shape[1:]))
+        root[range(q), range(q)] = np.exp(first[q : 2 * q])
+        root[np.triu_indices(q, 1)] = first[2 * q : -1]
+        return cls(np.ascontiguousarray(first[:q]), root, np.ascontiguousarray(first[-1]))
+
+    def are_near(self, others: "Frames") -> np.ndarray:
+        """Return whether those of each unit are much like others at all draws, (n_units,)."""
+        q = len(self.middle)
+        with np.errstate(all="ignore"):
+            widths = np.stack([others.root[j, j] for j in range(q)])
+            apart = [
+                *(self.middle - others.middle) / widths,
+                *((self.root - others.root) / widths[:, None]).reshape(q * q, *widths.shape[1:]),
+                self.height - others.height,
+            ]
+            found: np.ndarray = (np.abs(apart) < _OFF).all(axis=(0, 1, 2))
+        return found
+
+    def with_units(self, units: np.ndarray, others: "Frames") -> "Frames":
+        """Return these, but those of some units by others."""
+        middle, root, height = self.middle.copy(), self.root.copy(), self.height.copy()
+        middle[..., units], root[..., units] = others.middle, others.root
+        height[..., units] = others.height
+        return Frames(middle, root, height)
+
+    def take(self, draws: np.ndarray, units: np.ndarray) -> "Frames":
+        """Return those of some draws and units."""
+        each = (self.middle, self.root, self.height)
+        return Frames(*(a.take(draws, axis=-3).take(units, axis=-1) for a in each))
+
+    def proposed(self, n_proposals: int, rng: np.random.Generator) -> Proposed:
+        """Draw from t distributions along the axes, around any of the modes."""
+        q, n_draws, n_modes, n_units = self.middle.shape
+        x = student((q, n_draws, n_proposals, n_units), rng)
+        if n_modes == 1:
+            z = self._standardised_to(x, np.zeros((1, 1, 1), dtype=np.int64))
+            log_density = student_log_density(x) - self._log_volume(0)
+        else:
+            z = self._standardised_to(x, rng.integers(n_modes, size=x.shape[1:]))
+            each = [
+                student_log_density(self._standardised(z, m)) - self._log_volume(m)
+                for m in range(n_modes)
+            ]
+            log_density = np.logaddexp.reduce(each)
+        whole = np.logaddexp.reduce(self.height, axis=1)[:, None]
+        return Proposed(z, log_density + whole)
+
+    def _log_volume(self, mode: int) -> np.ndarray:
+        q = len(self.middle)
+        with np.errstate(all="ignore"):
+            return sum(np.log(self.root[j, j, :, mode]) for j in range(q))[:, None]
+
+    def _standardised_to(self, x: np.ndarray, mode: np.ndarray) -> np.ndarray:
+        """Return values at standardised ones, each around one of the modes."""
+        q = len(x)
+        z = np.empty_like(x)
+        for j in range(q):
+            z[j] = np.take_along_axis(self.middle[j], mode, axis=1)
+            for i in range(j, q):
+                z[j] += np.take_along_axis(self.root[j, i], mode, axis=1) * x[i]
+        return z
+
+    def _standardised(self, z: np.ndarray, mode: int) -> np.ndarray:
+        """Return the standardised values around a mode, by back substitution."""
+        q = len(z)
+        x = np.empty_like(z)
+        for j in reversed(range(q)):
+            left = z[j] - self.middle[j, :, None, mode]
+            for i in range(j + 1, q):
+                left -= self.root[j, i, :, None, mode] * x[i]
+            x[j] = left / self.root[j, j, :, None, mode]
+        return x

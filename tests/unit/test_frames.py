@@ -1,0 +1,96 @@
+"""Proposals for the variables of units, and how many of them a chain needs."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm, t
+
+from pymc_coresets.sampling.units.chains import Chains, student, student_log_density
+from pymc_coresets.sampling.units.frames import Frames
+from pymc_coresets.sampling.units.regressions import linear_and_quadratic
+
+Q, DRAWS, MODES, UNITS = 3, 5, 2, 4
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    rng = np.random.default_rng(1)
+    root = np.zeros((Q, Q, DRAWS, MODES, UNITS))
+    root[range(Q), range(Q)] = np.exp(0.3 * rng.normal(size=(Q, DRAWS, MODES, UNITS)))
+    root[np.triu_indices(Q, 1)] = rng.normal(size=(3, DRAWS, MODES, UNITS))
+    middle, height = (
+        rng.normal(size=(Q, DRAWS, MODES, UNITS)),
+        rng.normal(size=(DRAWS, MODES, UNITS)),
+    )
+    return Frames(middle, root, height)
+
+
+def test_frames_are_as_many_numbers(frames):
+    numbers = frames.numbers
+    assert numbers.shape == (DRAWS, Q + Q * (Q + 1) // 2 + 1, MODES, UNITS)
+    back = Frames.of_numbers(numbers, Q)
+    for own, other in zip(vars(frames).values(), vars(back).values(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12)
+
+
+def test_frames_are_found_from_places(frames):
+    x = np.concatenate([np.zeros((1, Q)), np.eye(Q)])
+    z = frames.middle[:, None] + np.einsum("jidmu,ki->jkdmu", frames.root, x)
+    logs = np.repeat(frames.height[:, :, None], 1 + Q, axis=2)
+    back = Frames.of_places(np.moveaxis(z, (0, 1), (1, 3)), logs)
+    for own, other in zip(vars(frames).values(), vars(back).values(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-12)
+
+
+def test_only_units_that_are_off_are_replaced(frames):
+    other = Frames.of_numbers(frames.numbers, Q)
+    other.root[1, 1, 2, 0, 3] *= 2
+    np.testing.assert_array_equal(other.are_near(frames), [True, True, True, False])
+    units = np.array([3])
+    mended = other.with_units(units, frames.take(np.arange(DRAWS), units))
+    assert mended.are_near(frames).all()
+
+
+def test_proposals_around_several_modes_have_the_density_of_their_mixture(frames):
+    """The mean of normal densities over those of proposals is the mass of the normal ones."""
+    one = frames.take(np.array([0]), np.array([0]))
+    found = one.proposed(100_000, np.random.default_rng(2))
+    z, log_q = found.values[:, 0, :, 0], found.log_density[0, :, 0]
+    mode = one.middle[:, 0, 0, 0]
+    root = one.root[:, :, 0, 0, 0]
+    scores = np.linalg.solve(root, z - mode[:, None])
+    log_p = norm.logpdf(scores).sum(axis=0) - np.log(np.linalg.det(root))
+    constant = Q * t(8).logpdf(0) + np.log(1 / MODES) - np.logaddexp(*one.height[0, :, 0])
+    weights = np.exp(log_p - log_q - constant)
+    error = weights.std() / np.sqrt(len(weights))
+    assert abs(weights.mean() - 1) < 4 * error < 0.05
+
+
+def test_chains_are_as_long_as_the_largest_weight_says():
+    rng, n = np.random.default_rng(3), 4_000
+    chains, every, n_proposals = Chains(1, n, 2), np.arange(n), 3
+    x = student((1, n, n_proposals, 2), rng)
+    logs = norm.logpdf(x[0], scale=[1.0, 0.6]) - student_log_density(x)
+    chains.move(every, np.arange(2), x, logs, rng)
+    chains.judge(np.arange(2), logs)
+    # A normal distribution has 1.06 times the density of a t distribution; a narrow one, 1.7 times.
+    worst = [np.exp(norm.logpdf(y, scale=s) - t(8).logpdf(y)) for y, s in ((1.0, 1.0), (0.0, 0.6))]
+    needed = np.ceil(4 / -np.log1p(-1 / np.array(worst)))
+    np.testing.assert_array_equal(chains.left, np.maximum(needed - n_proposals, 0))
+
+
+def test_no_chain_is_long_enough_without_a_density():
+    rng = np.random.default_rng(4)
+    chains, logs = Chains(1, 50, 1), np.full((50, 3, 1), -np.inf)
+    chains.move(np.arange(50), np.arange(1), student((1, 50, 3, 1), rng), logs, rng)
+    chains.judge(np.arange(1), logs)
+    assert chains.left[0] == np.inf
+
+
+def test_few_draws_are_not_regressed():
+    x = np.random.default_rng(5).normal(size=(400, 3))
+    linear, quadratic = linear_and_quadratic(x)
+    assert [d.features.shape[1] for d in (linear, quadratic)] == [4, 10]
+    assert linear_and_quadratic(x[:50]) == []
+    exact = 1.0 + x @ [1.0, 2.0, 3.0]
+    found = linear.at(linear.coefficients(exact[linear.which][: linear.n_fitted]), slice(None))
+    np.testing.assert_allclose(found, exact)

@@ -114,9 +114,11 @@ class Frames:
         return Proposed(z, log_density + whole)
 
     def _log_volume(self, mode: int) -> np.ndarray:
-        q = len(self.middle)
+        """Return the logarithm of the volume of the axes around a mode, (n_draws, 1, n_units)."""
+        widths = np.stack([self.root[j, j, :, mode] for j in range(len(self.root))])
         with np.errstate(all="ignore"):
-            return sum(np.log(self.root[j, j, :, mode]) for j in range(q))[:, None]
+            found: np.ndarray = np.log(widths).sum(axis=0)[:, None]
+        return found
 
     def _standardised_to(self, x: np.ndarray, mode: np.ndarray) -> np.ndarray:
         """Return values at standardised ones, each around one of the modes."""

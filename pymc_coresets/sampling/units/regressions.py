@@ -40,7 +40,8 @@ class Regression(NamedTuple):
         """Return coefficients (n_features, ...) of values (n_fitted, ...) at the first draws."""
         inverse = np.linalg.pinv(self.features[self.which[: self.n_fitted]])
         flat = inverse @ values.reshape(self.n_fitted, -1)
-        return flat.reshape(-1, *values.shape[1:])
+        found: np.ndarray = flat.reshape(-1, *values.shape[1:])
+        return found
 
     def at(self, coefficients: np.ndarray, draws: slice | np.ndarray) -> np.ndarray:
         """Return the values (n_draws, ...) at some draws."""

@@ -56,8 +56,8 @@ def recover(
     depends on the level's own rows only: with `sample`'s draws of theta, these are draws of the
     joint posterior.  Levels without rows are drawn from their prior.  Costs some 2,000 evaluations
     of the rows of these levels, for any number of draws, or about 45 per draw where the variable's
-    distribution depends on theta in a complicated way; with several variables for each level, 16
-    or more per draw.  Memory: twice that of the result.
+    distribution depends on theta in a complicated way; with several variables for each level,
+    three or more per draw.  Memory: twice that of the result.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from pymc_coresets.rows.values import Rows
 # a finer and wider one is tried.
 _GRIDS = {
     1: ((5.0, 0.25), (9.0, 0.2), (18.0, 0.15)),
-    2: ((7.0, 0.75), (9.0, 0.4)),
+    2: ((6.0, 1.0), (7.0, 0.75), (9.0, 0.4)),
     3: ((5.5, 1.0),),
 }
 

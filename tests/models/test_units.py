@@ -25,7 +25,12 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.units import chosen_units
 from pymc_coresets.potentials.verification_of_units import verify_units
-from pymc_coresets.predictive.pymc_densities import log_densities_of_units, second_opinion
+from pymc_coresets.predictive.pymc_densities import (
+    _GRIDS,
+    _places,
+    log_densities_of_units,
+    second_opinion,
+)
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -657,6 +662,18 @@ def log_densities(x: list[np.ndarray], degree: int) -> np.ndarray:
     prior, found = logp_without(units.model, ["y", "z"]), potentials(units)
     others = {"z": np.zeros(G)} if "z" in {v.name for v in units.model.value_vars} else {}
     return np.array([prior(units.space.point(at) | others) + found(at).sum() for at in x])
+
+
+def test_few_places_of_two_normal_variables_are_enough():
+    level, x = np.repeat(np.arange(4), 3), np.random.default_rng(9).normal(size=12)
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, pm.HalfNormal("w"), shape=(4, 2))
+        pm.Normal("y", z[level, 0] + z[level, 1] * x, 1.0, observed=x**2)
+    loglik = LogLikelihood(units := nodes_at(read(model, "z"), 5))
+    draws = units.space.constrain(np.array([[0.0], [0.4]]))
+    first, last = (log_densities_of_units(loglik, draws, _GRIDS[2][i]) for i in (0, -1))
+    np.testing.assert_allclose(first, last, rtol=0, atol=1e-6)
+    assert len(_places(2, *_GRIDS[2][0])[0]) < 120
 
 
 def test_densities_of_pymc_are_those_of_units(of_pymc):

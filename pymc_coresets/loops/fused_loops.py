@@ -67,6 +67,7 @@ type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs,
 
 _LOOPS = (
     (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
+    (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
     (dfs_rewriter(as_plain_loops_along_rows), 49.45),

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from numba import njit
 from pytensor.graph import Apply, Constant, FunctionGraph, Variable, node_rewriter
 
@@ -78,11 +79,14 @@ def _reduced(y: float) -> tuple[float, int]:
 @_straight_line
 def vector_exp(x: float) -> float:
     """Compute exp(x) = 2**k exp(r), |r| <= log(2)/2."""
-    r, k = _reduced(min(max(x, -750.0), 710.0))
+    # A product that vanishes takes some hundred cycles, so none is formed where exp(x) is 0.
+    vanishes = x < -745.2
+    r, k = _reduced(min(0.0 if vanishes else x, 710.0))
     half = k >> 1  # in two factors, to reach results below the smallest normal number
     scaled = _exp_of_small(r) * double_of((half + _EXPONENT_BIAS) << 52)
     y = scaled * double_of((k - half + _EXPONENT_BIAS) << 52)
-    return y if x == x else x  # noqa: PLR0124 (min and max lose NaN)
+    y = 0.0 if vanishes else y
+    return y if x == x else x  # noqa: PLR0124 (min loses NaN)
 
 
 @_straight_line
@@ -309,6 +313,30 @@ def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Vari
     if a.type.dtype != b.type.dtype:
         return None
     return [left.owner.op(ops.Elemwise(node.op.scalar_op)(condition, a, b))]
+
+
+@node_rewriter([ops.Elemwise])
+def compare_without_sigmoid(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite whether sigmoid(x), or 1 - sigmoid(x), is within [0, 1]: it is, unless x is NaN.
+
+    Mixtures check their weights so, of which only logarithms are needed otherwise.
+    """
+    kind = type(node.op.scalar_op)
+    if kind not in (ps.GE, ps.LE) or not isinstance(node.inputs[1], Constant):
+        return None
+    value, bound = node.inputs[0], np.asarray(node.inputs[1].data)
+    if bound.size != 1 or not (bound.item() <= 0 if kind is ps.GE else bound.item() >= 1):
+        return None
+    whole = ops.op_of(value)
+    if isinstance(whole, ops.Elemwise) and isinstance(whole.scalar_op, ps.Sub):
+        one, value = value.owner.inputs
+        if not isinstance(one, Constant) or not np.all(one.data == 1):
+            return None
+    inner = ops.op_of(value)
+    if not (isinstance(inner, ops.Elemwise) and isinstance(inner.scalar_op, ps.Sigmoid)):
+        return None
+    found = _elementwise(ps.le, [value.owner.inputs[0], pt.constant(np.inf)])
+    return found if found[0].type.ndim == node.outputs[0].type.ndim else None
 
 
 class _InlineComposite(ps.Composite):

@@ -1,3 +1,5 @@
+import timeit
+
 import numba
 import numpy as np
 import pytensor
@@ -153,6 +155,36 @@ def test_a_function_common_to_both_branches_is_called_once():
     )
     [node] = [n for n in function.maker.fgraph.toposort() if "softplus" in str(n.op)]
     assert str(node.op).count("vector_softplus") == 1
+
+
+@pytest.mark.parametrize("where", [1.0, 0.0], ids=["above", "below"])
+def test_no_sigmoid_is_evaluated_to_know_that_it_is_between_zero_and_one(where):
+    x = pt.vector("x")
+    share = pt.sigmoid(x)
+    checked = pt.switch(
+        pt.ge(share, 0) & pt.le(share, 1) & pt.ge(1 - share, 0) & pt.le(1 - share, 1), -x, where
+    )
+    function = pytensor.function([x], checked, mode=loop_mode())
+    assert "sigmoid" not in pytensor.printing.debugprint(function, file="str")
+    values = np.array([-np.inf, -800.0, 0.3, 800.0, np.inf, np.nan])
+    np.testing.assert_array_equal(function(values), [np.inf, 800, -0.3, -800, -np.inf, where])
+
+
+def test_bounds_within_zero_and_one_need_the_sigmoid():
+    x = pt.vector("x")
+    function = pytensor.function([x], pt.ge(pt.sigmoid(x), 0.5) * 1.0, mode=loop_mode())
+    np.testing.assert_array_equal(function([-1.0, 1.0]), [0.0, 1.0])
+
+
+def test_minus_infinity_takes_no_longer_than_a_number():
+    """A product too small for a double takes ten times as long as another."""
+    run = loop(vector_exp)
+
+    def seconds(x: np.ndarray) -> float:
+        run(x)
+        return min(timeit.repeat(lambda: run(x), number=20, repeat=20))
+
+    assert seconds(np.full(20_000, -np.inf)) < 3 * seconds(np.full(20_000, -1.0))
 
 
 def test_float32_is_left_to_pytensor():

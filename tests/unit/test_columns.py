@@ -25,6 +25,8 @@ GRAPHS = {
     "a sum of exponentials": pt.logsumexp(X[None] * 2, axis=2)[0],
     "a mixture": pt.logsumexp(pt.stack([X[:, 0], -pt.exp(X[:, 1])], axis=1) + SHIFTS, axis=1),
     "rows": collect((spread(X, SIZES) * W).sum(axis=1), SIZES),
+    "a running sum": X.cumsum(axis=1).sum(axis=1),
+    "a running product": pt.log(pt.square(X).cumprod(axis=1))[:, 2],
     "an axis that is moved": pt.expand_dims(X, 1).sum(axis=2)[:, 0],
 }
 CUTS = pt.vector("cuts", shape=(4,))
@@ -56,7 +58,7 @@ SHARED = {
 #: These need the whole array.
 WHOLE = {
     "a product of matrices": X @ W[:3].T,
-    "a running sum": X.cumsum(axis=1).sum(axis=1),
+    "a running sum over units": X.cumsum(axis=0).sum(axis=1),
     "a sum over units": X.sum(axis=0),
 }
 

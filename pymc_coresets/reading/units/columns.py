@@ -8,7 +8,7 @@ third to a fifth of the time of the joined array.
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -156,7 +156,9 @@ def _joined(
 
 
 def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequence[_Part] | None:
-    """Apply an operation to each part, if it leaves their axis alone."""
+    """Apply an operation to each part, if it leaves their axis alone, or is a running sum."""
+    if isinstance(op, ops.CumOp):
+        return _running(op, stack)
     if isinstance(op, Spread | Collect) and stack.axis != inputs[0].type.ndim - 1 - op.n_after:
         axis = stack.axis
     elif isinstance(op, ops.DimShuffle) and stack.axis in op.new_order:
@@ -227,6 +229,14 @@ def _reduced(node: Apply, stack: _Stack) -> Sequence[_Part] | None:
         for part, length in zip(stack.parts, stack.lengths, strict=True)
     ]
     return [reduce(pair, each)]
+
+
+def _running(op: ops.CumOp, stack: _Stack) -> Sequence[_Part] | None:
+    """Return running sums or products along the axis of the parts."""
+    if op.axis != stack.axis or any(length != 1 for length in stack.lengths):
+        return None
+    pair = pt.add if op.mode == "add" else pt.mul
+    return [stack._replace(parts=list(accumulate(stack.parts, pair)))]
 
 
 def _log_sum_exp(parts: Sequence[TensorVariable]) -> TensorVariable:

@@ -18,7 +18,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
+from pymc_coresets.reading.units.integral import DERIVED
 from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.results.facts import (
     Floats,
@@ -115,7 +115,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
         values = own_values(row, np.moveaxis(row.values, row.axis, 0), numbers)
         if number not in found:
             # Containers are known; parameters are checked by truths, and nodes are not data.
-            if row.name in {*arrays, CENTRE, FACTOR} or row.values.dtype == bool:
+            if row.name in {*arrays, *DERIVED} or row.values.dtype == bool:
                 continue
             terms = _coefficients(observations, row) if row.name == UNNAMED else []
             if terms and arrays.keys().isdisjoint(terms):

@@ -21,7 +21,7 @@ from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR, placed
+from pymc_coresets.reading.units.integral import CENTRE, DERIVED, FACTOR, MOMENTS, placed
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -165,7 +165,7 @@ class LogLikelihood:
             if self.collapse:
                 # The nodes follow from the other data, so they are not compared.
                 names = [row.name for row in rows]
-                own = [a for n, a in zip(names, arrays, strict=True) if n not in (CENTRE, FACTOR)]
+                own = [a for n, a in zip(names, arrays, strict=True) if n not in DERIVED]
                 kept, counts = collapse_units(members, own, n_obs)
                 if len(kept) > 0.99 * n_obs:  # too few rows are equal for merging to pay
                     kept = counts = None
@@ -478,7 +478,7 @@ class LogLikelihood:
             z = pt.moveaxis(x, -1, 0)
             at_z = vectorize_graph(density.density, {density.variables: x})
         else:
-            around = placed(density, inputs[CENTRE], inputs[FACTOR], x)
+            around = placed(density, inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
             columns = zip(*(each.columns for each in around), strict=True)
             z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
             logs = (density.surface.at(each.columns) + each.log_share for each in around)

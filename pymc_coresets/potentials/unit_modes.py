@@ -15,9 +15,9 @@ from scipy.special import logsumexp
 from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
-from pymc_coresets.reading.units.nodes import Nodes
-from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS
+from pymc_coresets.reading.units.nodes import Nodes, rule_for_moments
+from pymc_coresets.reading.units.observations_of_units import UnitModel, normal_moments
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
@@ -126,11 +126,17 @@ class UnitModes:
             See `at`.
         """
         (middle, width), climb = self._columns, self._climb(point)
-        blocks = _blocks(rows)
-        parts = in_threads(lambda some: climb(some, some.arrays[middle]), blocks, len(blocks))
-        of_units = [(z, root) for z, root, _ in parts]
-        places, widths = map(np.concatenate, zip(*of_units, strict=True))
-        return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
+        has_moments, blocks = self.units.has_moments, _blocks(rows)
+
+        def of_block(some: Rows) -> list[np.ndarray]:
+            z, root, _ = climb(some, some.arrays[middle])
+            moments = [self._moments(point, some, z, root)] if has_moments else []
+            return [z, root, *moments]
+
+        parts = list(in_threads(of_block, blocks, len(blocks)))
+        columns = [middle, width, *self._column_of_moments]
+        found = map(np.concatenate, zip(*parts, strict=True))
+        return replace(rows, arrays=_with(rows.arrays, dict(zip(columns, found, strict=True))))
 
     def every(self, point: Mapping[str, np.ndarray], rows: Rows) -> Modes:
         """Find all modes of units of noticeable mass, given the shared variables.
@@ -185,10 +191,18 @@ class UnitModes:
         parts: np.ndarray = np.exp(logs - logsumexp(logs, axis=2, keepdims=True)).max(axis=1)
         return np.where(np.isnan(parts), 0.0, parts)
 
-    def places(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the modes and widths that units have: see `UnitModel.observations`."""
-        middle, width = self._columns
-        return rows.arrays[middle], rows.arrays[width]
+    def places(self, rows: Rows) -> tuple[np.ndarray, ...]:
+        """Return modes, widths and moments that units have: see `UnitModel.observations`."""
+        return tuple(rows.arrays[i] for i in (*self._columns, *self._column_of_moments))
+
+    def _moments(
+        self, point: Mapping[str, np.ndarray], some: Rows, z: np.ndarray, root: np.ndarray
+    ) -> np.ndarray:
+        """Return the moments of units by nodes around their modes, (n_units, q, q + 1)."""
+        nodes = Nodes.of_rule(rule_for_moments(z.shape[1]), z.shape[1])
+        places = z[:, None] + np.einsum("nij,kj->nki", root, nodes.points)
+        logs = self._heights(point, some, places) + nodes.log_weights
+        return _moments_of(nodes.points, logs, root)
 
     def _climb(
         self, point: Mapping[str, np.ndarray], kernel: Kernel | None = None
@@ -232,6 +246,12 @@ class UnitModes:
         """Positions of the centres and widths among the arrays of units."""
         names = [row.name for row in self.units.observations_at_zero.rows]
         return names.index(CENTRE), names.index(FACTOR)
+
+    @cached_property
+    def _column_of_moments(self) -> tuple[int, ...]:
+        """Position of the moments among the arrays of units; none where there are none."""
+        names = [row.name for row in self.units.observations_at_zero.rows]
+        return tuple(i for i, name in enumerate(names) if name == MOMENTS)
 
     @cached_property
     def _parameters(self) -> list[str]:
@@ -380,6 +400,44 @@ def _climbed(
         part = np.where(better, np.minimum(2 * part, 1.0), part / 4)
     covariance = np.einsum("nij,nj,nkj->nik", vectors, 1 / values, vectors)
     return z, np.linalg.cholesky(covariance), found.density
+
+
+def _moments_of(x: np.ndarray, logs: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Return mean and covariance of standardised variables, see `stretched`.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_places, q)
+        Standardised by the lower triangular roots of the inverse curvatures.
+    logs : ndarray of shape (n_units, n_places)
+        Log-densities of units at these places, with the places' weights.
+    root : ndarray of shape (n_units, q, q)
+
+    Returns
+    -------
+    ndarray of shape (n_units, q, q + 1)
+        Those of a normal density where these are far from that.
+    """
+    n_units, n_dims = root.shape[:2]
+    usual = normal_moments(n_units, n_dims)
+    some = np.isfinite(logs.max(axis=1))
+    weights = np.exp(logs[some] - logs[some].max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    mean = weights @ x
+    around = x - mean[:, None]
+    covariance = np.einsum("nk,nki,nkj->nij", weights, around, around)
+    # Nodes are standardised by upper triangular roots, which are those here but for a rotation.
+    turn, upper = np.linalg.qr(root[some, ::-1].mT)
+    turn *= np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, None]
+    turn = turn.mT[:, ::-1]
+    covariance = turn @ covariance @ turn.mT
+    spread = np.linalg.eigvalsh(covariance)
+    near = (spread > 0.25).all(axis=1) & (spread < 4.0).all(axis=1)
+    near &= np.square(mean).sum(axis=1) < 1.0
+    which = np.flatnonzero(some)[near]
+    usual[which, :, 0] = np.einsum("nij,nj->ni", turn[near], mean[near])
+    usual[which, :, 1:] = np.linalg.cholesky(covariance[near])
+    return usual
 
 
 def _curvature(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

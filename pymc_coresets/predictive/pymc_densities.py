@@ -314,7 +314,7 @@ def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[M
     if source.factor.n_dims == 1 or source.n_modes > 1:
         found = finder.every(known, every)
     else:  # looking for others takes longer
-        places, widths = finder.places(finder.at(known, every))
+        places, widths, *_ = finder.places(finder.at(known, every))
         found = Modes(places[:, None], widths[:, None], np.zeros((len(places), 1)))
     for m in range(found.log_masses.shape[1]):
         yield found, m

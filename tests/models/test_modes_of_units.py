@@ -17,10 +17,12 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import verify_form
+from pymc_coresets.potentials.unit_modes import _moments_of
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
+from pymc_coresets.reading.units.observations_of_units import normal_moments
 from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal
@@ -242,14 +244,20 @@ def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(mon
 
 @cache
 def counts_of_two_effects() -> tuple[_Sample, Normal]:
-    """Return 240 units of three counts, and the posterior of what they share."""
+    """Return 240 units of three counts, and the posterior of what they share.
+
+    Each has a twin of nearly the same data beside it, so that half of them stand for all.
+    """
     rng, n = np.random.default_rng(3), 240
-    level, x = np.repeat(np.arange(n), 3), rng.normal(size=3 * n)
-    own, slope = rng.normal(0, 0.6, n)[level], rng.normal(0, 0.4, n)[level]
+    level, twin = np.repeat(np.arange(n), 3), np.repeat(np.arange(n // 2), 6).reshape(-1, 6)
+    at_three = np.tile(rng.normal(size=(n // 2, 3)), 2).ravel()
+    x = at_three + rng.normal(0, 0.01, 3 * n)
+    own, slope = (rng.normal(0, sd, n // 2)[twin].ravel() for sd in (0.6, 0.4))
     with pm.Model() as model:
         sd, mean = pm.HalfNormal("sd"), pm.Normal("mean")
         a, b = pm.Normal("a", mean, sd, shape=n), pm.Normal("b", 0, sd, shape=n)
-        y = rng.poisson(np.exp(0.5 + own + slope * x))
+        y = rng.poisson(np.exp(0.5 + own + slope * at_three)).reshape(-1, 2, 3)
+        y = np.repeat(y[:, :1], 2, axis=1).ravel()
         pm.Poisson("y", pm.math.exp(a[level] + b[level] * x), observed=y)
     sample = _Sample.of(read(model, "a", "b"), key=1)
     return sample, sample.single.middle(Rule(9), sample.start)
@@ -279,10 +287,57 @@ def test_rules_of_fewer_nodes_judge_others_where_their_error_is_small(evaluated)
     assert 0.0 < doubt**2 < 0.01 * ENOUGH
 
 
+@pytest.mark.parametrize("degree", [11, 13])
+def test_nodes_around_means_have_a_smaller_error_than_around_modes(degree):
+    """Of two independent log-gamma variables, whose shapes differ from those of the moments."""
+    middle, nodes = np.array([2.0, 3.0]), Nodes.of_degree(degree, 2)
+
+    def logs(shapes: np.ndarray, x: np.ndarray) -> np.ndarray:
+        z = np.log(shapes) + x / np.sqrt(shapes)  # by mode and curvature
+        return np.asarray((shapes * z - np.exp(z)).sum(axis=-1))
+
+    def error(moments: np.ndarray) -> float:
+        mean, root = moments[:, 0], moments[:, 1:]
+        x, volume = mean + nodes.points @ root.T, np.log(np.diag(root)).sum()
+        return float(np.std([
+            logsumexp(logs(a, x) + nodes.log_weights) + volume - np.log(a).sum() / 2
+            - gammaln(a).sum()
+            for a in middle * np.exp(0.3 * np.random.default_rng(1).normal(size=(30, 2)))
+        ]))  # fmt: skip
+
+    many = Nodes.of_degree(13, 2)
+    at_many = (logs(middle, many.points) + many.log_weights)[None]
+    [found] = _moments_of(many.points, at_many, np.eye(2)[None])
+    assert error(found) < error(normal_moments(1, 2)[0]) / 3
+
+
+def test_moments_of_a_normal_density_are_its_own():
+    rng, n_dims = np.random.default_rng(1), 3
+    root = np.tril(0.3 * rng.normal(size=(4, n_dims, n_dims))) + np.eye(n_dims)
+    mean = 0.1 * rng.normal(size=(4, n_dims))
+    spread = root @ (np.eye(n_dims) + 0.05 * rng.normal(size=root.shape))
+    nodes = Nodes.of_degree(13, n_dims)
+    away = np.einsum("nij,kj->nki", root, nodes.points) - mean[:, None]
+    white = np.linalg.solve(spread[:, None], away[..., None])[..., 0]
+    logs = nodes.log_weights - np.square(white).sum(axis=2) / 2
+    found = _moments_of(nodes.points, logs, root)
+    upper = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(root @ root.mT))).mT
+    places = np.einsum("nij,nj->ni", upper, found[..., 0])
+    np.testing.assert_allclose(places, mean, atol=1e-3)
+    roots = upper @ found[..., 1:]
+    np.testing.assert_allclose(roots @ roots.mT, spread @ spread.mT, atol=5e-3)
+
+
+def test_moments_of_densities_far_from_normal_are_left_out():
+    nodes, root = Nodes.of_degree(13, 2), np.tile(np.eye(2), (2, 1, 1))
+    logs = np.stack([np.full(len(nodes), -np.inf), 3.0 * nodes.points[:, 0] ** 2])
+    np.testing.assert_array_equal(_moments_of(nodes.points, logs, root), normal_moments(2, 2))
+
+
 def test_rules_of_many_nodes_judge_others_where_that_error_is_not_small(evaluated):
     sample, around = counts_of_two_effects()
     group = sample.single.sample
-    _, found, doubt = sample._judge(around, group, ENOUGH**2)
+    _, found, doubt = sample._judge(around, group, ENOUGH**3)
     assert evaluated == [(61, 120), (21, 120), (61, 240)]
     assert doubt == 0.0
     np.testing.assert_array_equal(found, sample.single.sums(Rule(61), around, group))

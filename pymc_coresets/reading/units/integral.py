@@ -17,6 +17,9 @@ says: many widths are right where the density is almost normal, as it is in unit
 by a prior of a small scale.  Between two modes, or in a tail, the curvature may be close to zero,
 and its width says nothing.
 
+Along several axes, nodes lie around the mean of each unit's density, with its covariance: see
+`stretched`.
+
 The integral does not depend on where its nodes are, but for their error.  So gradients are those at
 nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
 """
@@ -48,6 +51,9 @@ from pymc_coresets.reading.units.ragged import collect
 
 #: Names of what a unit has besides its data.
 SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
+MOMENTS = "moments of the unit"
+#: Those which follow from the others.
+DERIVED = (CENTRE, FACTOR, MOMENTS)
 #: Names of what all units have.
 POINTS, LOG_WEIGHTS = "nodes", "weights of nodes"
 
@@ -134,6 +140,7 @@ def integrated(
     factor: TensorVariable,
     points: TensorVariable,
     log_weights: TensorVariable,
+    moments: TensorVariable | None = None,
 ) -> TensorVariable:
     """Return the graph of L_g, (n_units,), in nats.
 
@@ -148,10 +155,12 @@ def integrated(
     points : TensorVariable of shape (n_nodes, q)
     log_weights : TensorVariable of shape (n_nodes,)
         See `Nodes`.
+    moments : TensorVariable of shape (n_units, q, q + 1), optional
+        With one mode, see `stretched`.
     """
     with compiling():
         logs, resolved = [], []
-        for around in placed(units, centre, factor, points[:, None, :]):
+        for around in placed(units, centre, factor, points[:, None, :], moments):
             at_nodes = units.surface.at(around.columns)
             # Nodes in tails may be where infinite terms are subtracted, as for rates.
             at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
@@ -184,8 +193,9 @@ class Places(NamedTuple):
     root : Root
         R_g, of entries (n_units,).
     log_share : TensorVariable of shape (n_units,) or (n_places, n_units)
-        What is added to the log-density for the integral over standardised places: ``-log |R|``,
-        and with several modes which part of the density belongs to this one.
+        What is added to the log-density for the integral over standardised places: ``-log |R|``;
+        with moments, the determinant of their root; with several modes, which part of the density
+        belongs to this one.
     """
 
     columns: Sequence[TensorVariable]
@@ -194,7 +204,11 @@ class Places(NamedTuple):
 
 
 def placed(
-    units: UnitDensity, centre: TensorVariable, factor: TensorVariable, x: TensorVariable
+    units: UnitDensity,
+    centre: TensorVariable,
+    factor: TensorVariable,
+    x: TensorVariable,
+    moments: TensorVariable | None = None,
 ) -> list[Places]:
     """Return units' variables at standardised places, around each of their modes.
 
@@ -202,16 +216,18 @@ def placed(
 
     Parameters
     ----------
-    units, centre, factor
+    units, centre, factor, moments
         See `integrated`.
     x : TensorVariable of shape (n_places, n_units or 1, q)
-        From the mode of each unit, in units of its widths.
+        From the mode of each unit, in units of its widths; with moments, from its mean.
     """
     n_dims, place, others = units.n_dims, units.surface.placement, units.surface.others
     several = centre.type.ndim == 3
     n_modes = int(centre.type.shape[1]) if several else 1
     roots, modes, found = [], [], []
-    away = [x[:, :, j] for j in range(n_dims)]
+    away, volume = [x[:, :, j] for j in range(n_dims)], None
+    if moments is not None:
+        away, volume = stretched(away, moments)
     for m in range(n_modes):
         middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
         outputs = [*map(checked_tensor, place.make_node(middle, width, *others).outputs)]
@@ -221,12 +237,45 @@ def placed(
         modes.append(mode)
         roots.append(root)
     shares = [-root.log_determinant for root in roots]
+    if volume is not None:
+        shares = [share + volume for share in shares]
     if several:
         shares = [
             share + log_shares(away, columns, modes, roots, m)
             for m, (share, columns) in enumerate(zip(shares, found, strict=True))
         ]
     return [Places(*each) for each in zip(found, roots, shares, strict=True)]
+
+
+def stretched(
+    x: Sequence[TensorVariable], moments: TensorVariable
+) -> tuple[list[TensorVariable], TensorVariable]:
+    """Return places around the mean of each unit's density as places around its mode.
+
+    A rule is exact for polynomials times a normal density.  That with the mean and covariance of
+    the unit's density leaves a smaller rest than that with its mode and curvature: with 41 nodes
+    in two dimensions, sums over units have a fifth of the error or less (Naylor and Smith 1982,
+    Applied Statistics 31).  Relative to mode and width, mean and covariance depend little on the
+    shared variables, so those in the middle of the posterior are enough; any change of variables
+    is exact.
+
+    Parameters
+    ----------
+    x : sequence of TensorVariable of shape (n_places, n_units or 1)
+        Standardised by mean and covariance.
+    moments : TensorVariable of shape (n_units, q, q + 1)
+        The mean and a lower triangular root of the covariance, side by side, of places that are
+        standardised by mode and curvature.
+
+    Returns
+    -------
+    places : list of TensorVariable of shape (n_places, n_units)
+    log_volume : TensorVariable of shape (n_units,)
+    """
+    n_dims = len(x)
+    root = Root([[moments[:, i, 1 + j] for j in range(i + 1)] for i in range(n_dims)])
+    places = [moments[:, i, 0] + away for i, away in enumerate(root.times(x))]
+    return places, root.log_determinant
 
 
 def log_shares(

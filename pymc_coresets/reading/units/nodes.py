@@ -18,6 +18,8 @@ _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 _TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
 # Of rules of a fifth of those nodes or less, whose error is small in most models.
 _TO_JUDGE_FIRST_BY = {2: 21, 3: 13}
+# Of rules for the mean and covariance of a unit, which need few digits.
+_FOR_MOMENTS = {2: 13, 3: 9, 4: 7, 5: 5, 6: 5}
 # Of rules for tails along one axis, which are never better than Gauss's with fewer nodes.
 _DEGREES_FOR_TAILS = (61, 81, 121, 161, 241)
 
@@ -243,6 +245,17 @@ def rule_to_judge_by(n_dims: int) -> Rule:
     (Rule(degree=401, tails=True, first=0, last=None), 9)
     """
     return Rule(_TO_JUDGE_BY[n_dims], tails=n_dims == 1)
+
+
+def rule_for_moments(n_dims: int) -> Rule:
+    """Return the rule by which the moments of units are found that their nodes lie around.
+
+    Examples
+    --------
+    >>> rule_for_moments(2).degree
+    13
+    """
+    return Rule(_FOR_MOMENTS[n_dims])
 
 
 def rule_to_judge_first_by(n_dims: int) -> Rule | None:

@@ -19,6 +19,7 @@ from pymc_coresets.reading.units.integral import (
     CENTRE,
     FACTOR,
     LOG_WEIGHTS,
+    MOMENTS,
     POINTS,
     SIZE,
     UnitDensity,
@@ -63,6 +64,7 @@ class UnitModel:
         rule: Rule,
         centre: np.ndarray,
         factor: np.ndarray,
+        moments: np.ndarray | None = None,
         *,
         at: np.ndarray | None = None,
         node_error: float = np.nan,
@@ -76,6 +78,8 @@ class UnitModel:
             The mode, or modes, of each unit's variables, on their unconstrained scale.
         factor : ndarray of shape (n_units, q, q), or (n_units, n_modes, q, q)
             A lower triangular root of their covariance there.
+        moments : ndarray of shape (n_units, q, q + 1), optional
+            See `stretched`; by default those of normal densities.
         at : ndarray of shape (D,), optional
             Where the shared variables are at which these are the modes.
         node_error : float
@@ -84,6 +88,8 @@ class UnitModel:
         form, nodes = self.observations_at_zero, self.nodes(rule)
         values = {CENTRE: centre, FACTOR: factor}
         values |= {POINTS: nodes.points, LOG_WEIGHTS: nodes.log_weights}
+        if moments is not None:
+            values[MOMENTS] = moments
 
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
             return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
@@ -109,10 +115,12 @@ class UnitModel:
         width = pt.tensor("factor", dtype="float64", shape=(None, *of_modes, n_dims, n_dims))
         points = pt.tensor("points", dtype="float64", shape=(None, n_dims))
         log_weights = pt.vector("log_weights", dtype="float64")
+        moments = pt.tensor("moments", dtype="float64", shape=(None, n_dims, n_dims + 1))
         if self.factor.values:
             loglik = summed(self.density, middle, points)
         else:
-            loglik = integrated(self.density, middle, width, points, log_weights)
+            around = moments if self.has_moments else None
+            loglik = integrated(self.density, middle, width, points, log_weights, around)
         of_nodes = [
             _array(points, POINTS, nodes.points),
             _array(log_weights, LOG_WEIGHTS, nodes.log_weights),
@@ -126,6 +134,8 @@ class UnitModel:
             _array(middle, CENTRE, centre),
             _array(width, FACTOR, factor),
         ]
+        if self.has_moments:
+            own.append(_array(moments, MOMENTS, normal_moments(len(levels), n_dims)))
         every = len(levels) == self.factor.n_levels
         held = replace(base.held, integrated=frozenset(names))
         found = replace(
@@ -145,6 +155,11 @@ class UnitModel:
         )
         found.keep_space(Unconstrained(found.model, point=self.space.initial_point))
         return found
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether nodes lie around the mean of each unit's density, see `stretched`."""
+        return self.n_modes == 1 and self.factor.n_dims > 1 and not self.factor.values
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
@@ -182,6 +197,9 @@ class UnitModel:
         sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
         width[self.levels] = known[FACTOR]
         own = {SIZE: sizes, CENTRE: centre, FACTOR: width}
+        if self.has_moments:
+            own[MOMENTS] = normal_moments(n_levels, self.factor.n_dims)
+            own[MOMENTS][self.levels] = known[MOMENTS]
         whole = {row.placeholder: row.values for row in self.density.arrays}
         arrays = (
             own.get(row.name, np.moveaxis(whole.get(row.placeholder, row.values), row.axis, 0))
@@ -259,6 +277,18 @@ class UnitModel:
             if part.axis < len(own) and own[part.axis] is not None:
                 return str(own[part.axis])
         return None
+
+
+def normal_moments(n_units: int, n_dims: int) -> np.ndarray:
+    """Return the moments of normal densities, (n_units, q, q + 1): see `stretched`.
+
+    Examples
+    --------
+    >>> normal_moments(1, 2)
+    array([[[0., 1., 0.],
+            [0., 0., 1.]]])
+    """
+    return np.tile(np.eye(n_dims, n_dims + 1, 1), (n_units, 1, 1))
 
 
 def _at(row: RowArray, places: np.ndarray) -> RowArray:

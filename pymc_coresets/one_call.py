@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,10 +30,13 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
+from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, may_be_normal
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import full_model
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.units import FEW_DIMENSIONS
 from pymc_coresets.progress import Reporter, tell
+from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.request import Request
 from pymc_coresets.results.facts import size_in_words
 from pymc_coresets.rows.executors import HasSubmit
@@ -67,7 +71,6 @@ _NO_DRAWS = (
     "(on_failure='nuts'); pymc_coresets.build_coreset returns the coreset."
 )
 
-_AROUND_MODE = "Draws of the full posterior, from around its mode; no coreset was needed"
 _OPTIONS = "coreset_options"  #: Attribute of such draws, for `coreset_of`.
 
 #: What to do if no coreset serves.
@@ -294,13 +297,46 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
 
 
 def _built(request: Request) -> Coreset | AroundMode:
-    """Build a coreset, unless draws from around the mode make it unnecessary."""
+    """Build a coreset, unless draws of a known distribution make it unnecessary."""
+    exact = _given_scales(request)
+    if exact is not None:
+        return exact
     with preparing(request) as construction:
         drawn = _around_mode(construction)
         if drawn is not None:
             return drawn
         found = construction.built()
     return construction.finished(found)
+
+
+def _given_scales(request: Request) -> AroundMode | None:
+    """Return certified draws of a posterior that is normal given a few scales.
+
+    They are tried where variables of levels would be integrated out, or a quadratic be built, which
+    takes longer.  They leave the request's random numbers as they are.
+    """
+    wanted, model = request.reading, request.model
+    is_known = wanted.rows is not None or wanted.integrate != "auto" or wanted.allow_local
+    if (
+        is_known
+        or not request.automatic
+        or sum(map(math.prod, shapes_of(model.free_RVs))) <= FEW_DIMENSIONS
+    ):
+        return None
+    rng = deepcopy(request.rng).spawn(1)[0]
+    deadline = time.perf_counter() + request.given.get("time_budget", math.inf)
+    with (
+        Reporter(show=request.progressbar) as report,
+        forecasts_to(report.tell),
+        report.part("given scales"),
+        until(deadline),
+        suppress(SamplingError, UnsupportedModelError, InvalidDataError, OutOfTimeError),
+    ):  # the construction says it, if it meets the same
+        if not may_be_normal(wanted.rows_of(model)):
+            return None
+        loglik = likelihood_of_model(model, replace(wanted, integrate=False), rng=rng.spawn(1)[0])
+        return drawn_given_scales(loglik, rng=rng)
+    return None
 
 
 def _around_mode(construction: Construction) -> AroundMode | None:
@@ -331,7 +367,8 @@ def _of_mode(
         idata = found.drawn(**sizes, rng=rng.spawn(1)[0])
     weighed = idata["posterior"].attrs
     idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
-    return _Drawn(idata, _AROUND_MODE, Verdict.stored(weighed), divergence=0.0)
+    source = f"{found.words}; no coreset was needed"
+    return _Drawn(idata, source, Verdict.stored(weighed), divergence=0.0)
 
 
 def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:

@@ -74,6 +74,15 @@ class Quadratic:
             slopes: np.ndarray = self.slope + (self.curvature @ (coefficients - self.center).T).T
         return slopes
 
+    @property
+    def grams(self) -> tuple[Curvature]:
+        """The negative curvature, as the only matrix of a sum."""
+        return (-self.curvature,)
+
+    def shares_at(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return its share of the curvature at coefficients (n_draws, p): always one."""
+        return np.ones((len(coefficients), 1))
+
     def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:
         """Evaluate at draws of the free variables; the result is (n_draws,), in nats."""
         return self.at(interface_at(self.graph, observations, draws))

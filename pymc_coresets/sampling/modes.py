@@ -99,8 +99,8 @@ class FoundModes:
         draws = [space.constrain(part.draw(100, rng=rng)[0]).values for part in parts]
         sds = {name: np.stack([d[name].std(axis=0) for d in draws]) for name in positions}
         return Modes(
-            positions=_along_modes(positions, dims),
-            sds=_along_modes(sds, dims),
+            positions=along_modes(positions, dims),
+            sds=along_modes(sds, dims),
             mass=self.mixture.masses,
             n_ended=np.array([mode.n_ended for mode in self.modes], dtype=np.int64),
             n_starts=self.n_starts,
@@ -109,9 +109,10 @@ class FoundModes:
         )
 
 
-def _along_modes(
+def along_modes(
     values: Mapping[str, np.ndarray], dims: Mapping[str, Sequence[str | None]]
 ) -> xr.Dataset:
+    """Label values of variables at some modes, (n_modes, *shape) each, by the dims of these."""
     return xr.Dataset(
         {
             name: ((MODE, *dims_of(name, value.ndim - 1, dims)), value)

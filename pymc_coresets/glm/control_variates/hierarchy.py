@@ -1,17 +1,24 @@
 """Hierarchical priors, normal given a few scales, and posteriors of quadratics under them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import paced
+from pymc_coresets.glm.control_variates.precisions import (
+    Layout,
+    Precisions,
+    factor_of,
+    layout_of,
+    with_entries,
+)
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
@@ -20,6 +27,8 @@ type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
 
 _ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
+#: Entries in a row of the prior's precision from which its coordinate has a color of its own.
+_WIDE = 64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,16 +85,31 @@ class Hierarchy:
 
     @cached_property
     def colors(self) -> Array:
-        """Colors of coordinates, (n_normal,); those of the same color share no row of `pattern`."""
-        entries = abs(self.pattern)
+        """Colors of coordinates, (n_normal,); those of the same color share no row of `pattern`.
+
+        Wide rows excepted, such as those of a mean of all effects: their coordinates have colors of
+        their own, and the entries that others have in them follow by symmetry.
+        """
+        narrow = sparse.diags_array((~self._is_wide).astype(float))
+        entries = sparse.csr_array(abs(self.pattern) @ narrow)
         if self.moves:
             entries = sparse.csr_array(sparse.hstack([entries, abs(self.slopes)]))
         meet = sparse.csr_array(entries @ entries.T)
         colors = np.full(meet.shape[0], -1)
         for i in range(len(colors)):
+            if self._is_wide[i]:
+                continue
             taken = set(colors[meet.indices[meet.indptr[i] : meet.indptr[i + 1]]])
             colors[i] = next(color for color in range(len(colors)) if color not in taken)
+        alone = np.flatnonzero(self._is_wide)
+        colors[alone] = 1 + colors.max(initial=-1) + np.arange(len(alone))
         return colors
+
+    @cached_property
+    def _is_wide(self) -> Array:
+        """Which rows of `pattern` have many entries."""
+        found: Array = np.diff(self.pattern.indptr) > _WIDE
+        return found
 
     def expanded(self, scales: Array) -> Iterator["_Expanded"]:
         """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
@@ -106,7 +130,7 @@ class Hierarchy:
             yield _Expanded(
                 values=values.reshape(shape)[:, 0],
                 gradients=gradients[:, 0],
-                precisions=(precision + precision[:, self._mirrored]) / 2,
+                precisions=self._symmetric(precision),
                 coefficients=seen[:, 0],
                 slopes=slopes,
             )
@@ -117,6 +141,14 @@ class Hierarchy:
         with np.errstate(invalid="ignore"):  # where both are infinite
             found: Array = values[:, 1 + row, places.indices] - values[:, 0, places.indices]
         return found
+
+    def _symmetric(self, entries: Array) -> Array:
+        """Average entries in `pattern`, (B, n), with those across the diagonal that are known."""
+        mirrored = entries[:, self._mirrored]
+        row = np.repeat(self._is_wide, np.diff(self.pattern.indptr))
+        column = self._is_wide[self.pattern.indices]
+        average: Array = (entries + mirrored) / 2
+        return np.where(row == column, average, np.where(row, entries, mirrored))
 
     @cached_property
     def _mirrored(self) -> Array:
@@ -140,23 +172,12 @@ class _Expanded:
     slopes: Array | None
 
 
-def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
-    """Return a matrix with new entries and the same sparsity pattern.
-
-    Examples
-    --------
-    >>> with_entries(sparse.csr_array(np.eye(2)), np.array([3.0, 4.0])).toarray()
-    array([[3., 0.],
-           [0., 4.]])
-    """
-    return sparse.csr_array((entries, places.indices, places.indptr), shape=places.shape)
-
-
 def find_hierarchy(
     prior: Callable[[Array], tuple[Array, Array]],
     coefficients: OfPoints,
     start: Array,
     columns: list[Array],
+    rows: OfPoints | None = None,
 ) -> Hierarchy | None:
     """Find the scales: the fewest variables given which all others are normal.
 
@@ -167,6 +188,9 @@ def find_hierarchy(
     start : ndarray of shape (n_dims,)
     columns : list of ndarray of int
         The coordinates of each variable.
+    rows : callable, optional
+        Returns log-densities of some rows at points (n_points, n_dims), as (n_points, n_rows), that
+        must be quadratic in the normal coordinates, too.
 
     Returns
     -------
@@ -199,7 +223,9 @@ def find_hierarchy(
 
         first, second = _mixed_differences(seen, x, *(ways * free))
         size = np.abs(first).max(axis=0, initial=0.0)
-        return bool((np.abs(second) <= _ROUNDING * (1 + size)).all())
+        if not (np.abs(second) <= _ROUNDING * (1 + size)).all():
+            return False
+        return rows is None or are_quadratic(rows, x, ways[0] * free)
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -214,6 +240,22 @@ def find_hierarchy(
     if is_scale.all() or is_scale.sum() > 16:
         return None
     return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+
+
+def are_quadratic(function: OfPoints, x: Array, way: Array) -> bool:
+    """Whether the third differences of values along a line through a point are rounding errors.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> are_quadratic(lambda x: x**2, one, one), are_quadratic(lambda x: x**3, one, one)
+    (True, False)
+    """
+    with np.errstate(all="ignore"):
+        values = function(x + np.arange(4)[:, None] * way)
+        size = np.abs(np.diff(values, axis=0)).max(axis=0, initial=0.0)
+        third = np.abs(np.diff(values, n=3, axis=0))
+    return bool((third <= _ROUNDING * (1 + size)).all())
 
 
 def _mixed_differences(
@@ -260,6 +302,30 @@ def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
 # -- posteriors ------------------------------------------------------------------------------------
 
 
+class QuadraticGivenScales(Protocol):
+    """A log-likelihood that is quadratic in coefficients, given those that depend on scales alone.
+
+    Its curvature is a sum of constant matrices, with shares that depend on these.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Labels of the coefficients."""
+
+    @property
+    def grams(self) -> Sequence[Curvature]:
+        """Matrices (p, p) of which the negative curvature is a sum."""
+
+    def shares_at(self, coefficients: Array) -> Array:
+        """Return their shares at coefficients (n_points, p), as (n_points, n_grams)."""
+
+    def at(self, coefficients: Array) -> Array:
+        """Evaluate at coefficients (n_points, p); the result is (n_points,), in nats."""
+
+    def slopes_at(self, coefficients: Array) -> Array:
+        """Return the derivatives by the other coefficients, (n_points, p)."""
+
+
 @dataclass(frozen=True, eq=False)
 class ConditionalGaussian:
     """The posterior of a quadratic under a hierarchical prior, with known density.
@@ -270,8 +336,8 @@ class ConditionalGaussian:
     Parameters
     ----------
     hierarchy : Hierarchy
-    quadratic : Quadratic
-        Of the same coefficients.
+    quadratic : Quadratic or NormalRows
+        Of the same coefficients: one for all scales, or one for each.
     scales : Normal
         Near the marginal posterior of the scales.
     n_operations : float
@@ -279,8 +345,8 @@ class ConditionalGaussian:
         this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
         Of the precision in the middle of the posterior, for NUTS.
-    order : ndarray of int, optional
-        See `CholeskyFactor`.
+    layout : Arrowhead or ndarray of int, optional
+        See `layout_of`.
 
     Examples
     --------
@@ -288,6 +354,7 @@ class ConditionalGaussian:
     ...     lambda x: (-np.square(x).sum(axis=1) / 2, -x), lambda x: x, np.zeros(2),
     ...     [np.array([0, 1])],
     ... )
+    >>> from pymc_coresets.reading.quadratic import Quadratic
     >>> quadratic = Quadratic(
     ...     names=("a", "b"), center=np.ones(2), slope=np.zeros(2), curvature=-3 * np.eye(2)
     ... )
@@ -299,20 +366,22 @@ class ConditionalGaussian:
     """
 
     hierarchy: Hierarchy
-    quadratic: Quadratic
+    quadratic: QuadraticGivenScales
     scales: Normal
     n_operations: float = 2e10
     metric: CholeskyFactor | None = None
-    order: Array | None = None
+    layout: Layout = None
 
     @classmethod
-    def of(cls, hierarchy: Hierarchy, quadratic: Quadratic, like: Self | None = None) -> Self:
+    def of(
+        cls, hierarchy: Hierarchy, quadratic: QuadraticGivenScales, like: Self | None = None
+    ) -> Self:
         """Find the mode of the marginal posterior of the scales, and the curvature there.
 
         Parameters
         ----------
         hierarchy : Hierarchy
-        quadratic : Quadratic
+        quadratic : Quadratic or NormalRows
         like : ConditionalGaussian, optional
             Posterior of a similar quadratic, at which the search starts.
 
@@ -322,16 +391,18 @@ class ConditionalGaussian:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start, order = heavy_tailed(first, 10 * np.eye(len(first))), None
+        start, layout = heavy_tailed(first, 10 * np.eye(len(first))), None
         if like is not None:
-            start, order = like.scales, like.order
-        found = cls(hierarchy, quadratic, start, order=order)
-        found = replace(found, order=found.given_mode.factor.order)
+            start, layout = like.scales, like.layout
+        found = cls(hierarchy, quadratic, start, layout=layout)
+        if layout is None:
+            found = replace(found, layout=found._layout)
         if not len(first):
             return found
         found = replace(found, scales=near_mode(found.log_marginals, start))
-        each = found._n_operations_each  # noqa: SLF001 (of its own class)
-        if found.scales.n_evaluations * each <= found.n_operations:
+        if found.layout is None:  # the start was too far away
+            found = replace(found, layout=found._layout)  # noqa: SLF001
+        if found.scales.n_evaluations * found.n_operations_each <= found.n_operations:
             found = replace(found, scales=found.scales.split(found.log_marginals))
         return found
 
@@ -361,7 +432,7 @@ class ConditionalGaussian:
         logq, n_scales = np.empty(n_draws), 1
         if len(self.scales.location):
             least = min(64, n_draws // 3)  # at any cost
-            affordable = self.n_operations / self._n_operations_each
+            affordable = self.n_operations / self.n_operations_each
             n_scales = int(np.clip(affordable, least, n_draws))
         at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
@@ -381,10 +452,10 @@ class ConditionalGaussian:
     @property
     def n_products(self) -> float:
         """See `KnownDensity`; LAPACK is ten times as fast."""
-        return len(self.reference) ** 2 + self._n_operations_each / 10
+        return len(self.reference) ** 2 + self.n_operations_each / 10
 
     @property
-    def _n_operations_each(self) -> float:
+    def n_operations_each(self) -> float:
         """Operations per draw of the scales, if there are any."""
         return self.given_mode.factor.n_operations if len(self.scales.location) else 0.0
 
@@ -393,43 +464,41 @@ class ConditionalGaussian:
 
         Completes the square: the maximum of a quadratic is one Newton step away.
         """
-        places, own = self.hierarchy.slopes, self.quadratic
         start = self.reference[~self.hierarchy.is_scale]
         with paced("", len(scales), "decompositions") as count:
-            for some in self.hierarchy.expanded(scales):
-                values = some.values + own.at(some.coefficients)
-                for i, pull in enumerate(own.slopes_at(some.coefficients)):
-                    slopes, of_rows = places, self._of_rows
-                    if some.slopes is not None:
-                        slopes = with_entries(places, some.slopes[i])
-                        of_rows = self._seen_by(slopes)
-                    gradient = some.gradients[i] + slopes @ pull
-                    count(1)
-                    try:
-                        factor = CholeskyFactor(
-                            self._with_prior(of_rows, some.precisions[i]), self.order
-                        )
-                        step = factor.solve(gradient)
-                    except (LinAlgError, ValueError):  # not definite, or not finite
-                        yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
-                        continue
-                    highest = values[i] + gradient @ step / 2
-                    log_marginal = float(highest - factor.log_determinant / 2)
-                    yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
+            for highest, gradient, precision in self._expanded(scales):
+                count(1)
+                try:
+                    factor = factor_of(precision, self.layout)
+                    step = factor.solve(gradient)
+                except (LinAlgError, ValueError):  # not definite, or not finite
+                    yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
+                    continue
+                log_marginal = float(highest + gradient @ step / 2 - factor.log_determinant / 2)
+                yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
+
+    def _expanded(self, scales: Array) -> Iterator[tuple[float, Array, Curvature]]:
+        """Return value, gradient and precision at the reference, given each of some scales."""
+        places, own = self.hierarchy.slopes, self.quadratic
+        for some in self.hierarchy.expanded(scales):
+            values = some.values + own.at(some.coefficients)
+            pulls, shares = own.slopes_at(some.coefficients), own.shares_at(some.coefficients)
+            for i, value in enumerate(values):
+                entries = None if some.slopes is None else some.slopes[i]
+                slopes = places if entries is None else with_entries(places, entries)
+                precision = self._precisions.at(shares[i], some.precisions[i], entries)
+                yield float(value), some.gradients[i] + slopes @ pulls[i], precision
 
     @cached_property
-    def _of_rows(self) -> Curvature:
-        """The coefficients' derivatives, if they do not depend on the scales."""
-        return self._seen_by(self.hierarchy.slopes)
+    def _precisions(self) -> Precisions:
+        own = self.hierarchy
+        return Precisions(self.quadratic.grams, own.pattern, own.slopes, moves=own.moves)
 
-    def _seen_by(self, slopes: sparse.csr_array) -> Curvature:
-        found: Curvature = slopes @ -self.quadratic.curvature @ slopes.T
-        return found
-
-    def _with_prior(self, of_rows: Curvature, entries: Array) -> Curvature:
-        places = self.hierarchy.pattern
-        if not isinstance(of_rows, np.ndarray):
-            return sparse.csr_array(of_rows + with_entries(places, entries))
-        total = of_rows.copy()
-        total[np.repeat(np.arange(len(total)), np.diff(places.indptr)), places.indices] += entries
-        return total
+    @property
+    def _layout(self) -> Layout:
+        """How the precisions are decomposed."""
+        _, _, precision = next(self._expanded(self.scales.location[None]))
+        try:
+            return layout_of(precision)
+        except (LinAlgError, ValueError):  # so far from the mode
+            return None

@@ -4,7 +4,7 @@ import logging
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
@@ -24,7 +24,6 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.modes import FEW_TO_SEARCH, proposal
-from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.stand_in import importance_draws
@@ -41,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class AroundMode:
-    """Weighted draws of the full posterior from a distribution around its only mode.
+    """Weighted draws of the full posterior from a known distribution near it.
 
     Parameters
     ----------
@@ -49,11 +48,17 @@ class AroundMode:
     proposal : Proposal
     probes : Probes
         Comparison of both densities along lines through the draws.
+    enough : int
+        How many independent draws the weighted ones must be worth.
+    words : str
+        What they are.
     """
 
     loglikelihood: LogLikelihood
     proposal: Proposal[Draws]
     probes: Probes
+    enough: int = ENOUGH
+    words: str = "Draws of the full posterior, from around its mode"
 
     @property
     def certificate(self) -> Certificate:
@@ -67,7 +72,7 @@ class AroundMode:
         """Whether the weighted draws follow the full posterior, and are enough."""
         found = self.certificate
         is_light = found.pareto_khat < khat_threshold(found.n_draws)
-        return is_light and found.ess >= ENOUGH and not list(found.doubts())
+        return is_light and found.ess >= self.enough and not list(found.doubts())
 
     @cached_property
     def model(self) -> pm.Model:
@@ -114,7 +119,14 @@ class _WithoutRows:
         return replace(self.of.stand_in, loglik=nothing)
 
 
-def stand_in_of(loglik: LogLikelihood, around: Normal | AxisTables) -> StandIn:
+class HasLogDensity(Protocol):
+    """A distribution whose density is known, up to a constant."""
+
+    def log_density(self, points: Floats, /) -> Floats:
+        """Return the log-density at points (n_points, n_dims), (n_points,), in nats."""
+
+
+def stand_in_of(loglik: LogLikelihood, around: HasLogDensity) -> StandIn:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     space, log_prior = loglik.observations.space, loglik.log_prior
 
@@ -168,7 +180,7 @@ def drawn_around_mode(
             _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
             return None
         every = _enough(sampler, weighed, rng)
-        probes = None if every is None else _beyond(loglik, every)
+        probes = None if every is None else beyond(loglik, every)
     if every is None or probes is None:
         _log.info("Draws around the mode are impossible, or have no lines beyond them")
         return None
@@ -262,7 +274,7 @@ def with_more(
     return replace(first, draws=Draws(values), log_ratios=log_ratios)
 
 
-def _beyond(loglik: LogLikelihood, found: Proposal[Draws]) -> Probes | None:
+def beyond(loglik: LogLikelihood, found: Proposal[Draws]) -> Probes | None:
     """Look along lines beyond the draws; None if that is impossible."""
     try:
         probing = Probing.of(stand_in_of(loglik, found.around), found.draws)

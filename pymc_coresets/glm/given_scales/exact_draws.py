@@ -1,0 +1,273 @@
+"""Draws of posteriors that are normal given a few scales, certified by all rows."""
+
+import logging
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pymc_coresets.deadline import doing
+from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
+from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
+from pymc_coresets.glm.control_variates.hierarchy import (
+    ConditionalGaussian,
+    Hierarchy,
+    are_quadratic,
+    find_hierarchy,
+)
+from pymc_coresets.glm.given_scales.normal_rows import NormalRows
+from pymc_coresets.glm.predictor.finding import find_predictors
+from pymc_coresets.glm.predictor.predictors import RowsInMemory
+from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.log_prior import LogPrior
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
+from pymc_coresets.sampling.climbing import near_mode
+from pymc_coresets.sampling.modes import along_modes
+from pymc_coresets.sampling.normal import heavy_tailed
+
+type Array = np.ndarray
+
+#: Largest number of coordinates of the scales: independent draws of more are worth little.
+_MOST_SCALES = 8
+#: Rows that tell which variables the scales are.
+_SOME_ROWS = 200
+#: Draws that show what share of them the weights leave, and the least share.
+_FIRST, _LEAST_SHARE = 60, 0.3
+#: Draws worth so many independent ones are enough where a decomposition takes long; and the number
+#: of its multiplications, all together, up to which there are more.
+_FEWEST, _OPERATIONS = 400, 1.5e11
+#: Points from which the scales' marginal is searched for other modes, their distance in units of
+#: the logarithm, and nats below the known mode from which another one is negligible.
+_STARTS, _AWAY, _NEGLIGIBLE = 16, 3.0, 7.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenScales:
+    """The posterior itself: exact but for rounding, and a constant.
+
+    Parameters
+    ----------
+    near : ConditionalGaussian
+        With which its draws are made.
+    log_prior : LogPrior
+    rows : NormalRows
+    """
+
+    near: ConditionalGaussian
+    log_prior: LogPrior
+    rows: NormalRows
+
+    def log_density(self, points: Array) -> Array:
+        """Return the log-density at points (n_points, n_dims), up to a constant, in nats."""
+        of_rows = self.rows.at(self.log_prior.coefficients(points))
+        found: Array = self.log_prior.values(points) + of_rows
+        return found
+
+
+def may_be_normal(observations: Observations) -> bool:
+    """Whether some rows are quadratic in the longest variable: all would be, given the scales.
+
+    Takes a fraction of a second, without compilation.
+    """
+    space = observations.space
+    longest = max(space.columns.values(), key=np.size)
+    if observations.units or observations.local or not space.continuous.all():
+        return False
+    which = spread_rows(observations.n_obs, _SOME_ROWS)
+    arrays = {row.placeholder: row.take(which) for row in observations.rows}
+    own = observations.parameters
+    function = numpy_function([*own.values(), observations.n_rows, *arrays], [observations.loglik])
+
+    def values(points: Array) -> Array:
+        draws = space.constrain(points)
+        found = []
+        for s in range(len(points)):
+            given = [np.asarray(draws.values[n][s], v.type.dtype) for n, v in own.items()]
+            [of_rows] = function(*given, np.asarray(len(which)), *arrays.values())
+            found.append(np.broadcast_to(of_rows, len(which)))
+        return np.stack(found)
+
+    way = np.zeros(space.n_dims)
+    way[np.ravel(longest)] = evenly_spread(np.size(longest)) + 0.5
+    return are_quadratic(values, space.start + 0.1 * way, way)
+
+
+def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> AroundMode | None:
+    """Draw from a posterior that is normal given a few scales; None if it is not.
+
+    As that of a linear mixed model with normal outcomes, of any nesting and crossing.  Scales are
+    drawn from a split normal distribution around the mode of their marginal posterior, with heavy
+    tails, and weighted by that marginal, for which each takes a decomposition of the precision of
+    all other variables.  These follow exactly, given the scales.  All rows are evaluated at each
+    draw, and along lines beyond them.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of rows in memory.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    AroundMode, or None
+        None if the posterior is not normal given at most eight scales, their marginal has several
+        modes, or the draws are not certified.
+    """
+    posterior = _posterior_of(loglik, rng=rng)
+    if posterior is None:
+        return None
+    with doing("drawing given the scales"):
+        every = _drawn(loglik, posterior, rng=rng)
+        probes = None if every is None else beyond(loglik, every)
+    if every is None or probes is None:
+        return None
+    n_scales = len(posterior.near.scales.location)
+    found = AroundMode(
+        loglik,
+        every,
+        probes,
+        enough=_enough(posterior.near),
+        words=f"Draws of the full posterior, which is normal given {n_scales} of its dimensions",
+    )
+    if not found.is_certified:
+        _log.info("Draws given the scales are not certified:\n%s", found.certificate)
+        return None
+    return found
+
+
+def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenScales | None:
+    """Return the posterior, if it is normal given a few scales whose marginal has one mode."""
+    try:
+        seen = seen_rows_of(loglik, find_predictors)
+    except (UnsupportedModelError, InvalidDataError) as error:
+        _log.info("Not known to be normal given scales: %s", error.message)
+        return None
+    rows = seen.of(loglik.all_rows)
+    log_prior = loglik.log_prior_beside(seen.found.coefficients)
+    hierarchy = _hierarchy_of(log_prior, rows)
+    if hierarchy is None or not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
+        return None
+    of_rows = _normal_rows(log_prior, rows, hierarchy, rng)
+    if of_rows is None:
+        _log.info("Rows are not normal given the scales")
+        return None
+    try:
+        near = _conditional(hierarchy, of_rows)
+    except SamplingError as error:
+        _log.info("%s", error.message)
+        return None
+    if _has_other_modes(near, rng=rng):
+        _log.info("The marginal posterior of the scales has several modes")
+        return None
+    assert isinstance(near.quadratic, NormalRows)
+    return GivenScales(near, log_prior, near.quadratic)
+
+
+def _hierarchy_of(log_prior: LogPrior, rows: RowsInMemory) -> Hierarchy | None:
+    """Find the scales given which prior and rows are normal."""
+    space = log_prior.space
+    some = rows.take(spread_rows(len(rows), _SOME_ROWS))
+    columns = [np.ravel(own) for own in space.columns.values()]
+
+    def values(points: Array) -> Array:
+        return some.density(some.numbers(log_prior.coefficients(points)), compiled=False)
+
+    return find_hierarchy(log_prior.slopes, log_prior.coefficients, space.start, columns, values)
+
+
+def _normal_rows(
+    log_prior: LogPrior, rows: RowsInMemory, hierarchy: Hierarchy, rng: np.random.Generator
+) -> NormalRows | None:
+    is_moving = np.zeros(hierarchy.slopes.shape[1], dtype=bool)
+    is_moving[hierarchy.slopes.indices] = True
+    away = rng.uniform(-0.5, 0.5, (4, len(hierarchy.reference)))
+    away[0] = 0.0
+    return NormalRows.of(rows, log_prior.coefficients(hierarchy.reference + away), is_moving)
+
+
+def _conditional(hierarchy: Hierarchy, rows: NormalRows) -> ConditionalGaussian:
+    """Find the mode of the scales, and their marginal's widths on either side of it.
+
+    The sums are about the other variables' mode given the first scales, so that what is left of
+    large outcomes is not lost to rounding.
+    """
+    first = hierarchy.reference[hierarchy.is_scale]
+    start = heavy_tailed(first, 10 * np.eye(len(first)))
+    begun = ConditionalGaussian(hierarchy, rows, start).mode
+    rows = rows.about(hierarchy.coefficients(begun[None])[0])
+    near = ConditionalGaussian.of(hierarchy, rows)
+    if near.scales.tails is None or near.scales.tails.stretch is None:
+        near = replace(near, scales=near.scales.split(near.log_marginals))
+    return replace(near, n_operations=math.inf)
+
+
+def _has_other_modes(near: ConditionalGaussian, *, rng: np.random.Generator) -> bool:
+    """Whether climbs from the highest of some points far away end at another noticeable mode."""
+    known, size = near.scales, len(near.scales.location)
+    starts = known.location + rng.uniform(-_AWAY, _AWAY, (_STARTS, size))
+    heights = near.log_marginals(starts)
+    [height] = near.log_marginals(known.location[None])
+    affordable = _OPERATIONS / near.n_operations_each / 1_000
+    for start in starts[np.argsort(-heights)[: int(np.clip(affordable, 1, 4))]]:
+        begun = heavy_tailed(start, 10 * np.eye(size))
+        try:
+            found = near_mode(near.log_marginals, begun)
+        except SamplingError:  # the climb ends where the marginal has no curvature
+            continue
+        [other] = near.log_marginals(found.location[None])
+        if (
+            not found.is_near(known)
+            and found.log_mass(other) > known.log_mass(height) - _NEGLIGIBLE
+        ):
+            return True
+    return False
+
+
+def _enough(near: ConditionalGaussian) -> int:
+    """Return how many independent draws are enough: fewer, if each takes long."""
+    return int(np.clip(_OPERATIONS / near.n_operations_each, _FEWEST, ENOUGH))
+
+
+def _drawn(
+    loglik: LogLikelihood, posterior: GivenScales, *, rng: np.random.Generator
+) -> Proposal[Draws] | None:
+    """Return draws, weighted by all rows; None if the weights leave too few of the first."""
+    near, log_prior = posterior.near, posterior.log_prior
+    points, logq = near.draw(_FIRST, rng=rng)
+    share = pareto_smooth((posterior.log_density(points) - logq)[None]).ess_of_independent / _FIRST
+    if not share >= _LEAST_SHARE:
+        _log.info("Of the draws given the scales, weights leave a share of %.2g", share)
+        return None
+    more, more_logq = near.draw(math.ceil(1.1 * _enough(near) / share), rng=rng)
+    points, logq = np.concatenate([points, more]), np.append(logq, more_logq)
+    draws = log_prior.space.constrain(points)
+    first = Proposal(
+        draws=draws,
+        log_ratios=log_prior.values(points) - logq,
+        around=posterior,
+        modes=_modes(loglik, near, draws),
+    )
+    return first.weighed(loglik.sums(draws).total)
+
+
+def _modes(loglik: LogLikelihood, near: ConditionalGaussian, draws: Draws) -> Modes:
+    """Return the only mode: that of the scales, and of the others given these."""
+    space = loglik.observations.space
+    dims = space.model.named_vars_to_dims
+    sds = {name: values.std(axis=0)[None] for name, values in draws.values.items()}
+    return Modes(
+        positions=along_modes(space.constrain(near.mode[None]).values, dims),
+        sds=along_modes(sds, dims),
+        mass=np.ones(1),
+        n_ended=np.array([_STARTS]),
+        n_starts=_STARTS,
+        images=("",),
+    )

@@ -1,0 +1,312 @@
+"""Rows that are normal in a linear predictor, given the scales: their sufficient statistics."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+
+from pymc_coresets.glm.predictor.affine import Matrix
+from pymc_coresets.glm.predictor.predictors import LinearPredictor, RowsInMemory, weighted_gram
+from pymc_coresets.numerics import differing
+from pymc_coresets.reading.quadratic import Curvature
+
+type Array = np.ndarray
+
+#: Largest number of kinds of rows whose widths depend on the scales in different ways.
+_MOST_KINDS = 64
+#: Relative difference of widths, as functions of the scales, that are the same.
+_SAME = 1e-6
+#: Share of non-zero entries from which a matrix of pairs is dense.
+_DENSE_FROM = 0.1
+_BLOCK_ROWS = 2**15
+#: Steps to the maximum of a parabola: the first takes out its distance, the last its rounding.
+_STEPS = 3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Parabolas:
+    """Log-densities of rows that are quadratic in one of their numbers, at the other numbers.
+
+    Parameters
+    ----------
+    peaks : ndarray of shape (n_rows,)
+        Where each is highest.
+    heights : ndarray of shape (n_rows,)
+        Its value there, in nats.
+    precisions : ndarray of shape (n_rows,)
+        Its negative curvature.
+    """
+
+    peaks: Array
+    heights: Array
+    precisions: Array
+
+    @classmethod
+    def of(cls, rows: RowsInMemory, numbers: Array, which: int) -> Self:
+        """Find them by differences of values, (k, n_rows) numbers of the rows given.
+
+        Parameters
+        ----------
+        rows : RowsInMemory
+        numbers : ndarray of shape (k, n_rows)
+        which : int
+            Which of these varies.
+        """
+        peaks, steps = numbers[which].copy(), np.ones(numbers.shape[1])
+        with np.errstate(all="ignore"):  # NaN where there is no maximum
+            for _ in range(_STEPS):
+                seen = np.repeat(numbers[:, None], 3, axis=1)
+                seen[which] = peaks + np.array([[-1.0], [0.0], [1.0]]) * steps
+                below, here, above = rows.density(seen, compiled=False)
+                precisions = (2 * here - below - above) / steps**2
+                peaks = peaks + (above - below) / (2 * steps * precisions)
+                steps = 1 / np.sqrt(precisions)
+        return cls(peaks=peaks, heights=here, precisions=precisions)
+
+    @property
+    def are_proper(self) -> bool:
+        """Whether each has a maximum."""
+        every = (self.peaks, self.heights, self.precisions)
+        return all(np.isfinite(v).all() for v in every) and bool((self.precisions > 0).all())
+
+    def at(self, values: Array) -> Array:
+        """Evaluate at values (..., n_rows) of that number."""
+        found: Array = self.heights - self.precisions * np.square(values - self.peaks) / 2
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NormalRows:
+    """The log-likelihood of rows that are normal in one linear predictor, given the scales.
+
+    Row n of kind k has ``a_k(s) + b_n - r_k(s) v_n (eta_n - e_n)^2 / 2`` at scales s, with
+    ``eta_n = X_n c``.  So the sum over the rows of a kind needs ``X'vX``, ``X've``, ``e've`` and
+    their number, which are computed in one pass; a and r are evaluated at one row of each kind.
+    Examples are outcomes that are normal, or whose logarithm is, with one standard deviation, known
+    multiples of it, or one for each of a few groups.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Labels of the coefficients.
+    which : int
+        Which of the rows' numbers is that predictor.
+    center : ndarray of shape (p,)
+        Coefficients about which the sums are computed.
+    grams : tuple of ndarray or csr_array, of shape (p, p)
+        ``X'vX`` for each kind.
+    pulls, squares : ndarray of shape (n_kinds, p), and (n_kinds,)
+        ``X'v(e - X center)`` and ``(e - X center)'v(e - X center)``.
+    counts : ndarray of shape (n_kinds,)
+        Rows of each kind, by their base weights.
+    first : RowsInMemory
+        A row of each kind.
+    own : Parabolas
+        Of these, at the scales where a is 0 and r is 1.
+    """
+
+    names: tuple[str, ...]
+    which: int
+    center: Array
+    grams: tuple[Curvature, ...]
+    pulls: Array
+    squares: Array
+    counts: Array
+    first: RowsInMemory
+    own: Parabolas
+    _every: "_Every" = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: RowsInMemory, coefficients: Array, is_moving: Array) -> "NormalRows | None":
+        """Compute the sums of all rows; None if rows are not normal in one predictor.
+
+        Parameters
+        ----------
+        rows : RowsInMemory
+            All rows.
+        coefficients : ndarray of shape (n_points, p)
+            At several scales.  At the first point, a is 0 and r is 1.  At the last, each row is
+            compared with its log-density; the others tell of which kind it is.
+        is_moving : ndarray of bool, of shape (p,)
+            Which coefficients depend on the normal coordinates.
+        """
+        which = _the_only_one(rows, is_moving)
+        every = None if which is None else _Every.of(rows, coefficients[:-1], which)
+        if which is None or every is None:
+            return None
+        _, first = np.unique(every.kinds, return_index=True)
+        own = every.own
+        found = cls(
+            names=rows.found.names,
+            which=which,
+            center=coefficients[0],
+            grams=(),
+            pulls=np.empty(0),
+            squares=np.empty(0),
+            counts=np.bincount(every.kinds, rows.base_weights),
+            first=rows.take(first),
+            own=Parabolas(
+                peaks=own.peaks[first],
+                heights=own.heights[first],
+                precisions=own.precisions[first],
+            ),
+            _every=every,
+        )
+        return found.about(coefficients[0]) if found.is_confirmed(coefficients[-1]) else None
+
+    def about(self, center: Array) -> "NormalRows":
+        """Return the same with sums about other coefficients, nearer to their posterior."""
+        every = self._every
+        predictor, p = every.predictor, len(self.names)
+        left = every.own.peaks - predictor.offset - predictor.at(center[None])[0]
+        weights = every.rows.base_weights * every.own.precisions
+        grams, pulls, squares = list(self.grams), [], []
+        for kind in range(len(self.counts)):
+            own = np.where(every.kinds == kind, weights, 0.0)
+            pull = np.zeros(p)
+            pull[predictor.columns] = predictor.design.T @ (own * left)
+            pulls.append(pull)
+            squares.append(float(own @ np.square(left)))
+            if len(self.grams) < len(self.counts):
+                grams.append(_placed(weighted_gram(predictor.design, own), predictor.columns, p))
+        return replace(
+            self,
+            center=center,
+            grams=tuple(grams),
+            pulls=np.stack(pulls),
+            squares=np.array(squares),
+        )
+
+    def is_confirmed(self, coefficients: Array) -> bool:
+        """Whether rows have the log-densities (p,) that follow from those of their kind."""
+        every = self._every
+        shares, heights = (v[0][every.kinds] for v in self._given(coefficients[None]))
+        for some, place in every.blocks():
+            seen = some.numbers(coefficients[None])
+            expected = some.density(seen, compiled=False)[0]
+            own, values = every.own, seen[self.which, 0]
+            away = np.square(values - own.peaks[place]) / 2
+            found = own.heights[place] + heights[place]
+            found = found - shares[place] * own.precisions[place] * away
+            if len(differing(found[None], expected[None])):
+                return False
+        return True
+
+    def shares_at(self, coefficients: Array) -> Array:
+        """Return r at coefficients (n_points, p), as (n_points, n_kinds)."""
+        return self._given(coefficients)[0]
+
+    def at(self, coefficients: Array) -> Array:
+        """Evaluate at coefficients (n_points, p); the result is (n_points,), in nats."""
+        shares, heights = self._given(coefficients)
+        away = coefficients - self.center
+        total: Array = heights @ self.counts
+        for k, gram in enumerate(self.grams):
+            curved = np.einsum("ps,sp->s", gram @ away.T, away)
+            total += shares[:, k] * (away @ self.pulls[k] - (self.squares[k] + curved) / 2)
+        return total
+
+    def slopes_at(self, coefficients: Array) -> Array:
+        """Return the derivatives by the coefficients of the predictor, (n_points, p)."""
+        shares, away = self.shares_at(coefficients), coefficients - self.center
+        total = np.zeros(away.shape)
+        for k, gram in enumerate(self.grams):
+            total += shares[:, [k]] * (self.pulls[k] - (gram @ away.T).T)
+        return total
+
+    def _given(self, coefficients: Array) -> tuple[Array, Array]:
+        """Return r and a at coefficients (n_points, p), as (n_points, n_kinds) each."""
+        own, seen = self.own, self.first.numbers(coefficients)
+        n_points = seen.shape[1]
+        seen = np.concatenate([seen, seen], axis=1)
+        seen[self.which, :n_points] = own.peaks
+        seen[self.which, n_points:] = own.peaks + 1 / np.sqrt(own.precisions)
+        above, below = np.split(self.first.density(seen, compiled=False), 2)
+        return 2 * (above - below), above - own.heights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Every:
+    """All rows, their parabolas at the first scales, and their kinds."""
+
+    rows: RowsInMemory
+    which: int
+    own: Parabolas
+    kinds: Array
+
+    @classmethod
+    def of(cls, rows: RowsInMemory, coefficients: Array, which: int) -> "_Every | None":
+        """Find them; None if rows have no maximum, or are of too many kinds."""
+        found = cls(
+            rows=rows,
+            which=which,
+            own=Parabolas(peaks=np.empty(0), heights=np.empty(0), precisions=np.empty(0)),
+            kinds=np.empty(0),
+        )
+        parts, widths = [], []
+        for some, _ in found.blocks():
+            seen = some.numbers(coefficients)
+            at_points = [Parabolas.of(some, seen[:, s], which) for s in range(len(coefficients))]
+            if not all(each.are_proper for each in at_points):
+                return None
+            parts.append(at_points[0])
+            widths.append(np.stack([np.log(each.precisions) for each in at_points]))
+        own = Parabolas(
+            peaks=np.concatenate([part.peaks for part in parts]),
+            heights=np.concatenate([part.heights for part in parts]),
+            precisions=np.concatenate([part.precisions for part in parts]),
+        )
+        each = np.concatenate(widths, axis=1)
+        kinds = _kinds(each[1:] - each[0])
+        return None if kinds is None else replace(found, own=own, kinds=kinds)
+
+    @property
+    def predictor(self) -> LinearPredictor:
+        """The linear predictor."""
+        return self.rows.predictors[self.which - self.rows.found.n_shared]
+
+    def blocks(self) -> Iterator[tuple[RowsInMemory, slice]]:
+        """Yield some rows after the other, and where they are."""
+        for start in range(0, len(self.rows), _BLOCK_ROWS):
+            place = slice(start, start + _BLOCK_ROWS)
+            yield self.rows.take(place), place
+
+
+def _the_only_one(rows: RowsInMemory, is_moving: Array) -> int | None:
+    """Return which of the rows' numbers depends on such coefficients, if only a predictor does."""
+    m = rows.found.n_shared
+    moving = [m + i for i, p in enumerate(rows.predictors) if is_moving[p.columns].any()]
+    if is_moving[:m].any() or len(moving) != 1:
+        return None
+    return moving[0]
+
+
+def _kinds(values: Array) -> Array | None:
+    """Number the distinct columns, up to rounding; None if there are many.
+
+    Examples
+    --------
+    >>> _kinds(np.array([[1.0, 2.0, 1.0 + 1e-12]]))
+    array([0, 1, 0])
+    """
+    kinds = np.zeros(values.shape[1], dtype=np.int64)
+    for row in values:
+        order = np.argsort(row, kind="stable")
+        steps = np.cumsum(np.diff(row[order], prepend=row[order[0]]) > _SAME)
+        own = np.empty_like(kinds)
+        own[order] = steps
+        kinds = np.unique(kinds * (1 + steps[-1]) + own, return_inverse=True)[1]
+        if kinds.max() >= _MOST_KINDS:
+            return None
+    return kinds
+
+
+def _placed(gram: Matrix, columns: Array, p: int) -> Curvature:
+    """Put a matrix of some coefficients into that of all, sparse if it has few entries."""
+    entries = sparse.coo_array(gram)
+    at = columns[entries.coords[0]], columns[entries.coords[1]]
+    placed = sparse.csr_array((entries.data, at), shape=(p, p))
+    placed.sort_indices()
+    return placed if placed.nnz <= _DENSE_FROM * p**2 else placed.toarray()

@@ -272,5 +272,5 @@ def _with_functions(
     hierarchy = replace(
         around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
     )
-    of_all = replace(around.quadratic, interface=quadratic.graph)
+    of_all = replace(cast(Quadratic, around.quadratic), interface=quadratic.graph)
     return replace(around, hierarchy=hierarchy, quadratic=of_all)

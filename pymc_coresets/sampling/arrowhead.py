@@ -13,8 +13,8 @@ from pymc_coresets.sampling.normal import CholeskyFactor
 
 type Array = np.ndarray
 
-#: Largest number of products that are listed to eliminate the inner coordinates: 0.2 GB.
-_MOST_PRODUCTS = 2e7
+#: Largest number of products that are listed to eliminate the inner coordinates: 0.3 GB.
+_MOST_PRODUCTS = 1e7
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,18 +48,19 @@ class Arrowhead:
     def of(cls, pattern: sparse.csr_array) -> "Arrowhead | None":
         """Cut the pattern of a symmetric matrix, which includes its diagonal.
 
-        None if eliminating the inner coordinates would take more memory than 0.2 GB.
+        None if eliminating the inner coordinates would take more memory than 0.3 GB.
 
         Examples
         --------
         Three coordinates that meet a fourth one alone:
 
-        >>> matrix = sparse.csr_array(np.diag([2.0, 3.0, 4.0, 5.0]))
-        >>> matrix[3, :3] = matrix[:3, 3] = 1.0
-        >>> cut = Arrowhead.of(sparse.csr_array(matrix))
+        >>> dense = np.diag([2.0, 3.0, 4.0, 5.0])
+        >>> dense[3, :3] = dense[:3, 3] = 1.0
+        >>> matrix = sparse.csr_array(dense)
+        >>> cut = Arrowhead.of(matrix)
         >>> cut.inner, cut.outer
         (array([0, 1, 2]), array([3]))
-        >>> cut.factor(sparse.csr_array(matrix)).solve(matrix[[3]].toarray()[0]).round(12)
+        >>> abs(cut.factor(matrix).solve(dense[3]).round(12))
         array([0., 0., 0., 1.])
         """
         is_inner = independent(pattern)
@@ -89,8 +90,8 @@ class Arrowhead:
         return float(len(self.outer) ** 3 / 3 + 20 * len(self._products[0]))
 
     @cached_property
-    def _products(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Which two entries of B to multiply, and divide by which of D; sums of them, and where."""
+    def _products(self) -> tuple[Array, Array, Array, Array]:
+        """Pairs of entries of B whose products to add, where each sum starts, and where it belongs."""
         sizes = np.diff(self.border.indptr)
         ones, others = [], []
         for size in np.unique(sizes[sizes > 0]):
@@ -105,8 +106,7 @@ class Arrowhead:
         order = np.argsort(target, kind="stable")
         one, other, target = one[order], other[order], target[order]
         starts = np.flatnonzero(np.diff(target, prepend=-1))
-        owner = np.repeat(np.arange(len(sizes)), sizes)[one]
-        return one.astype(np.int32), other.astype(np.int32), owner, starts, target[starts]
+        return one.astype(np.intp), other.astype(np.intp), starts, target[starts]
 
     def factor(self, matrix: sparse.csr_array) -> "ArrowheadFactor":
         """Return the factor of a matrix of this pattern.
@@ -150,11 +150,11 @@ class ArrowheadFactor(CholeskyFactor):
 
     def _outer_root(self, scaled: Array) -> Array:
         cut, n = self.cut, len(self.cut.outer)
-        one, other, _, starts, targets = cut._products  # noqa: SLF001 (of the same module)
+        one, other, starts, targets = cut._products  # noqa: SLF001 (of the same module)
         corner = np.zeros(n * n)
         corner[cut.corner[1]] = self.matrix.data[cut.corner[0]]
         if len(starts):
-            corner[targets] -= np.add.reduceat(scaled[one] * scaled[other], starts)
+            corner[targets] -= np.add.reduceat(scaled.take(one) * scaled.take(other), starts)
         # The lower triangle in C's order is the upper one in that of LAPACK, which copies neither.
         upper: Array = cholesky(
             corner.reshape(n, n).T, lower=False, overwrite_a=True, check_finite=False
@@ -246,4 +246,5 @@ def independent(pattern: sparse.csr_array) -> Array:
                 if not state[k]:
                     left[k] -= 1
                     heappush(waiting, (left[k], k))
-    return np.array(state) == 1
+    is_inner: Array = np.array(state) == 1
+    return is_inner

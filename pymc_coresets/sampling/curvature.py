@@ -61,17 +61,19 @@ def _blocks_of_differences(
             yield (ahead - behind) / (2 * steps[some, None])
 
 
-def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> sparse.csr_array:
+def sparse_differences(
+    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
+) -> sparse.csr_array:
     """Return the non-zero derivatives of a function by central differences.
 
     Parameters
     ----------
-    function, x, steps
+    function, x, steps, which
         See `differences`.
 
     Returns
     -------
-    csr_array of shape (n_dims, p)
+    csr_array of shape (n_coordinates, p)
 
     Examples
     --------
@@ -80,7 +82,8 @@ def sparse_differences(function: OfPoints, x: np.ndarray, steps: np.ndarray) -> 
            [0.]])
     """
     parts = []
-    for found in _blocks_of_differences(function, x, steps, np.arange(len(x))):
+    which = np.arange(len(x)) if which is None else which
+    for found in _blocks_of_differences(function, x, steps, which):
         size = np.abs(found)
         found[size <= 1e-9 * size.max(axis=1, keepdims=True)] = 0.0
         parts.append(sparse.csr_array(found))

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import paced
+from pymc_coresets.glm.control_variates.affine_derivatives import affine_derivatives
 from pymc_coresets.glm.control_variates.precisions import (
     Layout,
     Precisions,
@@ -20,7 +21,6 @@ from pymc_coresets.glm.control_variates.precisions import (
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbing import near_mode
-from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 
 type Array = np.ndarray
@@ -239,7 +239,7 @@ def find_hierarchy(
             is_scale[own] = not is_normal(~is_scale)
     if is_scale.all() or is_scale.sum() > 16:
         return None
-    return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+    return _hierarchy_of(prior, coefficients, x + ways[0] * is_scale, columns, is_scale, x)
 
 
 def are_quadratic(function: OfPoints, x: Array, way: Array) -> bool:
@@ -270,17 +270,22 @@ def _mixed_differences(
 def _hierarchy_of(
     prior: Callable[[Array], tuple[Array, Array]],
     coefficients: OfPoints,
-    x: Array,
-    way: Array,
+    other: Array,
+    columns: Sequence[Array],
     is_scale: Array,
+    x: Array,
 ) -> Hierarchy:
-    free, steps = ~is_scale, np.ones(len(x))
+    free = ~is_scale
+    normal = [own[free[own]] for own in columns if free[own].any()]
 
-    def derivatives(function: OfPoints, at: Array) -> sparse.csr_array:
-        return sparse.csr_array(sparse_differences(function, at, steps)[free])
+    def slopes(points: Array) -> Array:
+        found: Array = np.where(free, prior(points)[1], 0.0)
+        return found
 
-    of_prior = derivatives(lambda points: prior(points)[1][:, free], x)
-    here, there = (derivatives(coefficients, at) for at in (x, x + way * is_scale))
+    of_prior = affine_derivatives(slopes, x, normal, symmetric=True)[free][:, free]
+    here, there = (
+        sparse.csr_array(affine_derivatives(coefficients, at, normal)[free]) for at in (x, other)
+    )
     moves = abs(here - there).max() > _ROUNDING * abs(here).max()
     return Hierarchy(
         prior=prior,

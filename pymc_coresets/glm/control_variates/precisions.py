@@ -1,6 +1,7 @@
 """Precisions of conditional normal distributions, which share a sparsity pattern."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -63,7 +64,7 @@ class Precisions:
         self._is_scaling = moves and bool((counts <= 1).all())  # each sees one coefficient
         self._is_seen = counts > 0
         known = with_entries(slopes, np.ones(slopes.nnz)) if moves else slopes
-        self._of_rows = [self._seen_by(known, gram) for gram in grams]
+        self._of_rows: list[Any] = [self._seen_by(known, gram) for gram in grams]
         self.is_dense = any(isinstance(part, np.ndarray) for part in self._of_rows)
         if self.is_dense:
             self._of_rows = [as_dense(part) for part in self._of_rows]
@@ -93,13 +94,8 @@ class Precisions:
         entries = np.zeros(self._places.nnz)
         entries[self._prior_at] = prior
         if slopes is None or self._is_scaling:
-            by = self._scaling(slopes)
             for share, part, at in zip(shares, self._of_rows, self._rows_at, strict=True):
-                entries[at] += share * (
-                    part.data
-                    if by is None
-                    else part.data * by[part.indices] * np.repeat(by, np.diff(part.indptr))
-                )
+                entries[at] += share * part.data * self._scaling(part, slopes)
         else:
             for share, gram in zip(shares, self._grams, strict=True):
                 part = self._seen_by(with_entries(self._slopes, slopes), gram)
@@ -117,13 +113,14 @@ class Precisions:
         total[_row_of(self._prior), self._prior.indices] += prior
         return total
 
-    def _scaling(self, slopes: Array | None) -> Array | None:
-        """Return the derivative of each coordinate's only coefficient, if these vary."""
+    def _scaling(self, part: sparse.csr_array, slopes: Array | None) -> Array | float:
+        """Return products of derivatives of each coordinate's only coefficient, if these vary."""
         if slopes is None:
-            return None
+            return 1.0
         by = np.zeros(len(self._is_seen))
         by[self._is_seen] = slopes
-        return by
+        found: Array = by[_row_of(part)] * by[part.indices]
+        return found
 
     @staticmethod
     def _seen_by(slopes: sparse.csr_array, gram: Curvature) -> Curvature:

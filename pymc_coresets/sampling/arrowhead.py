@@ -91,7 +91,7 @@ class Arrowhead:
 
     @cached_property
     def _products(self) -> tuple[Array, Array, Array, Array]:
-        """Pairs of entries of B whose products to add, where each sum starts, and where it belongs."""
+        """Pairs of entries of B whose products are added, starts of the sums, and their places."""
         sizes = np.diff(self.border.indptr)
         ones, others = [], []
         for size in np.unique(sizes[sizes > 0]):

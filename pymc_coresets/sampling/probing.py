@@ -55,8 +55,8 @@ class Probing:
     _ratios: Floats | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, found: StandIn, draws: Draws) -> "Probing | Probes":
-        """Take lines through draws; return known results if lines are impossible.
+    def of(cls, found: StandIn, draws: Draws, *, most: int | None = None) -> "Probing | Probes":
+        """Take lines through draws, `most` at most; return known results if lines are impossible.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Probing:
         inside = finite.all(axis=1)
         if 2 * inside.sum() < len(points):
             points_of(space, draws)  # its error names the variable
-        columns = _columns(space, sum(part.n_terms for part in found.parts))
+        columns = _columns(space, sum(part.n_terms for part in found.parts))[:most]
         columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
         impossible = np.isneginf(found.log_density(points))
         if impossible.any():

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import paced
-from pymc_coresets.glm.control_variates.affine_derivatives import affine_derivatives
+from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
 from pymc_coresets.glm.control_variates.precisions import (
     Layout,
     Precisions,

@@ -46,6 +46,9 @@ _FEWEST, _OPERATIONS = 400, 1.5e11
 #: the logarithm, and nats below the known mode from which another one is negligible.
 _STARTS, _AWAY, _NEGLIGIBLE = 16, 3.0, 7.0
 
+#: Lines beyond the draws: along the smallest variables, as all others are normal given these.
+_LINES = 26
+
 _log = logging.getLogger(__name__)
 
 
@@ -67,9 +70,12 @@ class GivenScales:
 
     def log_density(self, points: Array) -> Array:
         """Return the log-density at points (n_points, n_dims), up to a constant, in nats."""
-        of_rows = self.rows.at(self.log_prior.coefficients(points))
-        found: Array = self.log_prior.values(points) + of_rows
+        found: Array = self.log_prior.values(points) + self.of_rows(points)
         return found
+
+    def of_rows(self, points: Array) -> Array:
+        """Return the log-likelihood of all rows there, up to a constant, in nats."""
+        return self.rows.at(self.log_prior.coefficients(points))
 
 
 def may_be_normal(observations: Observations) -> bool:
@@ -126,7 +132,7 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
         return None
     with doing("drawing given the scales"):
         every = _drawn(loglik, posterior, rng=rng)
-        probes = None if every is None else beyond(loglik, every)
+        probes = None if every is None else beyond(loglik, every, most=_LINES)
     if every is None or probes is None:
         return None
     n_scales = len(posterior.near.scales.location)

@@ -4,7 +4,7 @@ import logging
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pymc as pm
@@ -126,12 +126,22 @@ class HasLogDensity(Protocol):
         """Return the log-density at points (n_points, n_dims), (n_points,), in nats."""
 
 
-def stand_in_of(loglik: LogLikelihood, around: HasLogDensity) -> StandIn:
+@runtime_checkable
+class KnowsRows(Protocol):
+    """A distribution that is the prior's times a known likelihood."""
+
+    def of_rows(self, points: Floats, /) -> Floats:
+        """Return the log-likelihood at points (n_points, n_dims), (n_points,), in nats."""
+
+
+def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> StandIn:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     space, log_prior = loglik.observations.space, loglik.log_prior
 
     def of_rows(draws: DrawsLike) -> Floats:
         points = space.free(Draws.of(draws, loglik.observations.shapes))
+        if isinstance(around, KnowsRows):
+            return around.of_rows(points)
         values: Floats = around.log_density(points) - log_prior.values(points)
         return values
 
@@ -274,10 +284,12 @@ def with_more(
     return replace(first, draws=Draws(values), log_ratios=log_ratios)
 
 
-def beyond(loglik: LogLikelihood, found: Proposal[Draws]) -> Probes | None:
-    """Look along lines beyond the draws; None if that is impossible."""
+def beyond(
+    loglik: LogLikelihood, found: Proposal[Draws], *, most: int | None = None
+) -> Probes | None:
+    """Look along lines beyond the draws, `most` at most; None if that is impossible."""
     try:
-        probing = Probing.of(stand_in_of(loglik, found.around), found.draws)
+        probing = Probing.of(stand_in_of(loglik, found.around), found.draws, most=most)
     except InvalidDataError as error:
         _log.info("No lines through the draws around the mode: %s", error.message)
         return None

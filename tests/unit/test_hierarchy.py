@@ -12,10 +12,12 @@ from scipy.special import logsumexp
 
 from pymc_coresets import build_coreset
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
+from pymc_coresets.glm.control_variates.precisions import with_entries
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.sampling.curvature import differences
 
 LEVELS = 3
 LEVEL = np.arange(60) % LEVELS
@@ -122,6 +124,25 @@ def test_scales_of_centred_effects_rule_their_precision(predictor, n_ruling):
     found = hierarchy.rules_precision
     assert found.sum() == n_ruling
     assert not (found & ~hierarchy.is_scale).any()
+
+
+def around_a_mean():
+    mean = pm.Normal("mean", 0, 2)
+    return pm.Normal("effect", mean, pm.HalfNormal("scale", 1), shape=80)[np.arange(60)]
+
+
+def test_the_precision_of_many_effects_around_a_mean_takes_three_gradients():
+    log_prior, _, hierarchy = parted(around_a_mean)
+    assert hierarchy.colors.max() == 1
+    reference, free = hierarchy.reference, ~hierarchy.is_scale
+    expanded = next(hierarchy.expanded(reference[hierarchy.is_scale][None]))
+    found = with_entries(hierarchy.pattern, expanded.precisions[0]).toarray()
+
+    def slopes(points):
+        return log_prior.slopes(points)[1][:, free]
+
+    dense = -differences(slopes, reference, np.full(len(reference), 0.5))[free]
+    assert_allclose(found, dense, atol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

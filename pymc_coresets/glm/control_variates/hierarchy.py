@@ -10,7 +10,6 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import paced
-from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
 from pymc_coresets.glm.control_variates.precisions import (
     Layout,
     Precisions,
@@ -18,6 +17,7 @@ from pymc_coresets.glm.control_variates.precisions import (
     layout_of,
     with_entries,
 )
+from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbing import near_mode
@@ -331,6 +331,17 @@ class QuadraticGivenScales(Protocol):
         """Return the derivatives by the other coefficients, (n_points, p)."""
 
 
+class OfScales(Protocol):
+    """A distribution of the scales."""
+
+    @property
+    def location(self) -> Array:
+        """Its mode, (n_scales,)."""
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return draws (n_draws, n_scales), and the log-density there up to a constant."""
+
+
 @dataclass(frozen=True, eq=False)
 class ConditionalGaussian:
     """The posterior of a quadratic under a hierarchical prior, with known density.
@@ -343,7 +354,7 @@ class ConditionalGaussian:
     hierarchy : Hierarchy
     quadratic : Quadratic or NormalRows
         Of the same coefficients: one for all scales, or one for each.
-    scales : Normal
+    scales : Normal, or another distribution
         Near the marginal posterior of the scales.
     n_operations : float
         Several draws share the same scales if decompositions would take more multiplications than
@@ -372,7 +383,7 @@ class ConditionalGaussian:
 
     hierarchy: Hierarchy
     quadratic: QuadraticGivenScales
-    scales: Normal
+    scales: OfScales
     n_operations: float = 2e10
     metric: CholeskyFactor | None = None
     layout: Layout = None
@@ -398,17 +409,19 @@ class ConditionalGaussian:
         first = hierarchy.reference[hierarchy.is_scale]
         start, layout = heavy_tailed(first, 10 * np.eye(len(first))), None
         if like is not None:
-            start, layout = like.scales, like.layout
+            layout = like.layout
+            start = like.scales if isinstance(like.scales, Normal) else start
         found = cls(hierarchy, quadratic, start, layout=layout)
         if layout is None:
             found = replace(found, layout=found._layout)
         if not len(first):
             return found
-        found = replace(found, scales=near_mode(found.log_marginals, start))
+        scales = near_mode(found.log_marginals, start)
+        found = replace(found, scales=scales)
         if found.layout is None:  # the start was too far away
             found = replace(found, layout=found._layout)  # noqa: SLF001
-        if found.scales.n_evaluations * found.n_operations_each <= found.n_operations:
-            found = replace(found, scales=found.scales.split(found.log_marginals))
+        if scales.n_evaluations * found.n_operations_each <= found.n_operations:
+            found = replace(found, scales=scales.split(found.log_marginals))
         return found
 
     @property

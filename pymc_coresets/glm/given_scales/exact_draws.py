@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_coresets.deadline import doing
-from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.hierarchy import (
@@ -16,6 +16,7 @@ from pymc_coresets.glm.control_variates.hierarchy import (
     are_quadratic,
     find_hierarchy,
 )
+from pymc_coresets.glm.given_scales.kernel_mixture import KernelMixture
 from pymc_coresets.glm.given_scales.normal_rows import NormalRows
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
@@ -29,7 +30,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.modes import along_modes
-from pymc_coresets.sampling.normal import heavy_tailed
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 type Array = np.ndarray
 
@@ -39,6 +40,7 @@ _MOST_SCALES = 8
 _SOME_ROWS = 200
 #: Draws that show what share of them the weights leave, and the least share.
 _FIRST, _LEAST_SHARE = 60, 0.3
+_TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
@@ -111,9 +113,9 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
 
     As that of a linear mixed model with normal outcomes, of any nesting and crossing.  Scales are
     drawn from a split normal distribution around the mode of their marginal posterior, with heavy
-    tails, and weighted by that marginal, for which each takes a decomposition of the precision of
-    all other variables.  These follow exactly, given the scales.  All rows are evaluated at each
-    draw, and along lines beyond them.
+    tails, or from kernels around such draws, and weighted by that marginal, for which each takes a
+    decomposition of the precision of all other variables.  These follow exactly, given the scales.
+    All rows are evaluated at each draw, and along lines beyond them.
 
     Parameters
     ----------
@@ -210,14 +212,21 @@ def _conditional(hierarchy: Hierarchy, rows: NormalRows) -> ConditionalGaussian:
     begun = ConditionalGaussian(hierarchy, rows, start).mode
     rows = rows.about(hierarchy.coefficients(begun[None])[0])
     near = ConditionalGaussian.of(hierarchy, rows)
-    if near.scales.tails is None or near.scales.tails.stretch is None:
-        near = replace(near, scales=near.scales.split(near.log_marginals))
-    return replace(near, n_operations=math.inf)
+    scales = _normal(near)
+    if scales.tails is None or scales.tails.stretch is None:
+        scales = scales.split(near.log_marginals)
+    return replace(near, scales=scales, n_operations=math.inf)
+
+
+def _normal(near: ConditionalGaussian) -> Normal:
+    """Return the distribution of the scales, before there are kernels."""
+    assert isinstance(near.scales, Normal)
+    return near.scales
 
 
 def _has_other_modes(near: ConditionalGaussian, *, rng: np.random.Generator) -> bool:
     """Whether climbs from the highest of some points far away end at another noticeable mode."""
-    known, size = near.scales, len(near.scales.location)
+    known, size = _normal(near), len(near.scales.location)
     starts = known.location + rng.uniform(-_AWAY, _AWAY, (_STARTS, size))
     heights = near.log_marginals(starts)
     [height] = near.log_marginals(known.location[None])
@@ -245,23 +254,50 @@ def _enough(near: ConditionalGaussian) -> int:
 def _drawn(
     loglik: LogLikelihood, posterior: GivenScales, *, rng: np.random.Generator
 ) -> Proposal[Draws] | None:
-    """Return draws, weighted by all rows; None if the weights leave too few of the first."""
-    near, log_prior = posterior.near, posterior.log_prior
-    points, logq = near.draw(_FIRST, rng=rng)
-    share = pareto_smooth((posterior.log_density(points) - logq)[None]).ess_of_independent / _FIRST
-    if not share >= _LEAST_SHARE:
-        _log.info("Of the draws given the scales, weights leave a share of %.2g", share)
+    """Return draws, weighted by all rows; None if the weights leave too few of them."""
+    found = _sound(posterior, rng=rng)
+    if found is None:
         return None
-    more, more_logq = near.draw(math.ceil(1.1 * _enough(near) / share), rng=rng)
-    points, logq = np.concatenate([points, more]), np.append(logq, more_logq)
+    log_prior = posterior.log_prior
+    points, logq = found
     draws = log_prior.space.constrain(points)
     first = Proposal(
         draws=draws,
         log_ratios=log_prior.values(points) - logq,
         around=posterior,
-        modes=_modes(loglik, near, draws),
+        modes=_modes(loglik, posterior.near, draws),
     )
     return first.weighed(loglik.sums(draws).total)
+
+
+def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """Return points, and the log-density of what they are from, if their weights are reliable.
+
+    If they are not from the scales' split normal distribution, from kernels around these draws.
+    """
+    near = posterior.near
+    is_scale, enough = near.hierarchy.is_scale, _enough(near)
+    for _ in range(2):
+        points, logq = near.draw(_FIRST, rng=rng)
+        share = _weights_of(posterior, points, logq).ess_of_independent / _FIRST
+        n_more = math.ceil(1.1 * enough / share) if share >= _LEAST_SHARE else _TO_REFINE
+        more, more_logq = near.draw(n_more, rng=rng)
+        points, logq = np.concatenate([points, more]), np.append(logq, more_logq)
+        smoothed = _weights_of(posterior, points, logq)
+        if smoothed.ess >= enough and smoothed.pareto_khat < khat_threshold(len(points)):
+            return points, logq
+        _log.info(
+            "Of %d draws given the scales, weights leave %.3g, with k-hat %.2f",
+            len(points), smoothed.ess, smoothed.pareto_khat,
+        )  # fmt: skip
+        log_weights = posterior.log_density(points) - logq
+        kernels = KernelMixture.of(_normal(posterior.near), points[:, is_scale], log_weights)
+        near = replace(near, scales=kernels)
+    return None
+
+
+def _weights_of(posterior: GivenScales, points: Array, logq: Array) -> SmoothedRatios:
+    return pareto_smooth((posterior.log_density(points) - logq)[None])
 
 
 def _modes(loglik: LogLikelihood, near: ConditionalGaussian, draws: Draws) -> Modes:

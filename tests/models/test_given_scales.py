@@ -1,0 +1,272 @@
+"""Linear mixed models: exact draws, by the marginal posterior of the scales and conditionals."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import halfnorm
+
+import pymc_coresets as pmc
+from pymc_coresets.diagnostics.verdicts import Level
+from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
+from pymc_coresets.glm.given_scales.exact_draws import (
+    _has_other_modes,
+    _posterior_of,
+    drawn_given_scales,
+    may_be_normal,
+)
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.normal import heavy_tailed
+
+RNG = np.random.default_rng(1)
+N = 240
+STUDENT, LECTURER = RNG.integers(40, size=N), RNG.integers(9, size=N)
+CLASS_OF = RNG.integers(40, size=N)
+SCHOOL = np.arange(40) // 5
+X = RNG.normal(size=N)
+NOISE = RNG.normal(size=N)
+CROSSED = 3 + RNG.normal(0, 0.6, 40)[STUDENT] + RNG.normal(0, 0.8, 9)[LECTURER] + 0.3 * X + NOISE
+NESTED = 1 + RNG.normal(0, 0.7, 8)[SCHOOL[CLASS_OF]] + RNG.normal(0, 0.6, 40)[CLASS_OF] + NOISE
+
+
+def crossed():
+    """Students and lecturers, these not centred; and a slope."""
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 1), shape=40)
+        taught = pm.Normal("taught", shape=9) * pm.HalfNormal("sd_taught", 1)
+        mean = pm.Normal("mean", 0, 2) + own[STUDENT] + taught[LECTURER] + pm.Normal("slope") * X
+        pm.Normal("y", mean, pm.HalfNormal("s", 2), observed=CROSSED)
+    return model
+
+
+def nested():
+    """Classes around their school's mean, which is around that of all."""
+    with pm.Model() as model:
+        mean = pm.Normal("mean", 0, 2)
+        school = pm.Normal("school", mean, pm.HalfNormal("sd_school", 1), shape=8)
+        own = pm.Normal("own", school[SCHOOL], pm.HalfNormal("sd_own", 1), shape=40)
+        pm.Normal("y", own[CLASS_OF], pm.HalfNormal("s", 2), observed=NESTED)
+    return model
+
+
+def one_hot(levels, n):
+    return np.eye(n)[levels]
+
+
+#: Of each model: outcomes, columns of the designs by variable, and their scale.
+DENSE = {
+    crossed: (
+        CROSSED,
+        {
+            "own": (one_hot(STUDENT, 40), "sd_own"),
+            "taught": (one_hot(LECTURER, 9), "sd_taught"),
+            "mean": (2 * np.ones((N, 1)), None),
+            "slope": (X[:, None], None),
+        },
+        {"sd_own": 1, "sd_taught": 1, "s": 2},
+    ),
+    nested: (
+        NESTED,
+        {
+            "own": (one_hot(CLASS_OF, 40), "sd_own"),
+            "school": (one_hot(SCHOOL[CLASS_OF], 8), "sd_school"),
+            "mean": (2 * np.ones((N, 1)), None),
+        },
+        {"sd_own": 1, "sd_school": 1, "s": 2},
+    ),
+}
+
+
+def log_marginal(build, scales):
+    """Return the log-density of logarithms of the scales, by the dense covariance of outcomes."""
+    y, parts, priors = DENSE[build]
+    cov = scales["s"] ** 2 * np.eye(N)
+    for design, scale in parts.values():
+        cov += (1.0 if scale is None else scales[scale]) ** 2 * design @ design.T
+    prior = sum(
+        halfnorm(scale=sd).logpdf(scales[name]) + np.log(scales[name])
+        for name, sd in priors.items()
+    )
+    factor, _ = root = cho_factor(cov)
+    return prior - np.log(factor.diagonal()).sum() - y @ cho_solve(root, y) / 2
+
+
+@pytest.fixture(scope="module", params=[crossed, nested], ids=["crossed", "nested"])
+def posterior(request):
+    model = request.param()
+    loglik = LogLikelihood(find_observations(model))
+    found = _posterior_of(loglik, rng=np.random.default_rng(1))
+    assert found is not None
+    return request.param, model, loglik, found
+
+
+def scales_at(found, logs):
+    """Return the scales by name."""
+    hierarchy, space = found.near.hierarchy, found.log_prior.space
+    numbers = np.flatnonzero(hierarchy.is_scale)
+    names = {int(own): name for name, own in space.columns.items() if np.size(own) == 1}
+    return {names[int(number)]: np.exp(value) for number, value in zip(numbers, logs, strict=True)}
+
+
+def test_the_marginal_of_the_scales_is_that_of_the_dense_covariance(posterior):
+    build, _, _, found = posterior
+    near = found.near
+    assert set(scales_at(found, near.scales.location)) == set(DENSE[build][2])
+    points = near.scales.location + np.random.default_rng(2).uniform(-1, 1, (6, 3))
+    own = near.log_marginals(points)
+    expected = [log_marginal(build, scales_at(found, point)) for point in points]
+    assert_allclose(own - own[0], np.array(expected) - expected[0], atol=1e-7)
+
+
+def prior_and_design(build, scales):
+    """Return names of the normal variables, their prior covariance, and the outcomes' design."""
+    if build is crossed:
+        names = ["own", "taught", "mean", "slope"]
+        sds = [np.full(40, scales["sd_own"]), np.ones(9), [2.0], [1.0]]
+        parts = DENSE[crossed][1]
+        design = [
+            parts["own"][0], scales["sd_taught"] * parts["taught"][0], np.ones((N, 1)), X[:, None]
+        ]  # fmt: skip
+        return names, np.diag(np.concatenate(sds) ** 2), np.hstack(design)
+    of_school = np.hstack([np.zeros((8, 40)), np.eye(8), np.ones((8, 1))])
+    of_own = np.hstack([np.eye(40), of_school[SCHOOL, 40:]])
+    of_mean = np.eye(49)[48:]
+    by = np.vstack([of_own, of_school, of_mean])  # what they are made of
+    sds = np.concatenate([np.full(40, scales["sd_own"]), np.full(8, scales["sd_school"]), [2.0]])
+    return ["own", "school", "mean"], (by * sds**2) @ by.T, np.eye(49)[:40][CLASS_OF]
+
+
+def test_effects_given_the_scales_have_the_mean_and_covariance_of_dense_algebra(posterior):
+    build, _, _, found = posterior
+    near, hierarchy = found.near, found.near.hierarchy
+    scales = scales_at(found, near.scales.location)
+    names, prior, design = prior_and_design(build, scales)
+    precision = np.linalg.inv(prior) + design.T @ design / scales["s"] ** 2
+    mean = np.linalg.solve(precision, design.T @ DENSE[build][0] / scales["s"] ** 2)
+    place = np.cumsum(~hierarchy.is_scale) - 1
+    columns = found.log_prior.space.columns
+    order = place[np.concatenate([np.ravel(columns[name]) for name in names])]
+    assert_allclose(near.given_mode.location[order], mean, atol=1e-8)
+    covariance = near.given_mode.covariance[np.ix_(order, order)]
+    assert_allclose(covariance, np.linalg.inv(precision), atol=1e-9)
+
+
+def test_it_differs_from_the_models_density_by_a_constant(posterior):
+    _, model, _, found = posterior
+    points, _ = found.near.draw(30, rng=np.random.default_rng(3))
+    log_density, space = model.compile_logp(), found.log_prior.space
+    expected = np.array([float(log_density(space.point(x))) for x in points])
+    assert np.var(expected - found.log_density(points)) < 1e-15
+
+
+def test_draws_have_the_means_and_widths_of_the_scales_marginal(posterior):
+    build, _, loglik, _ = posterior
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(4))
+    assert found.is_certified
+    values = found.proposal.draws.values
+    # The exact moments by importance weights of a wider distribution of the scales.
+    names = list(DENSE[build][2])
+    logs = np.log(np.stack([values[name] for name in names], axis=1))
+    weights = np.exp(found.proposal.log_ratios - found.proposal.log_ratios.max())
+    weights /= weights.sum()
+    middle = weights @ logs
+    spread = np.linalg.cholesky(np.cov(logs.T, aweights=weights))
+    wide = heavy_tailed(middle, np.linalg.inv(1.2 * spread).T)
+    tried, logq = wide.draw(1_500, rng=np.random.default_rng(5))
+    heights = [log_marginal(build, dict(zip(names, np.exp(point), strict=True))) for point in tried]
+    exact = np.exp(np.array(heights) - logq - np.max(heights - logq))
+    exact /= exact.sum()
+    sds = np.sqrt(exact @ np.square(tried - exact @ tried))
+    assert_allclose(middle, exact @ tried, atol=0.2 * sds.max())
+    own_sds = np.sqrt(weights @ np.square(logs - middle))
+    assert_allclose(own_sds, sds, rtol=0.15)
+
+
+def test_one_call_draws_all_variables_without_a_coreset():
+    model = crossed()
+    idata = pmc.sample(model, random_seed=1, progressbar=False, draws=200)
+    assert idata.attrs["level"] == Level.RELIABLE
+    assert set(idata["posterior"].data_vars) == {v.name for v in model.free_RVs}
+    assert "coreset" not in idata.children
+    assert idata["posterior"]["own"].shape == (4, 200, 40)
+
+
+def observed_by(likelihood):
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 1), shape=40)
+        likelihood(pm.Normal("mean", 0, 2) + own[STUDENT])
+    return model
+
+
+NOT_NORMAL = {
+    "counts": lambda eta: pm.Poisson("y", pm.math.exp(eta), observed=STUDENT),
+    "tails": lambda eta: pm.StudentT("y", 4, mu=eta, sigma=1.0, observed=CROSSED),
+    "curved": lambda eta: pm.Normal("y", pm.math.sin(eta), 1.0, observed=CROSSED),
+}
+
+
+@pytest.mark.parametrize("likelihood", NOT_NORMAL.values(), ids=NOT_NORMAL)
+def test_other_rows_are_recognised_before_anything_is_compiled(likelihood):
+    assert not may_be_normal(find_observations(observed_by(likelihood)))
+
+
+def test_priors_that_are_not_normal_given_the_scales_are_refused():
+    with pm.Model() as model:
+        own = pm.StudentT("own", 4, sigma=pm.HalfNormal("sd_own", 1), shape=40)
+        pm.Normal("y", own[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
+    loglik = LogLikelihood(find_observations(model))
+    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+
+
+NORMAL = {
+    "groups": lambda eta: pm.Normal(
+        "y", eta, pm.HalfNormal("s", 2, shape=3)[LECTURER % 3], observed=CROSSED
+    ),
+    "known multiples": lambda eta: pm.Normal(
+        "y", eta, pm.HalfNormal("s", 2) * np.exp(X), observed=CROSSED
+    ),
+    "logarithms": lambda eta: pm.LogNormal(
+        "y", eta, pm.HalfNormal("s", 2), observed=np.exp(CROSSED)
+    ),
+    "far from zero": lambda eta: pm.Normal(
+        "y", 1e5 + 1e3 * eta, pm.HalfNormal("s", 2_000), observed=1e5 + 1e3 * CROSSED
+    ),
+}
+
+
+@pytest.mark.parametrize("likelihood", NORMAL.values(), ids=NORMAL)
+def test_rows_of_several_widths_are_summed_by_their_kinds(likelihood):
+    model = observed_by(likelihood)
+    observations = find_observations(model)
+    assert may_be_normal(observations)
+    found = _posterior_of(LogLikelihood(observations), rng=np.random.default_rng(1))
+    points, _ = found.near.draw(20, rng=np.random.default_rng(3))
+    log_density, space = model.compile_logp(), found.log_prior.space
+    expected = np.array([float(log_density(space.point(x))) for x in points])
+    assert np.var(expected - found.log_density(points)) < 1e-12
+
+
+def test_widths_of_each_row_are_too_many_kinds():
+    model = observed_by(
+        lambda eta: pm.Normal(
+            "y", eta, pm.math.sqrt(pm.HalfNormal("s", 2) ** 2 + np.exp(X)), observed=CROSSED
+        )
+    )
+    loglik = LogLikelihood(find_observations(model))
+    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+
+
+def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
+    near = posterior[3].near
+    middle = near.scales.location
+
+    def heights(_, points):
+        centers = np.stack([middle, middle + 2.5])
+        away = np.square(points[:, None] - centers).sum(axis=2)
+        return np.logaddexp.reduce(-away / 0.5, axis=1)
+
+    assert not _has_other_modes(near, rng=np.random.default_rng(1))
+    monkeypatch.setattr(ConditionalGaussian, "log_marginals", heights)
+    assert _has_other_modes(near, rng=np.random.default_rng(1))

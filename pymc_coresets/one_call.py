@@ -199,10 +199,17 @@ def sample(
 
     Re-weighted draws are corrected already: `Coreset.check` and `Coreset.reweight` refuse them.
 
+    For more than 24 free dimensions, it is tested first whether the posterior is normal given at
+    most eight scales, as that of a linear mixed model with normal outcomes is.  Then scales are
+    drawn from around the mode of their marginal posterior, with importance weights, and all other
+    variables exactly, given the scales.  That takes a decomposition of the others' precision for
+    each draw; where this takes long, the draws are worth 400 independent ones at least, and
+    otherwise a thousand.
+
     For 25 to 150 free dimensions, draws from around the mode of the full posterior are tried first,
     if that is proven to be log-concave.  A quadratic and rows beside it would take longer.  These
     draws are returned, resampled by their importance weights, if Pareto k-hat is below its limit,
-    they are worth a thousand independent draws, and lines lead to nothing beyond them.  They have
+    they are worth a thousand independent draws, and lines lead to nothing beyond them.  Both have
     no group ``coreset``, and no ``sample_stats``; `coreset_of` builds a coreset then.
 
     Examples

@@ -128,7 +128,7 @@ def test_scales_of_centred_effects_rule_their_precision(predictor, n_ruling):
 
 def around_a_mean():
     mean = pm.Normal("mean", 0, 2)
-    return pm.Normal("effect", mean, pm.HalfNormal("scale", 1), shape=80)[np.arange(60)]
+    return pm.Normal("effect", mean, pm.HalfNormal("scale", 1), shape=80)[np.arange(60) // 2]
 
 
 def test_the_precision_of_many_effects_around_a_mean_takes_three_gradients():

@@ -16,7 +16,8 @@ def of_a_scale_near_zero(points):
 
 @pytest.fixture
 def first():
-    return heavy_tailed(np.zeros(2), 1.5 * np.eye(2))
+    mode = np.zeros(2)
+    return heavy_tailed(mode, np.diag([1.4, 1.4])).split(of_a_scale_near_zero)
 
 
 @pytest.fixture
@@ -26,23 +27,23 @@ def mixture(first):
 
 
 def test_its_density_integrates_to_one(mixture):
-    grid = np.linspace(-30, 30, 401)
+    grid = np.linspace(-15, 15, 151)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     total = np.exp(mixture.log_density(points)).sum() * (grid[1] - grid[0]) ** 2
-    assert total == pytest.approx(1.0, abs=5e-3)
+    assert total == pytest.approx(1.0, abs=1e-2)
 
 
-def test_its_draws_have_that_density(mixture):
+def test_its_draws_have_that_density(first, mixture):
     points, logq = mixture.draw(20_000, rng=np.random.default_rng(2))
     assert_allclose(logq, mixture.log_density(points))
     middle = mixture.masses @ mixture.centers
-    expected = 0.9 * middle + 0.1 * mixture.location
+    of_first = first.draw(20_000, rng=np.random.default_rng(3))[0].mean(axis=0)
+    expected = 0.9 * middle + 0.1 * of_first
     assert_allclose(points.mean(axis=0), expected, atol=0.05)
 
 
-def test_weights_in_an_exponential_tail_have_a_lighter_one(first, mixture):
-    khats = []
-    for source in (first, mixture):
-        points, logq = source.draw(4_000, rng=np.random.default_rng(3))
-        khats.append(pareto_smooth((of_a_scale_near_zero(points) - logq)[None]).pareto_khat)
-    assert khats[1] < min(khats[0], 0.5)
+def test_weights_in_an_exponential_tail_are_reliable(mixture):
+    points, logq = mixture.draw(4_000, rng=np.random.default_rng(3))
+    smoothed = pareto_smooth((of_a_scale_near_zero(points) - logq)[None])
+    assert smoothed.pareto_khat < 0.5
+    assert smoothed.ess > 0.8 * len(points)

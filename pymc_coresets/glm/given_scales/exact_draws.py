@@ -22,6 +22,7 @@ from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.numerics import free_memory
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws
@@ -44,10 +45,13 @@ _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
-#: Points from which the scales' marginal is searched for other modes, their distance in units of
-#: the logarithm, and nats below the known mode from which another one is negligible.
+#: Points of which the highest are climbed from in search for other modes of the scales' marginal,
+#: their distance in units of the logarithm, and nats below the known mode from which another one is
+#: negligible.
 _STARTS, _AWAY, _NEGLIGIBLE = 16, 3.0, 7.0
 
+#: Draws of all variables that must fit into this share of the free memory.
+_DRAWS, _SHARE = 4_000, 0.2
 #: Lines beyond the draws: along the smallest variables, as all others are normal given these.
 _LINES = 26
 
@@ -83,11 +87,14 @@ class GivenScales:
 def may_be_normal(observations: Observations) -> bool:
     """Whether some rows are quadratic in the longest variable: all would be, given the scales.
 
-    Takes a fraction of a second, without compilation.
+    Takes a fraction of a second, without compilation.  Draws of all variables must fit into a fifth
+    of the free memory.
     """
     space = observations.space
     longest = max(space.columns.values(), key=np.size)
     if observations.units or observations.local or not space.continuous.all():
+        return False
+    if 8 * _DRAWS * space.n_dims > _SHARE * free_memory():
         return False
     which = spread_rows(observations.n_obs, _SOME_ROWS)
     arrays = {row.placeholder: row.take(which) for row in observations.rows}
@@ -230,8 +237,7 @@ def _has_other_modes(near: ConditionalGaussian, *, rng: np.random.Generator) -> 
     starts = known.location + rng.uniform(-_AWAY, _AWAY, (_STARTS, size))
     heights = near.log_marginals(starts)
     [height] = near.log_marginals(known.location[None])
-    affordable = _OPERATIONS / near.n_operations_each / 1_000
-    for start in starts[np.argsort(-heights)[: int(np.clip(affordable, 1, 4))]]:
+    for start in starts[np.argsort(-heights)[: _n_climbs(near)]]:
         begun = heavy_tailed(start, 10 * np.eye(size))
         try:
             found = near_mode(near.log_marginals, begun)
@@ -244,6 +250,11 @@ def _has_other_modes(near: ConditionalGaussian, *, rng: np.random.Generator) -> 
         ):
             return True
     return False
+
+
+def _n_climbs(near: ConditionalGaussian) -> int:
+    """Return how many climbs there are to other modes: fewer, if they take long."""
+    return int(np.clip(_OPERATIONS / near.n_operations_each / 1_000, 1, 4))
 
 
 def _enough(near: ConditionalGaussian) -> int:
@@ -309,7 +320,7 @@ def _modes(loglik: LogLikelihood, near: ConditionalGaussian, draws: Draws) -> Mo
         positions=along_modes(space.constrain(near.mode[None]).values, dims),
         sds=along_modes(sds, dims),
         mass=np.ones(1),
-        n_ended=np.array([_STARTS]),
-        n_starts=_STARTS,
+        n_ended=np.array([1 + _n_climbs(near)]),
+        n_starts=1 + _n_climbs(near),
         images=("",),
     )

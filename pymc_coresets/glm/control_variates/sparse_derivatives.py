@@ -69,6 +69,8 @@ def _those[T](every: Sequence[T], which: Sequence[bool]) -> list[T]:
 
 def _one_by_one(function: OfPoints, x: Array, each: Array) -> sparse.csr_array:
     """Move each of some coordinates alone: (n_dims, p), with zeros for the others."""
+    if not len(each):
+        return sparse.csr_array((len(x), function(x[None]).shape[1]))
     found = sparse_differences(function, x, np.ones(len(x)), each)
     placed = (np.ones(len(each)), (each, np.arange(len(each))))
     return sparse.csr_array(sparse.csr_array(placed, shape=(len(x), len(each))) @ found)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pymc as pm
 import pytensor.scalar as ps
@@ -319,7 +319,7 @@ def _addends(node: Apply, series: Series, known: _Parts) -> Iterable[Addend]:
     """List what the output of a node is the sum of; nothing if it is not linear in its inputs."""
     if not node.inputs:
         return []
-    x, *others = ops.checked_tensors(node.inputs)
+    x, *others = cast(list[TensorVariable], node.inputs)  # its index may be scalars
     core = node.op.core_op if isinstance(node.op, ops.Blockwise) else node.op
     if isinstance(core, ops.Dot) and node.outputs[0].type.shape == (1, 1) and series.axis == 0:
         return [Addend(x.dimshuffle(1) * others[0].dimshuffle(0), 0)]

@@ -15,7 +15,7 @@ import xarray as xr
 from pytensor.graph import graph_inputs
 from pytensor.graph.replace import graph_replace
 
-from benchmarks.opponent_task import CHAINS, Answer, DoesNotFitError, Task, judged_chains
+from benchmarks.opponent_task import CHAINS, Answer, DoesNotApplyError, DoesNotFitError, Task, judged_chains
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -46,7 +46,7 @@ def gpboost(task: Task) -> Answer:
     """Fit varying intercepts and slopes by maximum likelihood; judge the common line alone."""
     package = needed("gpboost")
     if task.name not in VARYING:
-        raise DoesNotFitError("does not fit: only varying intercepts and slopes are written here")
+        raise DoesNotApplyError("only varying intercepts and slopes are written here")
     model = task.model
     x, group = (np.asarray(model[n].get_value()) for n in ("x", "group_index"))
     y = np.asarray(task.model.rvs_to_values[model["y"]].eval(), dtype=float)

@@ -13,6 +13,7 @@ from benchmarks.opponent_task import (
     CHAINS,
     ESS_TOLD,
     Answer,
+    DoesNotApplyError,
     DoesNotFitError,
     Task,
     judged_chains,
@@ -46,7 +47,7 @@ NO_MODE = "said itself that the density has no proper mode"
 def nuts_distinct(task: Task) -> Answer:
     """Sample the distinct rows with nutpie."""
     if not task.collapses:
-        raise DoesNotFitError("rows do not repeat")
+        raise DoesNotApplyError("rows do not repeat")
     answer = _nutpie(task, task.weighted)
     n_obs = task.distinct.observations.n_obs
     remarks = [f"{task.distinct.n_rows:,} of {n_obs:,} rows", answer.remark]

@@ -32,6 +32,7 @@ __all__ = [
     "CHAINS",
     "ESS_TOLD",
     "Answer",
+    "DoesNotApplyError",
     "DoesNotFitError",
     "Settings",
     "Task",
@@ -48,6 +49,10 @@ RHAT_TOLD, ESS_TOLD = 1.01, 100.0  # the second for each chain: what PyMC warns 
 
 class DoesNotFitError(RuntimeError):
     """A way cannot be taken for this model; the message says why."""
+
+
+class DoesNotApplyError(DoesNotFitError):
+    """A way is meant for other models, and is left out of this one's table."""
 
 
 @dataclass(frozen=True, kw_only=True)

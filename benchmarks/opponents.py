@@ -35,7 +35,7 @@ from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
 from benchmarks.opponent_models import LARGE, models
 from benchmarks.opponent_summary import summary
-from benchmarks.opponent_task import Answer, DoesNotFitError, Settings, Task, Way
+from benchmarks.opponent_task import Answer, DoesNotApplyError, DoesNotFitError, Settings, Task, Way
 from benchmarks.opponent_ways import CORESET_REFITS, REFERENCE, REFITS, WAYS, way_called
 from benchmarks.public_data import MissingDataError
 from benchmarks.tables import markdown, parser_of, save
@@ -50,7 +50,10 @@ QUICK = 60.0  # seconds: what takes less depends on what is compiled already
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
-    """What one way took and returned; ``failure`` where it returned nothing."""
+    """What one way took and returned; ``failure`` where it returned nothing.
+
+    A way that does not apply to a model is left out of its table.
+    """
 
     way: str
     seconds: float = np.nan
@@ -58,6 +61,7 @@ class Record:
     processor: float = np.nan
     answer: Answer | None = None
     failure: str = ""
+    applies: bool = True
     verdict: Verdict = field(default_factory=lambda: Verdict(compared=False))
 
     @property
@@ -88,7 +92,8 @@ def measure(name: str, way: str, take: Way, make: Callable[[], pm.Model], s: Set
             answer=answer,
         )
     except (DoesNotFitError, MissingDataError) as error:
-        return Record(way=way, failure=str(error))
+        applies = not isinstance(error, DoesNotApplyError)
+        return Record(way=way, failure=str(error), applies=applies)
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
         return Record(
@@ -182,7 +187,7 @@ def _with_noise(value: float, noise: float) -> str:
 
 def table(name: str, records: Sequence[Record], said: str) -> str:
     """Return a model's part of the report."""
-    lines = [line_of(record) for record in records]
+    lines = [line_of(record) for record in records if record.applies]
     return f"{name}, judged by: {said}.\n\n{markdown(HEADER, lines)}"
 
 

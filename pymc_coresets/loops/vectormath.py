@@ -79,7 +79,7 @@ def _reduced(y: float) -> tuple[float, int]:
 @_straight_line
 def vector_exp(x: float) -> float:
     """Compute exp(x) = 2**k exp(r), |r| <= log(2)/2."""
-    # A product that vanishes takes some hundred cycles, so none is formed where exp(x) is 0.
+    # A product that vanishes takes more than a hundred cycles, so none is formed where exp(x) is 0.
     vanishes = x < -745.2
     r, k = _reduced(min(0.0 if vanishes else x, 710.0))
     half = k >> 1  # in two factors, to reach results below the smallest normal number

@@ -44,9 +44,28 @@ PLANTED = [
     ),
     *plant(
         "glm/control_variates/hierarchy.py",
-        ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
+        ("step / 2 - factor.log_determinant / 2", "step / 2 + factor.log_determinant / 2"),
         ("logq[which] = logs + own", "logq[which] = own"),
         ("gradient @ step / 2", "gradient @ step"),
+    ),
+    *plant(
+        "glm/given_scales/kernel_mixture.py",
+        ("(1 - _SHARE - _SHARE_WIDE, 1.0)", "(1 - _SHARE, 1.0)"),
+        ("n_dims * np.log(width))", "np.log(width))"),
+    ),
+    *plant(
+        "glm/given_scales/exact_draws.py",
+        ("log_prior.values(points) - logq,", "-logq,"),
+        ("self.log_prior.values(points) + self.of_rows(points)", "self.of_rows(points)"),
+    ),
+    *plant(
+        "sampling/units/frames.py",
+        ("student_log_density(x) - self._log_volume(0)", "student_log_density(x)"),
+        ("left / self.root[j, j, :, None, mode]", "left"),
+    ),
+    *plant(
+        "sampling/units/regressions.py",
+        ("self.which[self.n_fitted :]", "self.which[: self.n_fitted]"),
     ),
     *plant(
         "sampling/steps/split_hmc.py",
@@ -294,7 +313,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/certified_draws/around_mode.py",
-        ("found.ess >= ENOUGH", "True"),
+        ("found.ess >= self.enough", "True"),
         ("and not list(found.doubts())", ""),
         ("return is_light and", "return"),
         ("+ (first.log_ratios[0] - ratios[0])", ""),

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,18 @@ def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], st
 
 @direct_call.register
 def _(op: Collect, node: Apply) -> Callable[..., Any]:
-    return compiled_loop(node)  # NumPy's takes ten times as long
+    """Return one compiled loop, whatever the axes: NumPy's takes ten times as long."""
+    [x, sizes], axis = node.inputs, node.inputs[0].type.ndim - 1 - op.n_after
+    three = pt.tensor(dtype=x.type.dtype, shape=(None, None, None))
+    loop = compiled_loop(Collect(1).make_node(three, sizes.type()))
+
+    def collected(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        flat = np.ascontiguousarray(x).reshape(prod(before), x.shape[axis], prod(after))
+        found: np.ndarray = loop(flat, sizes)
+        return found.reshape(*before, len(sizes), *after)
+
+    return collected
 
 
 @ops.vectorize_node.register(_Ragged)

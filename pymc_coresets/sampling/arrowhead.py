@@ -87,7 +87,8 @@ class Arrowhead:
     def n_operations(self) -> float:
         """Approximate cost of a factor, in multiplications by LAPACK."""
         # A product that is gathered and added takes as long as twenty of these.
-        return float(len(self.outer) ** 3 / 3 + 20 * len(self._products[0]))
+        n_gathered = len(self._products[0]) + len(self.inner)
+        return float(len(self.outer) ** 3 / 3 + 20 * n_gathered)
 
     @cached_property
     def _products(self) -> tuple[Array, Array, Array, Array]:

@@ -27,6 +27,9 @@ type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
 
 _ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
+#: Lengths of the steps by which it is tested, in units of the coordinates; and the relative size of
+#: derivatives that are zero.
+_REACHES, _ZERO = (1.0, 1e3, 1e6), 1e-6
 #: Entries in a row of the prior's precision from which its coordinate has a color of its own.
 _WIDE = 64
 
@@ -218,14 +221,10 @@ def find_hierarchy(
     ways = rng.uniform(-0.5, 0.5, (2, len(start)))
 
     def is_normal(free: Array) -> bool:
-        def seen(points: Array) -> Array:
-            return np.hstack([prior(points)[1][:, free], coefficients(points)])
-
-        first, second = _mixed_differences(seen, x, *(ways * free))
-        size = np.abs(first).max(axis=0, initial=0.0)
-        if not (np.abs(second) <= _ROUNDING * (1 + size)).all():
+        own = (lambda points: prior(points)[1][:, free], coefficients)
+        if not all(_is_affine(each, x, ways * free) for each in own):
             return False
-        return rows is None or are_quadratic(rows, x, ways[0] * free)
+        return rows is None or all(are_quadratic(rows, x, r * ways[0] * free) for r in _REACHES[:2])
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -240,6 +239,21 @@ def find_hierarchy(
     if is_scale.all() or is_scale.sum() > 16:
         return None
     return _hierarchy_of(prior, coefficients, x + ways[0] * is_scale, columns, is_scale, x)
+
+
+def _is_affine(function: OfPoints, x: Array, ways: Array) -> bool:
+    """Whether two steps from a point do not interact, of any length.
+
+    Densities that are not normal may be so nearby: with heavy tails, and mixtures.
+    """
+    for reach in _REACHES:
+        first, second = _mixed_differences(function, x, *(reach * ways))
+        size = np.abs(first)
+        # Nearby, derivatives that are tiny are affine; farther, only zeros up to rounding.
+        least = 1.0 if reach == 1.0 else _ZERO * size.max(initial=0.0)
+        if not (np.abs(second) <= _ROUNDING * (least + size.max(axis=0, initial=0.0))).all():
+            return False
+    return True
 
 
 def are_quadratic(function: OfPoints, x: Array, way: Array) -> bool:

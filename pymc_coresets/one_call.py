@@ -57,6 +57,8 @@ _NOT_DRAWN = (
 )
 #: Share of a time_budget for the construction; the rest is for draws and their check.
 _TO_BUILD = 0.8
+#: Share of that for draws that make it unnecessary, if the posterior is normal given a few scales.
+_TO_TRY = 0.5
 _UNCHECKED, _UNWEIGHED = (
     Verdict.starting(
         Level.DOUBTFUL,
@@ -305,15 +307,24 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
 
 def _built(request: Request) -> Coreset | AroundMode:
     """Build a coreset, unless draws of a known distribution make it unnecessary."""
+    begun = time.perf_counter()
     exact = _given_scales(request)
     if exact is not None:
         return exact
-    with preparing(request) as construction:
+    with preparing(_after(time.perf_counter() - begun, request)) as construction:
         drawn = _around_mode(construction)
         if drawn is not None:
             return drawn
         found = construction.built()
     return construction.finished(found)
+
+
+def _after(seconds: float, request: Request) -> Request:
+    """Return a request with what is left of its time_budget after so many seconds."""
+    if "time_budget" not in request.given:
+        return request
+    left = max(request.given["time_budget"] - seconds, 0.0)
+    return replace(request, given={**request.given, "time_budget": left})
 
 
 def _given_scales(request: Request) -> AroundMode | None:
@@ -331,7 +342,7 @@ def _given_scales(request: Request) -> AroundMode | None:
     ):
         return None
     rng = deepcopy(request.rng).spawn(1)[0]
-    deadline = time.perf_counter() + request.given.get("time_budget", math.inf)
+    deadline = time.perf_counter() + _TO_TRY * request.given.get("time_budget", math.inf)
     with (
         Reporter(show=request.progressbar) as report,
         forecasts_to(report.tell),

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 import warnings
 
 import numpy as np
@@ -19,6 +20,7 @@ from pymc_coresets import (
     Level,
     OutOfTimeError,
     Reason,
+    SamplingError,
     Verdict,
     build_coreset,
     one_call,
@@ -282,6 +284,20 @@ def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, 
     monkeypatch.setattr(one_call, "_built", build)
     pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert given == [80.0]
+
+
+def test_time_for_exact_draws_that_do_not_serve_is_taken_from_the_build(model, monkeypatch):
+    given = []
+
+    def prepare(request):
+        given.append(request.given["time_budget"])
+        raise SamplingError("Enough.")
+
+    monkeypatch.setattr(one_call, "_given_scales", lambda _: time.sleep(0.2))
+    monkeypatch.setattr(one_call, "preparing", prepare)
+    with pytest.raises(SamplingError):
+        pmc.sample(model, time_budget=100.0, **QUIET)
+    assert 40.0 < given[0] <= 79.8
 
 
 # -- the coreset of some draws ---------------------------------------------------------------------

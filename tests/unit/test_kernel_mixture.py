@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.glm.given_scales.kernel_mixture import KernelMixture
@@ -47,3 +48,10 @@ def test_weights_in_an_exponential_tail_are_reliable(mixture):
     smoothed = pareto_smooth((of_a_scale_near_zero(points) - logq)[None])
     assert smoothed.pareto_khat < 0.5
     assert smoothed.ess > 0.8 * len(points)
+
+
+def test_too_few_draws_with_weights_are_refused(first):
+    points, _ = first.draw(100, rng=np.random.default_rng(1))
+    log_weights = np.where(np.arange(100) < 2, 0.0, -800.0)
+    with pytest.raises(LinAlgError, match="Too few draws"):
+        KernelMixture.of(first, points, log_weights)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import LinAlgError, solve_triangular
 from scipy.special import gammaln, logsumexp, softmax
 
 from pymc_coresets.sampling.normal import Normal
@@ -61,9 +61,16 @@ class KernelMixture:
         """Place kernels at draws (n, n_dims) with importance weights, in nats.
 
         Their width is that of Silverman's rule, for the effective number of draws.
+
+        Raises
+        ------
+        LinAlgError
+            If these are too few for a covariance.
         """
         masses = softmax(log_weights)
         n_dims, size = points.shape[1], 1 / np.square(masses).sum()
+        if not size > 1 + n_dims:
+            raise LinAlgError("Too few draws have weights for a covariance of them.")
         width = (4 / (n_dims + 2) / size) ** (1 / (n_dims + 4))
         covariance = np.atleast_2d(np.cov(points.T, aweights=masses))
         root = np.linalg.cholesky(covariance) * width * np.sqrt((_DEGREES - 2) / _DEGREES)

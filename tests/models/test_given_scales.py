@@ -212,10 +212,20 @@ def test_other_rows_are_recognised_before_anything_is_compiled(likelihood):
     assert not may_be_normal(find_observations(observed_by(likelihood)))
 
 
-def test_priors_that_are_not_normal_given_the_scales_are_refused():
+OTHER_PRIORS = {
+    "tails": lambda: pm.StudentT("own", 4, sigma=pm.HalfNormal("sd_own", 1), shape=40),
+    "far tails": lambda: pm.Cauchy("own", 0, 1e3, shape=40),
+    "far modes": lambda: pm.NormalMixture("own", [0.7, 0.3], mu=[0, 100], sigma=1, shape=40),
+    "folded": lambda: pm.math.abs(
+        pm.Normal("mean", 0, 10, initval=10) + pm.Normal("own", 0, 0.1, shape=40)
+    ),
+}
+
+
+@pytest.mark.parametrize("prior", OTHER_PRIORS.values(), ids=OTHER_PRIORS)
+def test_what_is_not_normal_given_the_scales_far_away_is_refused(prior):
     with pm.Model() as model:
-        own = pm.StudentT("own", 4, sigma=pm.HalfNormal("sd_own", 1), shape=40)
-        pm.Normal("y", own[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
+        pm.Normal("y", prior()[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
     loglik = LogLikelihood(find_observations(model))
     assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
 
@@ -259,7 +269,7 @@ def test_widths_of_each_row_are_too_many_kinds():
 
 
 def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
-    near = posterior[3].near
+    near, space = posterior[3].near, posterior[3].log_prior.space
     middle = near.scales.location
 
     def heights(_, points):
@@ -267,6 +277,30 @@ def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
         away = np.square(points[:, None] - centers).sum(axis=2)
         return np.logaddexp.reduce(-away / 0.5, axis=1)
 
-    assert not _has_other_modes(near, rng=np.random.default_rng(1))
+    assert not _has_other_modes(near, space, rng=np.random.default_rng(1))
     monkeypatch.setattr(ConditionalGaussian, "log_marginals", heights)
-    assert _has_other_modes(near, rng=np.random.default_rng(1))
+    assert _has_other_modes(near, space, rng=np.random.default_rng(1))
+
+
+def test_a_scale_of_either_sign_has_two_modes_however_far_apart():
+    with pm.Model() as model:
+        own = pm.Normal("scale", 0, 90) * pm.Normal("own", shape=40)
+        mean = pm.Normal("mean", 0, 90) + own[STUDENT]
+        pm.Normal("y", mean, pm.HalfNormal("s", 90), observed=30 * CROSSED)
+    loglik = LogLikelihood(find_observations(model))
+    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+
+
+def test_effects_that_meet_no_other_variable_are_drawn():
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 4), shape=40)
+        pm.Normal("y", own[STUDENT], pm.HalfNormal("s", 2), observed=CROSSED)
+    loglik = LogLikelihood(find_observations(model))
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
+    own, scale, s = (found.proposal.draws.values[name] for name in ("own", "sd_own", "s"))
+    weights = np.exp(found.proposal.log_ratios - found.proposal.log_ratios.max())
+    weights /= weights.sum()
+    counts, sums = np.bincount(STUDENT, minlength=40), np.bincount(STUDENT, CROSSED, 40)
+    given = sums / (counts + np.square(s / scale)[:, None])  # the means given the scales
+    sds = np.sqrt(weights @ np.square(own - weights @ own))
+    assert_allclose(weights @ own, weights @ given, atol=5 * sds.max() / np.sqrt(1_000))

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import doing
 from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
@@ -28,8 +29,10 @@ from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
 from pymc_coresets.sampling.climbing import near_mode
+from pymc_coresets.sampling.mode_search import image_points, prior_draws
 from pymc_coresets.sampling.modes import along_modes
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
@@ -45,10 +48,13 @@ _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
-#: Points of which the highest are climbed from in search for other modes of the scales' marginal,
-#: their distance in units of the logarithm, and nats below the known mode from which another one is
-#: negligible.
-_STARTS, _AWAY, _NEGLIGIBLE = 16, 3.0, 7.0
+#: Points of which some are climbed from in search for other modes of the scales' marginal: how many
+#: there are of each kind, their distance in units of the logarithm and in widths of the known mode,
+#: and draws of the prior.
+_STARTS, _AWAY, _WIDTHS, _FROM_PRIOR = 16, 3.0, 10.0, 48
+#: Standard deviations within which points are next to the known mode; nats below its height at
+#: which it must be another one; and nats from which another one is negligible.
+_BESIDE, _SAME_HEIGHT, _NEGLIGIBLE = 2.0, 1e-2, 7.0
 
 #: Draws of all variables that must fit into this share of the free memory.
 _DRAWS, _SHARE = 4_000, 0.2
@@ -179,7 +185,7 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
     except SamplingError as error:
         _log.info("%s", error.message)
         return None
-    if _has_other_modes(near, rng=rng):
+    if _has_other_modes(near, log_prior.space, rng=rng):
         _log.info("The marginal posterior of the scales has several modes")
         return None
     assert isinstance(near.quadratic, NormalRows)
@@ -231,25 +237,55 @@ def _normal(near: ConditionalGaussian) -> Normal:
     return near.scales
 
 
-def _has_other_modes(near: ConditionalGaussian, *, rng: np.random.Generator) -> bool:
-    """Whether climbs from the highest of some points far away end at another noticeable mode."""
-    known, size = _normal(near), len(near.scales.location)
-    starts = known.location + rng.uniform(-_AWAY, _AWAY, (_STARTS, size))
-    heights = near.log_marginals(starts)
+def _has_other_modes(
+    near: ConditionalGaussian, space: Unconstrained, *, rng: np.random.Generator
+) -> bool:
+    """Whether the marginal of the scales has another noticeable mode.
+
+    It has one if it is as high at an image of the known mode, under a change of sign or an exchange
+    of variables; if it is higher anywhere; or if climbs end at another one, from those of some
+    points where the marginal exceeds the known distribution most.
+    """
+    known = _normal(near)
     [height] = near.log_marginals(known.location[None])
-    for start in starts[np.argsort(-heights)[: _n_climbs(near)]]:
-        begun = heavy_tailed(start, 10 * np.eye(size))
-        try:
-            found = near_mode(near.log_marginals, begun)
-        except SamplingError:  # the climb ends where the marginal has no curvature
-            continue
-        [other] = near.log_marginals(found.location[None])
-        if (
-            not found.is_near(known)
-            and found.log_mass(other) > known.log_mass(height) - _NEGLIGIBLE
-        ):
-            return True
-    return False
+    with np.errstate(all="ignore"):  # some points are far out
+        starts = _starts(near, space, rng=rng)
+        heights = near.log_marginals(starts)
+        is_far = np.linalg.norm(known.whiten(starts), axis=1) > _BESIDE
+    starts, above = starts[is_far], heights[is_far] - height
+    if (above > -_SAME_HEIGHT).any():
+        return True
+    beyond_known = above - known.log_density(starts)
+    climbs = starts[np.argsort(-beyond_known)[: _n_climbs(near)]]
+    return any(_leads_elsewhere(near, start, height) for start in climbs)
+
+
+def _starts(near: ConditionalGaussian, space: Unconstrained, *, rng: np.random.Generator) -> Array:
+    """Return scales at which other modes may be: (n_starts, n_scales).
+
+    Images of the mode; points around it, some by its widths and some by the logarithm; and draws of
+    the prior.
+    """
+    known, is_scale = _normal(near), near.hierarchy.is_scale
+    images = image_points(space, near.mode)[1][:, is_scale]
+    of_prior = prior_draws(space, _FROM_PRIOR, rng=rng)[:, is_scale]
+    wide, away = rng.uniform(-1, 1, (2, _STARTS, len(known.location)))
+    around = [known.at(_WIDTHS * wide), known.location + _AWAY * away]
+    found: Array = np.unique(np.concatenate([*around, images, of_prior]), axis=0)
+    return found[np.isfinite(found).all(axis=1)]
+
+
+def _leads_elsewhere(near: ConditionalGaussian, start: Array, height: float) -> bool:
+    """Whether a climb ends at a noticeable mode other than the known one, of a given height."""
+    known = _normal(near)
+    begun = heavy_tailed(start, 10 * np.eye(len(start)))
+    try:
+        found = near_mode(near.log_marginals, begun)
+    except SamplingError:  # the climb ends where the marginal has no curvature
+        return False
+    [other] = near.log_marginals(found.location[None])
+    is_noticeable = found.log_mass(other) > known.log_mass(height) - _NEGLIGIBLE
+    return not found.is_near(known) and bool(is_noticeable)
 
 
 def _n_climbs(near: ConditionalGaussian) -> int:
@@ -302,7 +338,10 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, 
             len(points), smoothed.ess, smoothed.pareto_khat,
         )  # fmt: skip
         log_weights = posterior.log_density(points) - logq
-        kernels = KernelMixture.of(_normal(posterior.near), points[:, is_scale], log_weights)
+        try:
+            kernels = KernelMixture.of(_normal(posterior.near), points[:, is_scale], log_weights)
+        except LinAlgError:  # so few draws have weights
+            return None
         near = replace(near, scales=kernels)
     return None
 

@@ -1,6 +1,7 @@
 """One call for all steps: build a coreset, sample it, check the draws, and correct them."""
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from pymc_coresets.options import flag, generator, one_of, positive_number, whol
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.units import FEW_DIMENSIONS
+from pymc_coresets.predictive.model_data import data_groups
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.request import Request
@@ -74,6 +76,8 @@ _NO_DRAWS = (
 )
 
 _OPTIONS = "coreset_options"  #: Attribute of such draws, for `coreset_of`.
+
+_log = logging.getLogger(__name__)
 
 #: What to do if no coreset serves.
 type OnFailure = Literal["warn", "raise", "nuts"]
@@ -392,7 +396,42 @@ def _of_mode(
 def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:
     """Return what `coreset_of` needs to build a coreset later."""
     kept = {n: v for n, v in options.items() if n not in {"progressbar", "time_budget", "executor"}}
-    return json.dumps(kept | {"random_seed": random_seed})
+    return json.dumps(kept | {"random_seed": random_seed}, default=float)
+
+
+def _refuse_draws_of_another(model: pm.Model, groups: Mapping[str, xr.DataTree]) -> None:
+    """Refuse draws whose variables or outcomes are not those of a model."""
+    drawn = groups["posterior"].to_dataset()
+    sizes = {name: drawn[name].shape[2:] for name in drawn.data_vars}
+    for variable, shape in zip(model.free_RVs, shapes_of(model.free_RVs), strict=True):
+        if sizes.get(variable.name) != tuple(shape):
+            raise InvalidDataError(
+                f"{variable.name!r} has shape {tuple(shape)} in this model, and "
+                f"{sizes.get(variable.name, 'no draws')} in idata: give the model that was sampled.",
+                topic="draws",
+            )
+    if "observed_data" not in groups:
+        return
+    before, now = groups["observed_data"].to_dataset(), data_groups(model)["observed_data"]
+    for name, values in now.data_vars.items():
+        if name not in before or not np.array_equal(
+            values.to_numpy(), before[name].to_numpy(), equal_nan=values.dtype.kind == "f"
+        ):
+            raise InvalidDataError(
+                f"The observations of {name!r} are not those in idata: give the model, with the "
+                "data, that was sampled.",
+                topic="draws",
+            )
+
+
+def _built_later(model: pm.Model, options: Mapping[str, Any]) -> Coreset:
+    """Build a coreset for draws that needed none: of all rows, if fewer of them do not serve."""
+    try:
+        return build_coreset(model, **options)
+    except UnsupportedModelError as error:
+        _log.info("All rows are taken: %s", error.message)
+        kept = {name: value for name, value in options.items() if name != "tolerance"}
+        return build_coreset(model, **kept, method="exact")
 
 
 def _of_coreset(
@@ -443,7 +482,7 @@ def coreset_of(
 
     Use it for what draws alone cannot do: predictions, cross-validation, other priors, a check of
     more draws.  Costs one reading of the data, to verify that the model is the same; or a build, if
-    `sample` needed no coreset.
+    `sample` needed no coreset, which takes all rows where `build_coreset` refuses to choose some.
 
     Parameters
     ----------
@@ -488,7 +527,8 @@ def coreset_of(
     """
     full, groups = full_model(model), draws_tree(idata).children
     if GROUP not in groups and _OPTIONS in idata.attrs:
-        return build_coreset(full, **json.loads(idata.attrs[_OPTIONS]))
+        _refuse_draws_of_another(full, groups)
+        return _built_later(full, json.loads(idata.attrs[_OPTIONS]))
     try:
         tree = groups[GROUP]
         nested = {name: node.to_dataset().load() for name, node in tree.children.items()}

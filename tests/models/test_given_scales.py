@@ -3,11 +3,13 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose
 from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import halfnorm
 
 import pymc_coresets as pmc
+from pymc_coresets import InvalidDataError
 from pymc_coresets.diagnostics.verdicts import Level
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.glm.given_scales.exact_draws import (
@@ -191,6 +193,37 @@ def test_one_call_draws_all_variables_without_a_coreset():
     assert set(idata["posterior"].data_vars) == {v.name for v in model.free_RVs}
     assert "coreset" not in idata.children
     assert idata["posterior"]["own"].shape == (4, 200, 40)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A model with deterministics along its few rows, and draws of it."""
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 1), shape=40)
+        eta = pm.Deterministic("eta", own[STUDENT])
+        pm.Normal("y", eta, pm.HalfNormal("s", 2), observed=pm.Data("outcomes", CROSSED))
+    options = {"random_seed": 1, "progressbar": False, "tolerance": np.float32(0.02)}
+    return model, pmc.sample(model, draws=50, chains=2, **options)
+
+
+@pytest.mark.filterwarnings("ignore:240 observations for 42 free:pymc_coresets.CoresetWarning")
+def test_variables_along_few_rows_are_drawn_later_as_it_is_said(drawn):
+    model, idata = drawn
+    coreset = pmc.coreset_of(idata, model)
+    found = coreset.predict(idata, var_names=["eta"], kind="draws")["posterior_predictive"]["eta"]
+    assert_allclose(found, idata["posterior"]["own"].to_numpy()[..., STUDENT])
+
+
+def test_a_coreset_of_such_draws_is_not_that_of_another_model(drawn):
+    model, idata = drawn
+    other = idata.copy()
+    other["posterior"] = xr.DataTree(idata["posterior"].to_dataset().drop_vars("own"))
+    with pytest.raises(InvalidDataError, match=r"'own' has shape .40,. in this .* no draws in"):
+        pmc.coreset_of(other, model)
+    pm.set_data({"outcomes": CROSSED + 1}, model)
+    with pytest.raises(InvalidDataError, match="The observations of 'y' are not those"):
+        pmc.coreset_of(idata, model)
+    pm.set_data({"outcomes": CROSSED}, model)
 
 
 def observed_by(likelihood):

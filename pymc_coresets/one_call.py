@@ -404,10 +404,11 @@ def _refuse_draws_of_another(model: pm.Model, groups: Mapping[str, xr.DataTree])
     drawn = groups["posterior"].to_dataset()
     sizes = {name: drawn[name].shape[2:] for name in drawn.data_vars}
     for variable, shape in zip(model.free_RVs, shapes_of(model.free_RVs), strict=True):
-        if sizes.get(variable.name) != tuple(shape):
+        found = sizes.get(variable.name, "no draws")
+        if found != tuple(shape):
             raise InvalidDataError(
-                f"{variable.name!r} has shape {tuple(shape)} in this model, and "
-                f"{sizes.get(variable.name, 'no draws')} in idata: give the model that was sampled.",
+                f"{variable.name!r} has shape {tuple(shape)} in this model, and {found} in idata: "
+                "give the model that was sampled.",
                 topic="draws",
             )
     if "observed_data" not in groups:

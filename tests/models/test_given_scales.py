@@ -337,3 +337,46 @@ def test_effects_that_meet_no_other_variable_are_drawn():
     given = sums / (counts + np.square(s / scale)[:, None])  # the means given the scales
     sds = np.sqrt(weights @ np.square(own - weights @ own))
     assert_allclose(weights @ own, weights @ given, atol=5 * sds.max() / np.sqrt(1_000))
+
+
+#: Outcomes of so many levels, most of them once: their scale and that of errors are hardly told
+#: apart, and the posterior has a tail that bends towards a scale of zero.
+RARE = np.concatenate([np.arange(150), RNG.integers(150, size=20)])
+ONCE = 0.5 * RNG.normal(size=150)[RARE] + RNG.normal(size=len(RARE))
+
+
+def rare_levels():
+    with pm.Model() as model:
+        own = pm.HalfNormal("sd_own", 1) * pm.Normal("own", shape=150)
+        pm.Normal("y", own[RARE], pm.HalfNormal("s", 2), observed=ONCE)
+    return model
+
+
+def moments_of_the_scale_of_rare_levels():
+    """Return the mean and the standard deviation of sd_own, by a grid of both scales."""
+    counts, sums = np.bincount(RARE), np.bincount(RARE, ONCE)
+    logs = np.linspace(-9, 1, 400)[:, None, None]
+    s = np.linspace(0.3, 2, 200)[:, None]
+    scale, within = np.exp(logs), np.square(s)
+    shrunk = counts + within / np.square(scale)
+    log_density = np.square(sums) / shrunk / within - np.log(shrunk) - 2 * (logs - np.log(s))
+    log_density = log_density.sum(axis=2) / 2 - (ONCE @ ONCE) / within[:, 0] / 2
+    log_density -= len(ONCE) * np.log(s[:, 0]) + np.square(s[:, 0] / 2) / 2
+    log_density += (logs - np.square(scale) / 2)[:, :, 0]
+    masses = np.exp(log_density - log_density.max()).sum(axis=1)
+    masses, scale = masses / masses.sum(), np.exp(logs[:, 0, 0])
+    mean = masses @ scale
+    return mean, np.sqrt(masses @ np.square(scale - mean))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_tails_that_bend_towards_a_scale_of_zero_are_drawn(seed):
+    loglik = LogLikelihood(find_observations(rare_levels()))
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(seed))
+    log_ratios, scale = found.proposal.log_ratios, found.proposal.draws.values["sd_own"]
+    weights = np.exp(log_ratios - log_ratios.max())
+    weights /= weights.sum()
+    mean, sd = moments_of_the_scale_of_rare_levels()
+    own = weights @ scale
+    assert_allclose(own, mean, atol=4 * sd / np.sqrt(1_000))
+    assert_allclose(np.sqrt(weights @ np.square(scale - own)), sd, rtol=0.1)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import doing
-from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
+from pymc_coresets.diagnostics.importance import SmoothedRatios, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.hierarchy import (
@@ -45,6 +45,9 @@ _SOME_ROWS = 200
 #: Draws that show what share of them the weights leave, and the least share.
 _FIRST, _LEAST_SHARE = 60, 0.3
 _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
+_FINITE = 0.5  #: Pareto k-hat above which weights have no variance: draws may miss a tail.
+#: Share of the draws from the scales' split normal distribution, at first and later.
+_MOST_FIRST, _FEW_FIRST = 0.8, 0.1
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
@@ -126,7 +129,7 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
 
     As that of a linear mixed model with normal outcomes, of any nesting and crossing.  Scales are
     drawn from a split normal distribution around the mode of their marginal posterior, with heavy
-    tails, or from kernels around such draws, and weighted by that marginal, for which each takes a
+    tails, and from kernels around such draws, and weighted by that marginal, for which each takes a
     decomposition of the precision of all other variables.  These follow exactly, given the scales.
     All rows are evaluated at each draw, and along lines beyond them.
 
@@ -320,30 +323,49 @@ def _drawn(
 def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, Array] | None:
     """Return points, and the log-density of what they are from, if their weights are reliable.
 
-    If they are not from the scales' split normal distribution, from kernels around these draws.
+    Most are from the scales' split normal distribution, some from kernels around its draws: these
+    reach into tails that bend, where no draw of the former would be.  If this does not serve, most
+    are from kernels around all of these draws, once or twice.
     """
     near = posterior.near
     is_scale, enough = near.hierarchy.is_scale, _enough(near)
-    for _ in range(2):
+    points, logq = near.draw(_FIRST, rng=rng)
+    if _share_of(posterior, points, logq) < _LEAST_SHARE:
+        points, logq = _with_more(near, points, logq, _TO_REFINE, rng)
+    for of_first in (_MOST_FIRST, _FEW_FIRST, _FEW_FIRST):
+        log_weights = posterior.log_density(points) - logq
+        try:
+            scales = KernelMixture.of(
+                _normal(posterior.near), points[:, is_scale], log_weights, of_first=of_first
+            )
+        except LinAlgError:  # so few draws have weights
+            return None
+        near = replace(near, scales=scales)
         points, logq = near.draw(_FIRST, rng=rng)
-        share = _weights_of(posterior, points, logq).ess_of_independent / _FIRST
+        share = _share_of(posterior, points, logq)
         n_more = math.ceil(1.1 * enough / share) if share >= _LEAST_SHARE else _TO_REFINE
-        more, more_logq = near.draw(n_more, rng=rng)
-        points, logq = np.concatenate([points, more]), np.append(logq, more_logq)
+        points, logq = _with_more(near, points, logq, n_more, rng)
         smoothed = _weights_of(posterior, points, logq)
-        if smoothed.ess >= enough and smoothed.pareto_khat < khat_threshold(len(points)):
+        if smoothed.ess >= enough and smoothed.pareto_khat < _FINITE:
             return points, logq
         _log.info(
             "Of %d draws given the scales, weights leave %.3g, with k-hat %.2f",
             len(points), smoothed.ess, smoothed.pareto_khat,
         )  # fmt: skip
-        log_weights = posterior.log_density(points) - logq
-        try:
-            kernels = KernelMixture.of(_normal(posterior.near), points[:, is_scale], log_weights)
-        except LinAlgError:  # so few draws have weights
-            return None
-        near = replace(near, scales=kernels)
     return None
+
+
+def _with_more(
+    near: ConditionalGaussian, points: Array, logq: Array, n_more: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Add draws of the same distribution."""
+    more, more_logq = near.draw(n_more, rng=rng)
+    return np.concatenate([points, more]), np.append(logq, more_logq)
+
+
+def _share_of(posterior: GivenScales, points: Array, logq: Array) -> float:
+    """Return which share of some draws their weights leave."""
+    return float(_weights_of(posterior, points, logq).ess_of_independent / len(points))
 
 
 def _weights_of(posterior: GivenScales, points: Array, logq: Array) -> SmoothedRatios:

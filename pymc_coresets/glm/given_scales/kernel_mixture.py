@@ -12,17 +12,20 @@ from pymc_coresets.sampling.normal import Normal
 type Array = np.ndarray
 
 _DEGREES = 5  #: Degrees of freedom: tails are heavier than those of any posterior of log-scales.
-#: Share of the draws from the distribution that the weighted draws are from; share of those from
-#: wider kernels, which reach into exponential tails, and how many times as wide these are.
-_SHARE, _SHARE_WIDE, _WIDE = 0.1, 0.15, 4.0
+#: Share of the draws from wider kernels, which reach into exponential tails, and their width.
+_SHARE_WIDE, _WIDE = 0.1, 4.0
+#: Share of those from kernels that are long in one coordinate; their length in its units, which are
+#: those of a logarithm, and in standard deviations at least and at most.
+_SHARE_LONG, _LONG, _LEAST_LONG, _MOST_LONG = 0.1, 1.0, 4.0, 30.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelMixture:
-    """A kernel density of weighted draws, and a tenth of the distribution that they are from.
+    """A kernel density of weighted draws, and a share of the distribution that they are from.
 
     It follows tails of any shape, and correlations that change: the logarithm of a scale that may
-    be zero falls exponentially to one side.
+    be zero falls exponentially to one side, where other scales no longer depend on it.  For such
+    tails, some kernels are long in one coordinate.
 
     Parameters
     ----------
@@ -31,8 +34,10 @@ class KernelMixture:
     centers : ndarray of shape (n, n_dims)
     masses : ndarray of shape (n,)
         Which sum to one.
-    root : ndarray of shape (n_dims, n_dims)
-        Lower Cholesky factor of the scale matrix of each kernel.
+    roots : ndarray of shape (n_shapes, n_dims, n_dims)
+        Lower Cholesky factors of the scale matrices of kernels of each shape.
+    shares : ndarray of shape (1 + n_shapes,)
+        Of the draws: from the first distribution, and from kernels of each shape.
 
     References
     ----------
@@ -54,13 +59,15 @@ class KernelMixture:
     first: Normal
     centers: Array
     masses: Array
-    root: Array
+    roots: Array
+    shares: Array
 
     @classmethod
-    def of(cls, first: Normal, points: Array, log_weights: Array) -> Self:
+    def of(cls, first: Normal, points: Array, log_weights: Array, *, of_first: float = 0.1) -> Self:
         """Place kernels at draws (n, n_dims) with importance weights, in nats.
 
-        Their width is that of Silverman's rule, for the effective number of draws.
+        Their width is that of Silverman's rule, for the effective number of draws.  A share
+        `of_first` is from the first distribution.
 
         Raises
         ------
@@ -73,8 +80,20 @@ class KernelMixture:
             raise LinAlgError("Too few draws have weights for a covariance of them.")
         width = (4 / (n_dims + 2) / size) ** (1 / (n_dims + 4))
         covariance = np.atleast_2d(np.cov(points.T, aweights=masses))
-        root = np.linalg.cholesky(covariance) * width * np.sqrt((_DEGREES - 2) / _DEGREES)
-        return cls(first=first, centers=points, masses=masses, root=root)
+        scale = covariance * width**2 * (_DEGREES - 2) / _DEGREES
+        sds = np.sqrt(covariance.diagonal())
+        long = np.clip(_LONG, _LEAST_LONG * sds, _MOST_LONG * sds)
+        longer = [scale + np.diag(row) for row in np.diag(long**2)]
+        left = 1 - of_first
+        narrow = [max(left - _SHARE_WIDE - _SHARE_LONG, 0.0), _SHARE_WIDE]
+        shares = np.array([of_first, *narrow, *np.full(n_dims, _SHARE_LONG / n_dims)])
+        return cls(
+            first=first,
+            centers=points,
+            masses=masses,
+            roots=np.linalg.cholesky(np.stack([scale, _WIDE**2 * scale, *longer])),
+            shares=shares / shares.sum(),
+        )
 
     @property
     def location(self) -> Array:
@@ -83,28 +102,30 @@ class KernelMixture:
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return draws (n_draws, n_dims), and the log-density there, in nats."""
-        n_first = round(_SHARE * n_draws)
-        around = self.centers[rng.choice(len(self.masses), n_draws - n_first, p=self.masses)]
-        z = rng.standard_normal(around.shape)
-        z *= np.sqrt(_DEGREES / rng.chisquare(_DEGREES, (len(z), 1)))
-        z[: round(_SHARE_WIDE * n_draws)] *= _WIDE
-        points = np.concatenate([around + z @ self.root.T, self.first.draw(n_first, rng=rng)[0]])
-        points = points[rng.permutation(n_draws)]
+        borders = np.round(np.cumsum(self.shares) * n_draws).astype(np.int64)
+        n_first, *counts = np.diff(borders, prepend=0)
+        parts = [self.first.draw(n_first, rng=rng)[0]]
+        for root, n in zip(self.roots, counts, strict=True):
+            around = self.centers[rng.choice(len(self.masses), n, p=self.masses)]
+            z = rng.standard_normal(around.shape)
+            z *= np.sqrt(_DEGREES / rng.chisquare(_DEGREES, (n, 1)))
+            parts.append(around + z @ root.T)
+        points = np.concatenate(parts)[rng.permutation(n_draws)]
         return points, self.log_density(points)
 
     def log_density(self, points: Array) -> Array:
         """Return the log-density at points (n_points, n_dims), in nats."""
-        n_dims = len(self.root)
-        own, centers = (
-            solve_triangular(self.root, x.T, lower=True) for x in (points, self.centers)
-        )
-        squares = np.square(own[:, :, None] - centers[:, None]).sum(axis=0)
+        n_dims = points.shape[1]
         constant = gammaln((_DEGREES + n_dims) / 2) - gammaln(_DEGREES / 2)
-        constant -= n_dims / 2 * np.log(_DEGREES * np.pi) + np.log(self.root.diagonal()).sum()
-        parts = [np.log(_SHARE) + self.first.log_density(points)]
-        for share, width in ((1 - _SHARE - _SHARE_WIDE, 1.0), (_SHARE_WIDE, _WIDE)):
-            log_kernels = -(_DEGREES + n_dims) / 2 * np.log1p(squares / width**2 / _DEGREES)
+        constant -= n_dims / 2 * np.log(_DEGREES * np.pi)
+        parts = [np.log(self.shares[0]) + self.first.log_density(points)]
+        for root, share in zip(self.roots, self.shares[1:], strict=True):
+            if not share:
+                continue
+            own, centers = (solve_triangular(root, x.T, lower=True) for x in (points, self.centers))
+            squares = np.square(own[:, :, None] - centers[:, None]).sum(axis=0)
+            log_kernels = -(_DEGREES + n_dims) / 2 * np.log1p(squares / _DEGREES)
             of_kernels = logsumexp(log_kernels, axis=1, b=self.masses) + constant
-            parts.append(np.log(share) + of_kernels - n_dims * np.log(width))
+            parts.append(np.log(share) + of_kernels - np.log(root.diagonal()).sum())
         found: Array = np.logaddexp.reduce(parts)
         return found

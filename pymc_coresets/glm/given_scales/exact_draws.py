@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import doing
-from pymc_coresets.diagnostics.importance import SmoothedRatios, pareto_smooth
+from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.hierarchy import (
@@ -45,7 +45,8 @@ _SOME_ROWS = 200
 #: Draws that show what share of them the weights leave, and the least share.
 _FIRST, _LEAST_SHARE = 60, 0.3
 _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
-_FINITE = 0.5  #: Pareto k-hat above which weights have no variance: draws may miss a tail.
+#: Pareto k-hat above which weights have no variance: the first draws may have missed a tail.
+_FINITE = 0.5
 #: Share of the draws from the scales' split normal distribution, at first and later.
 _MOST_FIRST, _FEW_FIRST = 0.8, 0.1
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
@@ -332,7 +333,7 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, 
     points, logq = near.draw(_FIRST, rng=rng)
     if _share_of(posterior, points, logq) < _LEAST_SHARE:
         points, logq = _with_more(near, points, logq, _TO_REFINE, rng)
-    for of_first in (_MOST_FIRST, _FEW_FIRST, _FEW_FIRST):
+    for of_first, limit in ((_MOST_FIRST, _FINITE), (_FEW_FIRST, 1.0), (_FEW_FIRST, 1.0)):
         log_weights = posterior.log_density(points) - logq
         try:
             scales = KernelMixture.of(
@@ -346,7 +347,9 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, 
         n_more = math.ceil(1.1 * enough / share) if share >= _LEAST_SHARE else _TO_REFINE
         points, logq = _with_more(near, points, logq, n_more, rng)
         smoothed = _weights_of(posterior, points, logq)
-        if smoothed.ess >= enough and smoothed.pareto_khat < _FINITE:
+        if smoothed.ess >= enough and smoothed.pareto_khat < min(
+            limit, khat_threshold(len(points))
+        ):
             return points, logq
         _log.info(
             "Of %d draws given the scales, weights leave %.3g, with k-hat %.2f",

@@ -15,7 +15,14 @@ import xarray as xr
 from pytensor.graph import graph_inputs
 from pytensor.graph.replace import graph_replace
 
-from benchmarks.opponent_task import CHAINS, Answer, DoesNotApplyError, DoesNotFitError, Task, judged_chains
+from benchmarks.opponent_task import (
+    CHAINS,
+    Answer,
+    DoesNotApplyError,
+    DoesNotFitError,
+    Task,
+    judged_chains,
+)
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood

@@ -8,6 +8,9 @@ _FREEDOM = 8.0  # degrees, of proposals
 _CLOSER = 4.0
 #: Share of the proposals whose weights may be larger than those that decide on the length.
 _LARGER = 1e-3
+#: Nats by which all weights of a draw are below those of others if its proposals are elsewhere, and
+#: the share of such draws that is too large.
+_BELOW, _LOST = 4.0, 5e-3
 
 
 def student(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -46,13 +49,18 @@ class Chains:
     ----------
     values : ndarray of shape (q, n_draws, n_units)
         Where the chains are.
+    lost : ndarray of bool, of shape (n_units,)
+        Whether no proposal has been where the density is, at too many draws.  The weights of all
+        draws together cannot show that.
     """
 
     def __init__(self, n_dims: int, n_draws: int, n_units: int) -> None:
         self.values = np.zeros((n_dims, n_draws, n_units))
         self._weights = np.full((n_draws, n_units), -np.inf)
+        self._largest = self._weights.copy()
         self._length = np.zeros(n_units, dtype=int)
         self._needed = np.full(n_units, np.inf)
+        self.lost = np.zeros(n_units, dtype=bool)
 
     def move(
         self,
@@ -73,9 +81,10 @@ class Chains:
         rng : numpy.random.Generator
         """
         at = np.ix_(which, units)
-        weights = self._weights[at]
-        last = _last_moves(log_weights, rng.standard_exponential(log_weights.shape), weights)
-        self._weights[at] = weights
+        weights, largest = self._weights[at], self._largest[at]
+        exponential = rng.standard_exponential(log_weights.shape)
+        last = _last_moves(log_weights, exponential, weights, largest)
+        self._weights[at], self._largest[at] = weights, largest
         taken = np.take_along_axis(proposed, np.maximum(last, 0)[None, :, None], axis=2)[:, :, 0]
         for own, new in zip(self.values, taken, strict=True):
             own[at] = np.where(last >= 0, new, own[at])
@@ -100,8 +109,17 @@ class Chains:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             mean = np.exp(flat - largest).mean(axis=0)
             needed = _CLOSER / -np.log1p(-np.minimum(mean, 1 - 1e-9))
-        self._needed[units] = np.where(np.isfinite(needed), needed, np.inf)
+        largest = self._largest[:, units]
+        lost = ~(largest >= np.median(largest, axis=0) - _BELOW)
+        self.lost[units] = lost.mean(axis=0) > _LOST
+        is_known = np.isfinite(needed) & ~self.lost[units]
+        self._needed[units] = np.where(is_known, needed, np.inf)
         self._length[units] += log_weights.shape[1]
+
+    def restart(self, units: np.ndarray) -> None:
+        """Begin again with the chains of some units, whose proposals will be others."""
+        self._weights[:, units] = self._largest[:, units] = -np.inf
+        self._length[units], self._needed[units], self.lost[units] = 0, np.inf, False
 
     @property
     def left(self) -> np.ndarray:
@@ -112,9 +130,11 @@ class Chains:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _last_moves(
-    log_weights: np.ndarray, exponential: np.ndarray, weights: np.ndarray
+    log_weights: np.ndarray, exponential: np.ndarray, weights: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """Return the last proposal that each chain moves to, or -1, and change its weight to its own.
+
+    The largest weight of all proposals is kept, too.
 
     A chain moves if the logarithm of a uniform number is below the ratio of weights.
     """
@@ -124,6 +144,7 @@ def _last_moves(
         for k in range(n_proposals):
             for g in range(n_units):
                 new = log_weights[s, k, g]
+                largest[s, g] = max(largest[s, g], new)
                 if new > -np.inf and new + exponential[s, k, g] >= weights[s, g]:
                     weights[s, g] = new
                     last[s, g] = k

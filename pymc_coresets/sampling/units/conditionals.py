@@ -176,7 +176,7 @@ class Conditionals:
         found = Drawn(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
         every, left = np.arange(n_draws), np.arange(n_units)
         places = self._places(rows, spread(n_draws, _AT_FIRST))
-        for design in self._designs:
+        for design in self._designs:  # of which all leave out the same draws
             if not left.size:
                 break
             tables = self._tables(rows.take(left), places[:, left], design.which)
@@ -186,13 +186,16 @@ class Conditionals:
                 own = _at_all(design, fitted[:, :, is_near], scores[:, left[is_near]])
                 found.values[:, left[is_near], 0] = own
             left = left[~is_near]
-        some, resolved = rows.take(left), np.ones((n_draws, len(left)), dtype=bool)
-        for which in self._blocks(some, every, _PLACES) if left.size else ():
-            tables = self._tables(some, places[:, left], which)
-            found.values[which[:, None], left, 0] = tables.drawn(scores[which[:, None], left])
-            resolved[which] = tables.resolved
+        resolved = np.ones((n_draws, n_units), dtype=bool)
+        outer = self._designs[0].outer if self._designs else every[:0]
+        for units, draws in ((left, every), (np.setdiff1d(np.arange(n_units), left), outer)):
+            some = rows.take(units)
+            for which in self._blocks(some, draws, _PLACES) if units.size else ():
+                tables, at = self._tables(some, places[:, units], which), np.ix_(which, units)
+                found.values[(*at, 0)] = tables.drawn(scores[at])
+                resolved[at] = tables.resolved
         for draw in every[~resolved.all(axis=1)]:  # far from the others: places of its own
-            bad, which = left[~resolved[draw]], every[draw : draw + 1]
+            bad, which = np.flatnonzero(~resolved[draw]), every[draw : draw + 1]
             own_rows = rows.take(bad)
             tables = self._tables(own_rows, self._places(own_rows, which), which)
             found.values[draw, bad, 0] = tables.drawn(scores[which[:, None], bad])[0]
@@ -230,7 +233,7 @@ class Conditionals:
         unit; around one of several modes at random.
         """
         n_draws, n_units = self.draws.n_draws, len(rows)
-        frames, chains = self._frames(rows), Chains(self.n_dims, n_draws, n_units)
+        (frames, regressed), chains = self._frames(rows), Chains(self.n_dims, n_draws, n_units)
         left, n_proposals, done = np.arange(n_units), _FIRST, 0
         while left.size and done < _PROPOSALS:
             some, weights = rows.take(left), []
@@ -242,27 +245,33 @@ class Conditionals:
             chains.judge(left, np.concatenate(weights))
             done += n_proposals
             left = left[chains.left[left] > 0]
+            if (lost := left[chains.lost[left] & regressed[left]]).size:
+                every = np.arange(n_draws)
+                frames.replace(every, lost, self._frames_at(rows.take(lost), every))
+                chains.restart(lost)
+                regressed[lost] = False
             n_proposals = int(chains.left[left].min(initial=_ROUND))
         return Drawn(np.moveaxis(chains.values, 0, -1), chains.left == 0)
 
-    def _frames(self, rows: Rows) -> Frames:
-        """Return where the units lie at all draws: by regression, or found at each where it is off.
+    def _frames(self, rows: Rows) -> tuple[Frames, np.ndarray]:
+        """Return where the units lie at all draws, and whether that is by regression, (n_units,).
 
-        Only how many proposals are needed depends on how well they are known.
+        It is found at each draw where a regression is off, and at draws for which none is meant.
+        How many proposals are needed depends on how well it is known.
         """
-        every = np.arange(self.draws.n_draws)
+        every, units = np.arange(self.draws.n_draws), np.arange(len(rows))
         if not self._designs:
-            return self._frames_at(rows, every)
-        design = self._designs[0]
+            return self._frames_at(rows, every), np.zeros(len(rows), dtype=bool)
+        design, q = self._designs[0], self.n_dims
         known = self._frames_at(rows, design.which).numbers
-        fitted = design.coefficients(known[: design.n_fitted])
-        numbers, q = design.at(fitted, every), self.n_dims
+        numbers = design.at(design.coefficients(known[: design.n_fitted]), every)
         found = Frames.of_numbers(numbers, q)
         judged = Frames.of_numbers(numbers[design.judging], q)
-        off = ~judged.are_near(Frames.of_numbers(known[design.n_fitted :], q))
-        if not off.any():
-            return found
-        return found.with_units(off, self._frames_at(rows.take(off), every))
+        near = judged.are_near(Frames.of_numbers(known[design.n_fitted :], q))
+        for some, which in ((units[~near], every), (units[near], design.outer)):
+            if some.size:
+                found.replace(which, some, self._frames_at(rows.take(some), which))
+        return found, near
 
     def _frames_at(self, rows: Rows, which: np.ndarray) -> Frames:
         """Find where the units lie at some draws, by Newton's steps."""

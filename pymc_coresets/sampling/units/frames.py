@@ -50,8 +50,7 @@ class Frames:
             Densities times volumes there.
         """
         z = np.moveaxis(z, (1, 3), (0, 1))
-        root = z[:, 1:] - z[:, :1]
-        return cls(z[:, 0], root, logs[:, :, 0])
+        return cls(z[:, 0], _triangular(z[:, 1:] - z[:, :1]), logs[:, :, 0])
 
     @property
     def numbers(self) -> np.ndarray:
@@ -84,12 +83,12 @@ class Frames:
             found: np.ndarray = (np.abs(apart) < _OFF).all(axis=(0, 1, 2))
         return found
 
-    def with_units(self, units: np.ndarray, others: "Frames") -> "Frames":
-        """Return these, but those of some units by others."""
-        middle, root, height = self.middle.copy(), self.root.copy(), self.height.copy()
-        middle[..., units], root[..., units] = others.middle, others.root
-        height[..., units] = others.height
-        return Frames(middle, root, height)
+    def replace(self, draws: np.ndarray, units: np.ndarray, others: "Frames") -> None:
+        """Replace those of some draws and units, numbers of each, by others."""
+        at = (draws[:, None, None], np.arange(self.height.shape[1])[:, None], units)
+        self.middle[(slice(None), *at)] = others.middle
+        self.root[(slice(None), slice(None), *at)] = others.root
+        self.height[at] = others.height
 
     def take(self, draws: np.ndarray, units: np.ndarray) -> "Frames":
         """Return those of some draws and units."""
@@ -140,3 +139,21 @@ class Frames:
                 left -= self.root[j, i, :, None, mode] * x[i]
             x[j] = left / self.root[j, j, :, None, mode]
         return x
+
+
+def _triangular(root: np.ndarray) -> np.ndarray:
+    """Return upper triangular roots of what other roots (q, q, ...) are roots of.
+
+    Places around a mean are along axes that are turned: see `stretched`.  Entries of the roots
+    follow by orthogonalising rows, the last one first.
+    """
+    q, rows = len(root), root.copy()
+    found = np.zeros_like(root)
+    for j in reversed(range(q)):
+        found[j, j] = np.sqrt(np.square(rows[j]).sum(axis=0))
+        with np.errstate(all="ignore"):
+            axis = rows[j] / found[j, j]
+        for i in range(j):
+            found[i, j] = (rows[i] * axis).sum(axis=0)
+            rows[i] -= found[i, j] * axis
+    return found

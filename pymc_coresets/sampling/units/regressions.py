@@ -3,9 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
-#: Number of draws at which a regression is judged.
-HELD_OUT = 16
+#: Number of draws at which a regression is judged: half of them evenly spread, half far out.
+HELD_OUT = 32
+#: Share of the draws that are too far out for a regression.
+_OUTER = 0.02
 
 
 class Regression(NamedTuple):
@@ -19,22 +22,40 @@ class Regression(NamedTuple):
         The draws at which values are known.
     n_fitted : int
         How many of these are for the regression: the others judge it.
+    outer : ndarray of int
+        The draws that lie farthest out, for which it is not meant.
     """
 
     features: np.ndarray
     which: np.ndarray
     n_fitted: int
+    outer: np.ndarray
 
     @classmethod
-    def of(cls, features: np.ndarray) -> "Regression | None":
-        """Choose draws for as many features; None if that would be a quarter of them."""
+    def of(cls, features: np.ndarray, distance: np.ndarray) -> "Regression | None":
+        """Choose draws for as many features; None if that would be a quarter of them.
+
+        A regression is worst where it extrapolates, as for the few draws of a scale close to zero.
+        So those farthest out are left to others, and it is judged at the next ones, too.
+
+        Parameters
+        ----------
+        features : ndarray of shape (n_draws, n_features)
+        distance : ndarray of shape (n_draws,)
+            How far out draws are, see `distances`.
+        """
         n_draws, n_features = features.shape
         n_fitted = int(2.5 * n_features) + 8
         if 4 * (n_fitted + HELD_OUT) > n_draws:
             return None
-        both = spread(n_draws, n_fitted + HELD_OUT)
-        judging = spread(len(both), HELD_OUT)
-        return cls(features, np.concatenate([np.delete(both, judging), both[judging]]), n_fitted)
+        order = np.argsort(-distance, kind="stable")
+        n_outer, n_far = int(np.ceil(_OUTER * n_draws)), HELD_OUT // 2
+        outer, far = np.sort(order[:n_outer]), np.sort(order[n_outer : n_outer + n_far])
+        inner = np.sort(order[n_outer + n_far :])
+        both = inner[spread(len(inner), n_fitted + HELD_OUT - n_far)]
+        judging = spread(len(both), HELD_OUT - n_far)
+        which = np.concatenate([np.delete(both, judging), both[judging], far])
+        return cls(features, which, n_fitted, outer)
 
     def coefficients(self, values: np.ndarray) -> np.ndarray:
         """Return coefficients (n_features, ...) of values (n_fitted, ...) at the first draws."""
@@ -61,14 +82,34 @@ def linear_and_quadratic(x: np.ndarray) -> list[Regression]:
     varies = sd > 1e-9 * (1.0 + np.abs(middle))
     x = ((x - middle) / np.where(varies, sd, 1.0))[:, varies]
     first, second = np.triu_indices(x.shape[1])
-    linear = Regression.of(np.concatenate([np.ones((len(x), 1)), x], axis=1))
+    distance = distances(x)
+    linear = Regression.of(np.concatenate([np.ones((len(x), 1)), x], axis=1), distance)
     if linear is None:
         return []
     if 4 * (2.5 * len(first) + HELD_OUT) > len(x):
         return [linear]
     products = x[:, first] * x[:, second]
-    quadratic = Regression.of(np.concatenate([linear.features, products], axis=1))
+    quadratic = Regression.of(np.concatenate([linear.features, products], axis=1), distance)
     return [linear] if quadratic is None else [linear, quadratic]
+
+
+def distances(x: np.ndarray) -> np.ndarray:
+    """Return how far out draws (n_draws, n_dims) are along any variable or principal axis.
+
+    By normal scores of their ranks, so that one variable of heavy tails does not outdo the others.
+
+    Examples
+    --------
+    >>> distances(np.array([[0.0], [1.0], [100.0]])).round(2)
+    array([0.97, 0.  , 0.97])
+    """
+    if not x.size:
+        return np.zeros(len(x))
+    _, _, axes = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+    along = np.concatenate([x, x @ axes.T], axis=1)
+    ranks = along.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+    found: np.ndarray = np.abs(ndtri((ranks + 0.5) / len(x))).max(axis=1)
+    return found
 
 
 def spread(n: int, n_wanted: int) -> np.ndarray:

@@ -277,7 +277,7 @@ def evaluated(monkeypatch) -> list[tuple[int, int]]:
 
 
 def test_rules_of_fewer_nodes_judge_others_where_their_error_is_small(evaluated):
-    """Of 305 nodes and 101: a part of the units tells how far these are off."""
+    """Of 629 nodes and 101: a part of the units tells how far these are off."""
     sample, around = counts_of_two_effects()
     group = sample.single.sample
     _, found, doubt = sample._judge(around, group, ENOUGH)
@@ -285,6 +285,18 @@ def test_rules_of_fewer_nodes_judge_others_where_their_error_is_small(evaluated)
     exact = sample.single.sums(Rule(61), around, group)
     assert doubt == pytest.approx(np.std(exact - found), rel=0.2)
     assert 0.0 < doubt**2 < 0.01 * ENOUGH
+
+
+def test_rules_that_judge_others_reach_further_into_tails():
+    """Otherwise they share the error of those that they judge, which is in the tails."""
+
+    def error(degree: int) -> float:
+        nodes = Nodes.of_degree(degree, 2)
+        heights = (student(3).logpdf(nodes.points / scale).sum(axis=1) for scale in (0.8, 1.0, 1.2))
+        logs = [logsumexp(h + nodes.log_weights) for h in heights]
+        return float(np.std(np.array(logs) - 2 * np.log([0.8, 1.0, 1.2])))
+
+    assert error(61) < error(49) / 2
 
 
 @pytest.mark.parametrize("degree", [11, 13])

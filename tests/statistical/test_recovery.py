@@ -179,17 +179,49 @@ def test_several_variables_follow_the_shared_ones(pairs, width):
 def test_correlated_variables_are_drawn_from_their_joint_distribution(lines, width):
     """Where their scales vary a lot, places are found at each draw, and by regression otherwise."""
     sd = np.exp(width * np.random.default_rng(3).normal(size=4_000))
-    found = drawn(lines, sd=sd)
+    scores = scores_of_lines(drawn(lines, sd=sd), sd)
+    for own in (0, 1):
+        require_uniform(norm.cdf(scores[..., own]), sd)
+    assert abs(np.mean(scores[..., 0] * scores[..., 1])) < 4.5 / np.sqrt(scores[..., 0].size)
+
+
+#: Scales with a few values that are far from the others.
+FAR = {
+    "down to zero": np.abs(np.random.default_rng(3).normal(size=4_000)),
+    "a few small ones": np.where(np.arange(4_000) % 100 == 50, 0.1, 1.0)
+    * np.exp(0.05 * np.random.default_rng(3).normal(size=4_000)),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_where_a_scale_is_small_variables_follow_it(lines, name):
+    """Draws of shared variables that are rare have none of the places of the others."""
+    sd = FAR[name]
+    scores = scores_of_lines(drawn(lines, sd=sd), sd)
+    smallest = scores[np.argsort(sd)[:40]]
+    assert abs(np.mean(np.square(smallest)) - 1) < 4.5 * np.sqrt(2 / smallest.size)
+    require_uniform(norm.cdf(scores[..., 0]), sd)
+
+
+def test_where_a_scale_is_small_one_variable_follows_it(rates):
+    """As above: tables at all draws, as a regression is off at some of them."""
+    shape = 2.0 * FAR["a few small ones"]
+    z = np.exp(drawn(rates, shape=shape, rate=np.ones(4_000))[..., 0])
+    exact = gamma(shape[:, None] + TOTAL, scale=1 / (1 + NUMBER))
+    scores = ndtri(exact.cdf(z)[np.argsort(shape)[:40]])
+    assert abs(np.mean(np.square(scores)) - 1) < 4.5 * np.sqrt(2 / scores.size)
+
+
+def scores_of_lines(found: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Return the normal scores of draws of both numbers of lines, which are independent."""
     design = np.stack([np.ones_like(X), X], axis=1)
     at = (np.arange(N_LEVELS)[:, None] == LEVEL).astype(float)
     products = np.einsum("gn,ni,nj->gij", at, design, design)
     precision = products + np.eye(2) / np.square(sd)[:, None, None, None]
     mean = np.linalg.solve(precision, (at @ (design * X[:, None]))[None, ..., None])[..., 0]
     upper = np.swapaxes(np.linalg.cholesky(precision), -1, -2)
-    scores = np.einsum("sgij,sgj->sgi", upper, found - mean)
-    for own in (0, 1):
-        require_uniform(norm.cdf(scores[..., own]), sd)
-    assert abs(np.mean(scores[..., 0] * scores[..., 1])) < 4.5 / np.sqrt(scores[..., 0].size)
+    scores: np.ndarray = np.einsum("sgij,sgj->sgi", upper, found - mean)
+    return scores
 
 
 def test_places_of_several_variables_are_found_at_few_draws(pairs, monkeypatch):

@@ -6,7 +6,7 @@ from scipy.stats import norm, t
 
 from pymc_coresets.sampling.units.chains import Chains, student, student_log_density
 from pymc_coresets.sampling.units.frames import Frames
-from pymc_coresets.sampling.units.regressions import linear_and_quadratic
+from pymc_coresets.sampling.units.regressions import HELD_OUT, linear_and_quadratic
 
 Q, DRAWS, MODES, UNITS = 3, 5, 2, 4
 
@@ -41,13 +41,25 @@ def test_frames_are_found_from_places(frames):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-12)
 
 
+def test_axes_that_are_turned_are_those_of_the_same_covariance(frames):
+    """Around means, places are products of an upper triangular root and a lower one."""
+    turned = frames.root + 0.4 * np.swapaxes(frames.root, 0, 1)
+    x = np.concatenate([np.zeros((1, Q)), np.eye(Q)])
+    z = frames.middle[:, None] + np.einsum("jidmu,ki->jkdmu", turned, x)
+    logs = np.repeat(frames.height[:, :, None], 1 + Q, axis=2)
+    found = Frames.of_places(np.moveaxis(z, (0, 1), (1, 3)), logs).root
+    assert not found[np.tril_indices(Q, -1)].any()
+    own, exact = (np.einsum("ik...,jk...->ij...", a, a) for a in (found, turned))
+    np.testing.assert_allclose(own, exact, rtol=1e-9, atol=1e-12)
+
+
 def test_only_units_that_are_off_are_replaced(frames):
     other = Frames.of_numbers(frames.numbers, Q)
     other.root[1, 1, 2, 0, 3] *= 2
     np.testing.assert_array_equal(other.are_near(frames), [True, True, True, False])
-    units = np.array([3])
-    mended = other.with_units(units, frames.take(np.arange(DRAWS), units))
-    assert mended.are_near(frames).all()
+    draws, units = np.arange(DRAWS), np.array([3])
+    other.replace(draws, units, frames.take(draws, units))
+    assert other.are_near(frames).all()
 
 
 def test_proposals_around_several_modes_have_the_density_of_their_mixture(frames):
@@ -84,6 +96,33 @@ def test_no_chain_is_long_enough_without_a_density():
     chains.move(np.arange(50), np.arange(1), student((1, 50, 3, 1), rng), logs, rng)
     chains.judge(np.arange(1), logs)
     assert chains.left[0] == np.inf
+
+
+def test_chains_of_a_few_draws_whose_proposals_are_elsewhere_are_lost():
+    """Their weights are far below those of others, which decide on the length for all."""
+    rng, n = np.random.default_rng(6), 1_000
+    chains, every, units = Chains(1, n, 2), np.arange(n), np.arange(2)
+    for again in (True, False):
+        x = student((1, n, 5, 2), rng)
+        away = np.where(again & (every % 50 == 0), 30.0, 0.0)[:, None] * [0.0, 1.0]
+        logs = norm.logpdf(x[0], away[:, None]) - student_log_density(x)
+        chains.move(every, units, x, logs, rng)
+        chains.judge(units, logs)
+        np.testing.assert_array_equal(chains.lost, [False, again])
+        assert np.isinf(chains.left[1]) == again
+        chains.restart(units)
+
+
+def test_draws_far_out_judge_regressions_or_are_left_out():
+    x = np.random.default_rng(7).normal(size=(4_000, 2)) * [1.0, 100.0]
+    x[10::1000] = [[-9.0, 0.0], [0.0, 900.0], [9.0, 0.0], [0.0, -900.0]]
+    for design in linear_and_quadratic(x):
+        assert set(range(10, 4_000, 1000)) <= set(design.outer)
+        assert len(design.outer) == 40
+        assert not set(design.outer) & set(design.which)
+        assert len(set(design.which)) == design.n_fitted + HELD_OUT
+        inner = np.delete(np.abs(x[:, 0]), design.outer)
+        assert np.abs(x[design.judging, 0]).max() > inner.max() - 0.2
 
 
 def test_few_draws_are_not_regressed():

@@ -8,7 +8,7 @@ from scipy.special import ndtri
 #: Number of draws at which a regression is judged: half of them evenly spread, half far out.
 HELD_OUT = 32
 #: Share of the draws that are too far out for a regression.
-_OUTER = 0.02
+_OUTER = 0.01
 
 
 class Regression(NamedTuple):

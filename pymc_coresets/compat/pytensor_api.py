@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor import config
+from pytensor import __version__, config
 from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.mode import AddDestroyHandler
 from pytensor.compile.ops import TypeCastingOp
@@ -163,7 +163,8 @@ def elementwise_loop(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] 
         tuple(op.inplace_pattern.items()),
     )
     if name is not None:
-        known = ("as one function", name, *literals, config.numba__fastmath)
+        # PyTensor's own names have versions of what makes loops; this one has that of the release.
+        known = ("as one function", __version__, name, *literals, config.numba__fastmath)
         name = sha256(str(known).encode()).hexdigest() if config.numba__cache else None
     values = {
         "__name__": __name__,  # which Numba stores on disk

@@ -336,7 +336,8 @@ def compare_without_sigmoid(fgraph: FunctionGraph, node: Apply) -> list[Variable
     if not (isinstance(inner, ops.Elemwise) and isinstance(inner.scalar_op, ps.Sigmoid)):
         return None
     found = _elementwise(ps.le, [value.owner.inputs[0], pt.constant(np.inf)])
-    return found if found[0].type.ndim == node.outputs[0].type.ndim else None
+    alike = found[0].type.broadcastable == node.outputs[0].type.broadcastable
+    return found if alike else None
 
 
 class _InlineComposite(ps.Composite):

@@ -12,6 +12,7 @@ import pytest
 from pytensor import Mode
 from pytensor.graph import RewriteDatabaseQuery, vectorize_graph
 
+from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
 from pymc_coresets.loops import compilation, fused_loops
 from pymc_coresets.loops.fused_loops import Kernel, loop_mode
@@ -240,6 +241,15 @@ def test_a_product_that_is_also_used_as_it_is_stays():
     product = x @ b.T
     program = compiled([b, x], product.T @ product)
     np.testing.assert_allclose(program(B, X)[0], (X @ B.T).T @ (X @ B.T), rtol=1e-12)
+
+
+def test_loops_on_disk_are_those_of_one_release_of_pytensor(monkeypatch):
+    """What makes loops is PyTensor's, and Numba's files do not say whose they are."""
+    node = pt.exp(pt.vector("x")).owner
+    names = [pytensor_api.elementwise_loop(node)[1]]
+    monkeypatch.setattr(pytensor_api, "__version__", "another")
+    names.append(pytensor_api.elementwise_loop(node)[1])
+    assert names[0] != names[1]
 
 
 def test_equal_loops_are_compiled_once():

@@ -11,6 +11,7 @@ from scipy.special import gammaln, polygamma
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.loops.vectormath import (
+    compare_without_sigmoid,
     vector_exp,
     vector_expm1,
     vector_gammaln,
@@ -168,6 +169,12 @@ def test_no_sigmoid_is_evaluated_to_know_that_it_is_between_zero_and_one(where):
     assert "sigmoid" not in pytensor.printing.debugprint(function, file="str")
     values = np.array([-np.inf, -800.0, 0.3, 800.0, np.inf, np.nan])
     np.testing.assert_array_equal(function(values), [np.inf, 800, -0.3, -800, -np.inf, where])
+
+
+def test_comparisons_of_a_sigmoid_keep_their_shape():
+    x = pt.tensor("x", shape=(1,))
+    node = pt.ge(pt.constant(np.ones(3)) - pt.sigmoid(x), pt.constant(np.zeros(1))).owner
+    assert compare_without_sigmoid.transform(None, node) is None
 
 
 def test_bounds_within_zero_and_one_need_the_sigmoid():

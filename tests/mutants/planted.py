@@ -50,8 +50,8 @@ PLANTED = [
     ),
     *plant(
         "glm/given_scales/kernel_mixture.py",
-        ("(1 - _SHARE - _SHARE_WIDE, 1.0)", "(1 - _SHARE, 1.0)"),
-        ("n_dims * np.log(width))", "np.log(width))"),
+        ("of_kernels - np.log(root.diagonal()).sum()", "of_kernels"),
+        ("np.log(self.shares[0]) + self.first", "self.first"),
     ),
     *plant(
         "glm/given_scales/exact_draws.py",

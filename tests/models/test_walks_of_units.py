@@ -164,6 +164,7 @@ def test_a_matrix_with_a_row_for_each_walk_is_the_same():
     np.testing.assert_allclose(found(PLACES[0]), expected(PLACES[0]), rtol=1e-9)
 
 
+@pytest.mark.slow  # a minute
 def test_the_posterior_of_all_walks_is_that_of_the_closed_form():
     """All units are kept, so that nothing but the nodes' error is between them."""
     model = model_of("walk")

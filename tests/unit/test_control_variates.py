@@ -1036,6 +1036,7 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
     assert build_coreset(model, tolerance=0.2, **QUIET).objective < 0.2
 
 
+@pytest.mark.slow  # two minutes
 @pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
 def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
     """Where single weights shrink in directions of too much curvature, it brings others up.

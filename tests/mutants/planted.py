@@ -55,7 +55,7 @@ PLANTED = [
     ),
     *plant(
         "glm/given_scales/exact_draws.py",
-        ("log_prior.values(points) - logq,", "-logq,"),
+        ("log_prior.values(found.points) - found.logq,", "-found.logq,"),
         ("self.log_prior.values(points) + self.of_rows(points)", "self.of_rows(points)"),
     ),
     *plant(

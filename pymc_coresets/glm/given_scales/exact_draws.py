@@ -3,6 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -310,19 +311,51 @@ def _drawn(
     if found is None:
         return None
     log_prior = posterior.log_prior
-    points, logq = found
-    draws = log_prior.space.constrain(points)
+    draws = log_prior.space.constrain(found.points)
     first = Proposal(
         draws=draws,
-        log_ratios=log_prior.values(points) - logq,
+        log_ratios=log_prior.values(found.points) - found.logq,
         around=posterior,
         modes=_modes(loglik, posterior.near, draws),
     )
     return first.weighed(loglik.sums(draws).total)
 
 
-def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, Array] | None:
-    """Return points, and the log-density of what they are from, if their weights are reliable.
+class _Weighted(NamedTuple):
+    """Draws (n_draws, n_dims), the log-density of what they are from, and their log-weights."""
+
+    points: Array
+    logq: Array
+    log_weights: Array
+
+    @classmethod
+    def of(
+        cls,
+        posterior: GivenScales,
+        near: ConditionalGaussian,
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> "_Weighted":
+        """Draw from a distribution near the posterior."""
+        points, logq = near.draw(n_draws, rng=rng)
+        return cls(points, logq, posterior.log_density(points) - logq)
+
+    def plus(self, more: "_Weighted") -> "_Weighted":
+        """Add draws of the same distribution."""
+        return _Weighted(*(np.concatenate(both) for both in zip(self, more, strict=True)))
+
+    @property
+    def smoothed(self) -> SmoothedRatios:
+        return pareto_smooth(self.log_weights[None])
+
+    @property
+    def share(self) -> float:
+        """Which share of the draws their weights leave."""
+        return float(self.smoothed.ess_of_independent / len(self.points))
+
+
+def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | None:
+    """Return draws whose weights are reliable.
 
     Most are from the scales' split normal distribution, some from kernels around its draws: these
     reach into tails that bend, where no draw of the former would be.  If this does not serve, most
@@ -330,49 +363,28 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> tuple[Array, 
     """
     near = posterior.near
     is_scale, enough = near.hierarchy.is_scale, _enough(near)
-    points, logq = near.draw(_FIRST, rng=rng)
-    if _share_of(posterior, points, logq) < _LEAST_SHARE:
-        points, logq = _with_more(near, points, logq, _TO_REFINE, rng)
+    found = _Weighted.of(posterior, near, _FIRST, rng)
+    if found.share < _LEAST_SHARE:
+        found = found.plus(_Weighted.of(posterior, near, _TO_REFINE, rng))
     for of_first, limit in ((_MOST_FIRST, _FINITE), (_FEW_FIRST, 1.0), (_FEW_FIRST, 1.0)):
-        log_weights = posterior.log_density(points) - logq
+        known, at = _normal(posterior.near), found.points[:, is_scale]
         try:
-            scales = KernelMixture.of(
-                _normal(posterior.near), points[:, is_scale], log_weights, of_first=of_first
-            )
+            scales = KernelMixture.of(known, at, found.log_weights, of_first=of_first)
         except LinAlgError:  # so few draws have weights
             return None
         near = replace(near, scales=scales)
-        points, logq = near.draw(_FIRST, rng=rng)
-        share = _share_of(posterior, points, logq)
+        found = _Weighted.of(posterior, near, _FIRST, rng)
+        share = found.share
         n_more = math.ceil(1.1 * enough / share) if share >= _LEAST_SHARE else _TO_REFINE
-        points, logq = _with_more(near, points, logq, n_more, rng)
-        smoothed = _weights_of(posterior, points, logq)
-        if smoothed.ess >= enough and smoothed.pareto_khat < min(
-            limit, khat_threshold(len(points))
-        ):
-            return points, logq
+        found = found.plus(_Weighted.of(posterior, near, n_more, rng))
+        smoothed, most = found.smoothed, min(limit, khat_threshold(len(found.points)))
+        if smoothed.ess >= enough and smoothed.pareto_khat < most:
+            return found
         _log.info(
             "Of %d draws given the scales, weights leave %.3g, with k-hat %.2f",
-            len(points), smoothed.ess, smoothed.pareto_khat,
+            len(found.points), smoothed.ess, smoothed.pareto_khat,
         )  # fmt: skip
     return None
-
-
-def _with_more(
-    near: ConditionalGaussian, points: Array, logq: Array, n_more: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Add draws of the same distribution."""
-    more, more_logq = near.draw(n_more, rng=rng)
-    return np.concatenate([points, more]), np.append(logq, more_logq)
-
-
-def _share_of(posterior: GivenScales, points: Array, logq: Array) -> float:
-    """Return which share of some draws their weights leave."""
-    return float(_weights_of(posterior, points, logq).ess_of_independent / len(points))
-
-
-def _weights_of(posterior: GivenScales, points: Array, logq: Array) -> SmoothedRatios:
-    return pareto_smooth((posterior.log_density(points) - logq)[None])
 
 
 def _modes(loglik: LogLikelihood, near: ConditionalGaussian, draws: Draws) -> Modes:

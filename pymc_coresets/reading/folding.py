@@ -38,6 +38,9 @@ from pymc_coresets.loops.rewrites import (
 from pymc_coresets.reading.selection_rules import rebuild
 
 
+_BY_PYTHON = "FAST_COMPILE"  # of PyTensor's modes
+
+
 @node_rewriter([ops.Elemwise])
 def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write sums and products of many arrays, which PyTensor makes of nested ones, in parts."""
@@ -48,6 +51,17 @@ def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
         groups = [parts[i : i + size] for i in range(0, len(parts), size)]
         parts = [node.op(*group) if len(group) > 1 else group[0] for group in groups]
     return parts
+
+
+@node_rewriter([ops.Scan])
+def _without_c(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
+    """Let Python run loops, whose operations would be compiled one by one, for half a minute."""
+    if node.op.mode == _BY_PYTHON:
+        return None
+    op = node.op.clone_with_inner_graph(node.op.fgraph)
+    op.mode = _BY_PYTHON
+    outputs: list[Variable] = op.make_node(*node.inputs).outputs
+    return outputs
 
 
 def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
@@ -65,7 +79,9 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     >>> pytensor.function([x], pt.add(*[x] * 40), mode=plain_mode("None"))([1.0])
     array([40.])
     """
-    mode: Mode = Mode(linker="py", optimizer=rewrites).register((ops.dfs_rewriter(_in_parts), 48.1))
+    mode: Mode = Mode(linker="py", optimizer=rewrites).register(
+        (ops.dfs_rewriter(_in_parts), 48.1), (ops.dfs_rewriter(_without_c), 48.2)
+    )
     return mode
 
 

@@ -6,14 +6,17 @@ change these names in any release; `tests/unit/test_compat.py` says what broke.
 
 import gc
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from textwrap import dedent
 from threading import Lock
 from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from numba.core.typing.templates import builtin_registry
 from pytensor import __version__, config
 from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.mode import AddDestroyHandler
@@ -39,14 +42,6 @@ from pytensor.link.numba.dispatch.basic import (
     tuple_setitem,
 )
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
-from pytensor.link.numba.dispatch.vectorize_codegen import (
-    NO_INDEXED_INPUTS,
-    NO_INDEXED_OUTPUTS,
-    NO_REDUCE_OUTPUTS,
-    NO_SIZE,
-    _vectorized,
-    encode_literals,
-)
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import ScalarOp
@@ -75,6 +70,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.rewriting.elemwise import local_dimshuffle_lift
+from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.signal.conv import Convolve1d
 from pytensor.tensor.sort import ArgSortOp, SortOp
@@ -135,55 +131,45 @@ def checked_tensors(variables: object) -> list[pt.TensorVariable[Any, Any]]:
     return [checked_tensor(variable) for variable in variables]
 
 
-#: What makes a loop takes so many arguments in the releases that are known here.
-_IS_KNOWN = len(inspect.signature(_vectorized._defn).parameters) == 15  # noqa: SLF001
 _MOST_INPUTS = 200  # Numba refuses tuples of more than a thousand
+_HEAD = re.compile(r"def (\w+)\(\*(\w+)\):\n( +)")
 
 
-def elementwise_loop(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] | None:
-    """Return an elementwise operation as one function to compile, and its name on disk.
+def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] | None:
+    """Return an elementwise loop as one function to compile, and its name on disk.
+
+    PyTensor's is a function that is chosen by Numba when another one is compiled, which is called
+    by a third.  This is the first, with an argument for each input.
 
     None if this release of PyTensor makes loops in another way, or there are too many inputs.
 
     Examples
     --------
-    >>> function, _ = elementwise_loop((pt.vector("x") + pt.vector("y")).owner)
+    >>> function, _ = loop_as_function((pt.vector("x") + pt.vector("y")).owner)
     >>> numba_njit(function, final_function=True)(np.ones(2), np.ones(2))
     array([2., 2.])
     """
-    op, names = node.op, [f"x{i}" for i in range(len(node.inputs))]
-    if not _IS_KNOWN or len(names) > _MOST_INPUTS:
+    names = ", ".join(f"x{i}" for i in range(len(node.inputs)))
+    if len(node.inputs) > _MOST_INPUTS:
         return None
-    scalar = op.make_scalar_node(*node.inputs)
-    core, name = numba_funcify_and_cache_key(op.scalar_op, node=scalar)
-    literals = (
-        tuple(v.type.broadcastable for v in node.inputs),
-        tuple(v.type.broadcastable for v in node.outputs),
-        tuple(v.type.dtype for v in node.outputs),
-        tuple(op.inplace_pattern.items()),
-    )
+    outer, name = numba_funcify_and_cache_key(node.op, node=node)
+    chosen = next((kind for one, kind in reversed(builtin_registry.globals) if one is outer), None)
+    if chosen is None:
+        return None
+    inner = chosen.templates[0]._overload_func()  # noqa: SLF001
+    source = getattr(inner, "__source__", None) or dedent(inspect.getsource(inner))
+    head = _HEAD.match(source)
+    if head is None:
+        return None
+    _, packed, indent = head.groups()
+    source = f"def loop({names}):\n{indent}{packed} = ({names},)\n{indent}{source[head.end() :]}"
+    values = inner.__globals__ | inspect.getclosurevars(inner).nonlocals | {"__name__": __name__}
     if name is not None:
         # PyTensor's own names have versions of what makes loops; this one has that of the release.
-        known = ("as one function", __version__, name, *literals, config.numba__fastmath)
+        kinds = [v.type.dtype for v in node.outputs]
+        known = ("as one function", __version__, name, kinds, config.numba__fastmath)
         name = sha256(str(known).encode()).hexdigest() if config.numba__cache else None
-    values = {
-        "__name__": __name__,  # which Numba stores on disk
-        "vectorized": _vectorized,
-        "core": core,
-        "shapes": ((),) * len(node.outputs),
-        "size": NO_SIZE,
-        "reads": NO_INDEXED_INPUTS,
-        "writes": NO_INDEXED_OUTPUTS,
-        "sums": NO_REDUCE_OUTPUTS,
-        "handles_out": getattr(core, "handles_out", False),
-    }
-    values |= {f"literal{i}": encode_literals(literal) for i, literal in enumerate(literals)}
-    source = (
-        f"def elementwise({', '.join(names)}):\n    return vectorized(core, literal0, literal1, "
-        f"literal2, literal3, True, (), ({', '.join(names)},), shapes, size, reads, writes, sums, "
-        "handles_out)\n"
-    )
-    return compile_numba_function_src(source, "elementwise", values, cache_key=name), name
+    return compile_numba_function_src(source, "loop", values, cache_key=name), name
 
 
 def op_of(variable: Variable[Any, Any]) -> Op | None:

@@ -6,7 +6,7 @@ from typing import Any
 from pytensor.graph import Apply
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import elementwise_loop, numba_njit
+from pymc_coresets.compat.pytensor_api import loop_as_function, numba_njit
 
 type Function = Callable[..., Any]
 
@@ -16,8 +16,9 @@ _kernels: dict[tuple[str | None, ...], Function] = {}  # the loops compiled in t
 def compiled_loop(node: Apply) -> Function:
     """Return a compiled function of the values of the inputs of a node.
 
-    An elementwise loop is one function for Numba.  PyTensor's is a function in two others, each of
-    which is optimised and linked by itself: a loop takes half a second instead of three tenths.
+    An elementwise loop is one function for Numba, with its lookups and sums.  PyTensor's is a
+    function in two others, each of which is optimised and linked by itself: a loop takes half a
+    second instead of three tenths.
 
     Examples
     --------
@@ -26,7 +27,8 @@ def compiled_loop(node: Apply) -> Function:
     >>> compiled_loop(pt.exp(x).owner)(np.zeros(2))
     array([1., 1.])
     """
-    source = elementwise_loop(node) if isinstance(node.op, ops.Elemwise) else None
+    is_loop = isinstance(node.op, ops.Elemwise | ops.FusedElemwise)
+    source = loop_as_function(node) if is_loop else None
     if source is None:
         inner: Any
         inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)

@@ -37,7 +37,6 @@ from pymc_coresets.loops.rewrites import (
 )
 from pymc_coresets.reading.selection_rules import rebuild
 
-
 _BY_PYTHON = "FAST_COMPILE"  # of PyTensor's modes
 
 

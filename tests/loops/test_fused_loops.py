@@ -246,10 +246,25 @@ def test_a_product_that_is_also_used_as_it_is_stays():
 def test_loops_on_disk_are_those_of_one_release_of_pytensor(monkeypatch):
     """What makes loops is PyTensor's, and Numba's files do not say whose they are."""
     node = pt.exp(pt.vector("x")).owner
-    names = [pytensor_api.elementwise_loop(node)[1]]
+    names = [pytensor_api.loop_as_function(node)[1]]
     monkeypatch.setattr(pytensor_api, "__version__", "another")
-    names.append(pytensor_api.elementwise_loop(node)[1])
+    names.append(pytensor_api.loop_as_function(node)[1])
     assert names[0] != names[1]
+
+
+def test_loops_with_lookups_and_sums_are_one_function_for_numba():
+    """PyTensor's are three, each of which is optimised by itself."""
+    y, k = pt.dmatrix("y"), pt.lvector("k")
+    every = pytensor.function([y, k], pt.exp(y[k] * 1.5).sum(axis=1), mode=loop_mode())
+    values, places = np.random.default_rng(0).normal(size=(3, 4)), np.array([0, 2, 2])
+    expected = np.exp(values[places] * 1.5).sum(axis=1)
+    np.testing.assert_allclose(every(values, places), expected, rtol=1e-12)
+    nodes = every.maker.fgraph.toposort()
+    [loop] = [node for node in nodes if isinstance(node.op, pytensor_api.FusedElemwise)]
+    function, name = pytensor_api.loop_as_function(loop)
+    assert name is not None
+    assert function.__code__.co_argcount == len(loop.inputs)
+    assert "_vectorized(" in function.__source__
 
 
 def test_equal_loops_are_compiled_once():

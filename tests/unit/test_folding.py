@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.maker import FunctionMaker
 
+from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import Elemwise
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
@@ -101,3 +102,19 @@ def test_vectors_of_scalars_are_joined_within_each_other():
     values = numpy_function([a, b, c], found)(1.0, 2.0, 4.0)
     for value, expected in zip(values, ([5.0, 4.0, 5.0], [1.0, 2.0, 2.0], 1.0), strict=True):
         np.testing.assert_array_equal(value, expected)
+
+
+def test_loops_that_are_evaluated_a_few_times_are_not_compiled_by_c():
+    x = pt.vector("x")
+    steps = pytensor_api.scan(
+        lambda state: pt.sin(2 * state) + 1, outputs_info=x, n_steps=3, return_updates=False
+    )
+    values = np.array([0.1, 0.2])
+    function = pytensor.function([x], steps[-1], mode=PLAIN_MODE)
+    expected = values
+    for _ in range(3):
+        expected = np.sin(2 * expected) + 1
+    np.testing.assert_allclose(function(values), expected, rtol=1e-12)
+    nodes = function.maker.fgraph.toposort()
+    [loop] = [node.op for node in nodes if isinstance(node.op, pytensor_api.Scan)]
+    assert not any(hasattr(thunk, "cthunk") for thunk in loop.fn.vm.thunks)

@@ -33,7 +33,7 @@ from pytensor.graph.replace import _vectorize_node as vectorize_node
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
 from pytensor.graph.traversal import io_toposort
 from pytensor.link.basic import JITLinker
-from pytensor.link.numba.cache import compile_numba_function_src
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_and_cache_key,
     numba_funcify_ensure_cache,
@@ -170,6 +170,32 @@ def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] 
         known = ("as one function", __version__, name, kinds, config.numba__fastmath)
         name = sha256(str(known).encode()).hexdigest() if config.numba__cache else None
     return compile_numba_function_src(source, "loop", values, cache_key=name), name
+
+
+def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Numba compile a function at its first call, and keep it on disk with PyTensor's.
+
+    Its name there is its source.
+
+    Examples
+    --------
+    >>> @compiled_on_disk
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(3)
+    6
+    """
+    known = (
+        function.__qualname__,
+        inspect.getsource(function),
+        __version__,
+        config.numba__fastmath,
+    )
+    CACHED_SRC_FUNCTIONS[function] = sha256(str(known).encode()).hexdigest()
+    compiled: Callable[..., Any] = numba_njit(
+        function, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=config.numba__cache
+    )
+    return compiled
 
 
 def op_of(variable: Variable[Any, Any]) -> Op | None:

@@ -53,6 +53,15 @@ def direct_call(op: Op, node: Apply) -> Function | None:
     return None
 
 
+def in_order(value: Any) -> Any:  # noqa: ANN401
+    """Store an array in C order.
+
+    PyTensor's elementwise operations keep the memory order of their inputs, except for constants
+    and draws that were sent from another process; and the order affects the last bits of a product.
+    """
+    return np.asarray(value, order="C") if isinstance(value, np.ndarray | np.generic) else value
+
+
 # -- shapes ----------------------------------------------------------------------------------------
 
 
@@ -152,7 +161,9 @@ def _(op: ops.IncSubtensor, node: Apply) -> Function | None:
     return changed
 
 
-def _by_numbers(op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Sequence[Any]) -> bool:
+def takes_numbers(
+    op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Sequence[Any]
+) -> bool:
     """Whether the first axes of an array are indexed by numbers, at least one of them a list."""
     return (
         all(isinstance(entry, int) for entry in op.idx_list)
@@ -180,7 +191,7 @@ def axis_by_numbers(
 
 @direct_call.register
 def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
-    if _by_numbers(op, node.inputs[1:]):
+    if takes_numbers(op, node.inputs[1:]):
         return lambda x, *index: x[index]
     axis = axis_by_numbers(op, node.inputs[1:])
     if axis is None:
@@ -192,7 +203,7 @@ def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
 def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
     entries = node.inputs[2:]
     is_sum = not (op.set_instead_of_inc or op.ignore_duplicates or op.inplace)
-    if not is_sum or not _by_numbers(op, entries):
+    if not is_sum or not takes_numbers(op, entries):
         return None
     require_fit = fit_of(node)
 
@@ -237,14 +248,31 @@ def require_within(index: np.ndarray, length: int) -> None:
 
 def _flat_index(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     """Return positions in the flattened array, at which NumPy adds much faster."""
+    flat = places_of(index, shape)
+    size = int(np.prod(shape[len(index) :]))
+    whole = flat if size == 1 else flat[..., None] * size + np.arange(size)
+    return whole.reshape(-1)
+
+
+def places_of(index: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+    """Return positions along the first axes of an array, as if these were one.
+
+    Raises
+    ------
+    IndexError
+        If a number is out of bounds.
+
+    Examples
+    --------
+    >>> places_of([np.array([0, 1, -1]), np.array([0, 2, 2])], (2, 3))
+    array([0, 5, 5])
+    """
     flat = np.zeros((), dtype=np.intp)
     for entry, length in zip(index, shape, strict=False):
         places = np.asarray(entry, dtype=np.intp)
         require_within(places, length)
         flat = flat * length + np.where(places < 0, places + length, places)
-    size = int(np.prod(shape[len(index) :]))
-    whole = flat if size == 1 else flat[..., None] * size + np.arange(size)
-    return whole.reshape(-1)
+    return flat
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -37,11 +37,13 @@ from pytensor.tensor import TensorType
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
 from pymc_coresets.loops import vectormath
+from pymc_coresets.loops.batches import batched_call, repeated
 from pymc_coresets.loops.compilation import compiled_loop
 from pymc_coresets.loops.direct_calls import (
     axis_by_numbers,
     direct_call,
     fit_of,
+    in_order,
     require_within,
 )
 from pymc_coresets.loops.plain_loops import (
@@ -138,7 +140,7 @@ class Program:
         for v in (*fgraph.outputs, *(v for node in order for v in node.inputs)):
             if isinstance(v, Constant) and v not in slots:
                 slots[v] = len(slots)
-                self._constants.append(_in_order(v.data))
+                self._constants.append(in_order(v.data))
         for node in order:
             slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
         of_rows, first, later = set(fgraph.inputs[n_given:]), [], []
@@ -237,16 +239,17 @@ class _LoopLinker(ops.JITLinker):
 def _function_of(node: Apply, *, of_rows: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
+    if isinstance(op, ops.Blockwise):
+        return batched_call(node, node.inputs) or _performed(node)
     if isinstance(op, ops.BlockwiseWithCoreShape):
-        core = _repeated(op)
-        if isinstance(core.op.core_op, ops.Join):
-            return _joined(core)
+        core = repeated(op)
+        known = batched_call(core, node.inputs)
+        if known is not None:
+            return known
         if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # Python's loops suffice
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
         return compiled_loop(node)
-    if isinstance(op, ops.Blockwise) and isinstance(op.core_op, ops.Split):
-        return _cut(node) or _performed(node)
     few = len(node.inputs) < MOST_OPERANDS
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
@@ -279,19 +282,13 @@ def _in_products(node: Apply, fgraph: FunctionGraph) -> bool:
 
 
 def _is_product(op: Op) -> bool:
-    inner = _repeated(op).op.core_op if isinstance(op, ops.BlockwiseWithCoreShape) else op
+    inner = repeated(op).op.core_op if isinstance(op, ops.BlockwiseWithCoreShape) else op
     return isinstance(inner, ops.Dot | ops.BatchedDot)
-
-
-def _repeated(op: ops.BlockwiseWithCoreShape) -> Apply:
-    """Return the batched operation inside one whose core shape is known."""
-    [core] = [node for node in op.fgraph.apply_nodes if isinstance(node.op, ops.Blockwise)]
-    return core
 
 
 def _with_result_in_order(function: Function) -> Function:
     """Store a result in C order: compiled loops along other axes take six times as long."""
-    return lambda *inputs: _in_order(function(*inputs))
+    return lambda *inputs: in_order(function(*inputs))
 
 
 def _with_copies(function: Function, which: Collection[int]) -> Function:
@@ -305,7 +302,7 @@ def _with_copies(function: Function, which: Collection[int]) -> Function:
 
 def _performed(node: Apply) -> Function:
     is_array = [isinstance(v.type, TensorType) for v in node.outputs]
-    as_array = _in_order if isinstance(node.op, ops.Elemwise) else np.asarray
+    as_array = in_order if isinstance(node.op, ops.Elemwise) else np.asarray
     # PyTensor's loop over a batch stores the values of all its calls in the same buffers.
     alone = Lock() if _loops_in_python(node.op) else nullcontext()
 
@@ -328,44 +325,12 @@ def _loops_in_python(op: Op) -> bool:
     return (op.gufunc_spec or getattr(op.core_op, "gufunc_spec", None)) is None
 
 
-def _in_order(value: Any) -> Any:  # noqa: ANN401
-    """Store an array in C order.
-
-    PyTensor's elementwise operations keep the memory order of their
-    inputs, except for constants and draws that were sent from another process; and the order
-    affects the last bits of a product.
-    """
-    return np.asarray(value, order="C") if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _joined(node: Apply) -> Function:
-    n, axis = node.op.batch_ndim(node), node.op.core_op.axis
-
-    def join(*inputs: Any) -> Any:  # noqa: ANN401
-        arrays = inputs[: len(node.inputs)]
-        batch = np.broadcast_shapes(*(a.shape[:n] for a in arrays))
-        whole = [np.broadcast_to(a, batch + a.shape[n:]) for a in arrays]
-        return np.concatenate(whole, axis=n + axis)
-
-    return join
-
-
 class HasInputs(Protocol):
     """Rows: what functions of them take."""
 
     @property
     def inputs(self) -> Sequence[np.ndarray]:
         """Arrays that have the rows along their first axis."""
-
-
-def _cut(node: Apply) -> Function | None:
-    """Return a function that cuts arrays into parts of known lengths, all of a batch at once."""
-    _, sizes = node.inputs
-    if not isinstance(sizes, Constant) or sizes.data.size != sizes.type.shape[-1]:
-        return None
-    axis = node.op.batch_ndim(node) + node.op.core_op.axis
-    ends = np.cumsum(sizes.data.ravel())[:-1]
-    return lambda x, _: tuple(map(_in_order, np.split(x, ends, axis=axis)))
 
 
 class Kernel:

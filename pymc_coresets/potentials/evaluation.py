@@ -467,7 +467,8 @@ class LogLikelihood:
 
         Of shapes (n_draws, q, n_places, n_units) and (n_draws, n_places, n_units).  The first
         argument is these places, (n_draws, n_places, n_units, q); for discrete variables, their
-        values.  With several modes, there are as many places around each, mode by mode.
+        values, the same at all draws, (n_places, n_units, q).  With several modes, there are as
+        many places around each, mode by mode.
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
@@ -483,9 +484,9 @@ class LogLikelihood:
             z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
             logs = (density.surface.at(each.columns) + each.log_share for each in around)
             at_z = pt.concatenate(list(logs), axis=0)
-        batched = self._batched() | {x: _with_draws(x)}
+        batched = self._batched() | ({} if factor.values else {x: _with_draws(x)})
         given = [batched[v] for v in self._parameters.values()]
-        return self._kernel(given, [batched[x]], vectorize_graph([z, at_z], batched))
+        return self._kernel(given, [batched.get(x, x)], vectorize_graph([z, at_z], batched))
 
     @cached_property
     @compiling()

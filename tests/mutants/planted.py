@@ -535,8 +535,15 @@ PLANTED = [
     *plant(
         "loops/fused_loops.py",
         ("values = known.copy()", "values = known"),
+    ),
+    *plant(
+        "loops/batches.py",
         ("np.broadcast_shapes(*(a.shape[:n] for a in arrays))", "arrays[0].shape[:n]"),
         ("axis=n + axis", "axis=axis"),
+        ("k += n", "k += 0"),
+        ("if not 0 <= k < n", "if not 0 <= k <= n"),
+        ("if len(lengths) > 1", "if len(lengths) > 2"),
+        ("node.op.batch_ndim(node) + node.op.core_op.axis", "node.op.core_op.axis"),
     ),
     *plant(
         "loops/direct_calls.py",

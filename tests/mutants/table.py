@@ -113,6 +113,7 @@ TESTS = {
     "loops/": (FUSED_LOOPS, VECTORMATH),
     "loops/fused_loops": (FUSED_LOOPS, ENGINES, POTENTIALS),
     "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
+    "loops/batches": ("tests/loops/test_batches.py", FUSED_LOOPS),
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "potentials/units": (UNITS, UNITS_OF_CORESETS),
     "loops/vectormath": (VECTORMATH, POTENTIALS),

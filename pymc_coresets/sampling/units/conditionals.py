@@ -144,7 +144,8 @@ class Conditionals:
     ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Return a function of standardised places, (n_draws, n_places, n_units, q).
 
-        It returns the variables there, of the same shape, and the log-densities of the units.
+        Of values of discrete variables, without draws.  It returns the variables there, of the same
+        shape, and the log-densities of the units.
         """
         kernel = self.loglik.unit_places
         evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
@@ -160,9 +161,9 @@ class Conditionals:
         """Draw discrete variables in proportion to the densities of all their values."""
         assert self._values is not None
         every, found = self._values, []
+        values = np.broadcast_to(every[:, None], (len(every), len(rows), self.n_dims))
         for which in self._blocks(rows, np.arange(self.draws.n_draws), len(every)):
-            shape = (len(which), len(every), len(rows), self.n_dims)
-            _, logs = self._densities(rows, which)(np.broadcast_to(every[:, None], shape))
+            _, logs = self._densities(rows, which)(values)
             below = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
             level = rng.random((len(which), 1, len(rows))) * below[:, -1:]
             found.append(every[np.minimum((below <= level).sum(axis=1), len(every) - 1)])

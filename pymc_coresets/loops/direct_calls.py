@@ -296,6 +296,8 @@ def _(op: ops.CAReduce, node: Apply) -> Function | None:
 
 @direct_call.register
 def _(op: ops.Elemwise, node: Apply) -> Function | None:
+    if not op.inplace_pattern and isinstance(op.scalar_op, ps.Second | ps.Identity | ps.Cast):
+        return _copied(node)
     is_chain = isinstance(op.scalar_op, ps.Add | ps.Mul)
     if op.nfunc_spec is None or not (is_chain or op.nfunc_spec[1] == len(node.inputs)):
         return None
@@ -310,16 +312,34 @@ def _(op: ops.Elemwise, node: Apply) -> Function | None:
     as_is = _axes_in_common(node)
 
     def of_several(*arrays: np.ndarray) -> np.ndarray:
-        for i, j, axes in as_is:
-            x, y = arrays[i].shape, arrays[j].shape
-            if x != y and any(x[axis] != y[axis] for axis in axes):
-                # NumPy would broadcast an axis that happens to have length 1.
-                raise ValueError(
-                    f"The shapes {x} and {y} do not fit together, in {describe(node.outputs[0])}."
-                )
+        _require_shapes(arrays, as_is, node)
         return np.asarray(reduce(function, arrays), dtype=dtype, order="C")
 
     return of_several
+
+
+def _require_shapes(
+    arrays: Sequence[np.ndarray], pairs: Sequence[tuple[int, int, list[int]]], node: Apply
+) -> None:
+    """NumPy would broadcast an axis that happens to have length 1."""
+    for i, j, axes in pairs:
+        x, y = arrays[i].shape, arrays[j].shape
+        if x != y and any(x[axis] != y[axis] for axis in axes):
+            raise ValueError(
+                f"The shapes {x} and {y} do not fit together, in {describe(node.outputs[0])}."
+            )
+
+
+def _copied(node: Apply) -> Function:
+    """Copy the last of one or two arrays: in their common shape, and in another type."""
+    dtype, axes = np.dtype(node.outputs[0].type.dtype), _axes_in_common(node)
+
+    def copied(*arrays: np.ndarray) -> np.ndarray:
+        _require_shapes(arrays, axes, node)
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        return np.array(np.broadcast_to(arrays[-1], shape), dtype=dtype, order="C")
+
+    return copied
 
 
 def _axes_in_common(node: Apply) -> list[tuple[int, int, list[int]]]:

@@ -242,17 +242,13 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
     if isinstance(op, ops.Blockwise):
         return batched_call(node, node.inputs) or _performed(node)
     if isinstance(op, ops.BlockwiseWithCoreShape):
-        core = repeated(op)
-        known = batched_call(core, node.inputs)
-        if known is not None:
-            return known
-        if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # Python's loops suffice
-            perform = _performed(core)
-            return lambda *inputs: perform(*inputs[: len(core.inputs)])
-        return compiled_loop(node)
-    few = len(node.inputs) < MOST_OPERANDS
-    is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
-    if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
+        return _of_batch(node, of_rows=of_rows)
+    if isinstance(op, ops.Elemwise):
+        few = len(node.inputs) < MOST_OPERANDS
+        known = direct_call(op, node) if few else None
+        is_ufunc = few and op.nfunc_spec is not None
+        return known or (_performed(node) if is_ufunc else compiled_loop(node))
+    if isinstance(op, (ops.HasInnerGraph, ops.NoPythonOp)):
         return compiled_loop(node)
     if isinstance(op, PlainSum | PlainMax):
         return compiled_loop(node)  # NumPy's takes ten times as long
@@ -261,6 +257,17 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         if axis is not None and node.inputs[2].type.ndim == 1:
             return _added(node, axis)
     return direct_call(op, node) or _performed(node)
+
+
+def _of_batch(node: Apply, *, of_rows: bool) -> Function:
+    core = repeated(node.op)
+    known = batched_call(core, node.inputs)
+    if known is not None:
+        return known
+    if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # Python's loops suffice
+        perform = _performed(core)
+        return lambda *inputs: perform(*inputs[: len(core.inputs)])
+    return compiled_loop(node)
 
 
 def _added(node: Apply, axis: int) -> Function:

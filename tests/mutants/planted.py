@@ -551,6 +551,7 @@ PLANTED = [
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
         ("not -length <= index.min() <= index.max() < length", "False"),
         ("if x != y and any(", "if False and any("),
+        ("np.broadcast_to(arrays[-1], shape)", "np.broadcast_to(arrays[0], shape)"),
         ("out = x.copy()", "out = x"),
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
     ),

@@ -27,7 +27,7 @@ def compiled_loop(node: Apply) -> Function:
     >>> compiled_loop(pt.exp(x).owner)(np.zeros(2))
     array([1., 1.])
     """
-    is_loop = isinstance(node.op, ops.Elemwise | ops.FusedElemwise)
+    is_loop = isinstance(node.op, ops.Elemwise | ops.FusedElemwise | ops.ScalarizedElemwise)
     source = loop_as_function(node) if is_loop else None
     if source is None:
         inner: Any

@@ -357,6 +357,8 @@ class Kernel:
         Numbers of the row arrays that are inputs, with the axis along which the input has the rows.
     rewritten : FunctionGraph, optional
         The graph as it is compiled, if it is known.
+    compiled : bool, default True
+        See `loop_mode`.
 
     Examples
     --------
@@ -377,7 +379,10 @@ class Kernel:
         outputs: Sequence[Variable],
         axes: Mapping[int, int],
         rewritten: FunctionGraph | None = None,
+        *,
+        compiled: bool = True,
     ) -> None:
+        self._compiled = compiled
         self._given, self._of_rows, self._outputs = list(given), list(of_rows), list(outputs)
         self.axes = dict(axes)
         self._program: Program | None = None
@@ -403,7 +408,8 @@ class Kernel:
 
     @cached_property
     def _rewritten(self) -> FunctionGraph:
-        inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
+        inputs = [*self._given, *self._of_rows]
+        mode = loop_mode(len(self._given), compiled=self._compiled)
         with compiling(), _timed(self._outputs):
             function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
         self._program = cast(Program, ops.unwrapped(function))

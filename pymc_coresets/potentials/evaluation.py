@@ -36,6 +36,9 @@ from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
 #: into fresh memory, and for fewer into calls.
 _OF_UNITS = 2**19
+#: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
+#: than loops are compiled: a tenth of a second for each time, beside some seconds.
+_FEW = 8_000
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -412,7 +415,7 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        return self._kernel(list(batched.values()), [obs.n_rows], [graph])
+        return self._of_all(list(batched.values()), [obs.n_rows], [graph])
 
     @cached_property
     @compiling()
@@ -449,16 +452,34 @@ class LogLikelihood:
         return self._kernel([points], [weights], [logp, gradient])
 
     def _kernel(
-        self, given: Sequence[Variable], first: Sequence[Variable], outputs: Sequence[Variable]
+        self,
+        given: Sequence[Variable],
+        first: Sequence[Variable],
+        outputs: Sequence[Variable],
+        *,
+        compiled: bool = True,
     ) -> Kernel:
         """Compile graphs of `first` and of the row arrays that the potentials depend on."""
         inputs = [*first, *(row.placeholder for row in self._rows.values())]
-        return Kernel(given, inputs, outputs, {i: row.axis for i, row in self._rows.items()})
+        axes = {i: row.axis for i, row in self._rows.items()}
+        return Kernel(given, inputs, outputs, axes, compiled=compiled)
+
+    def _of_all(self, *graphs: Sequence[Variable]) -> Kernel:
+        """Compile graphs that are evaluated a few times, for all rows and hundreds of draws."""
+        return self._kernel(*graphs, compiled=not self._has_few_rows)
+
+    @property
+    def _has_few_rows(self) -> bool:
+        """Whether NumPy evaluates them at all draws sooner than loops are compiled."""
+        obs, units = self.observations, self.observations.units
+        if obs.template or self._given_source is not None:
+            return False
+        return bool(obs.n_obs * units.sizes.mean() * units.n_nodes <= _FEW)
 
     @cached_property
     def unit_modes(self) -> UnitModes:
         """Finds where each unit's variables have their mode."""
-        return UnitModes(self.observations.units.source)
+        return UnitModes(self.observations.units.source, compiled=not self._has_few_rows)
 
     @cached_property
     @compiling()
@@ -486,7 +507,7 @@ class LogLikelihood:
             at_z = pt.concatenate(list(logs), axis=0)
         batched = self._batched() | ({} if factor.values else {x: _with_draws(x)})
         given = [batched[v] for v in self._parameters.values()]
-        return self._kernel(given, [batched.get(x, x)], vectorize_graph([z, at_z], batched))
+        return self._of_all(given, [batched.get(x, x)], vectorize_graph([z, at_z], batched))
 
     @cached_property
     @compiling()
@@ -501,7 +522,7 @@ class LogLikelihood:
         batched |= self._batched()
         given = [batched[v] for v in self._parameters.values()]
         density = vectorize_graph(surface.at(columns), batched)
-        return self._kernel(given, [batched[v] for v in columns], [density])
+        return self._of_all(given, [batched[v] for v in columns], [density])
 
     def _batched(self) -> dict[Variable, TensorVariable]:
         """The parameters at all draws."""

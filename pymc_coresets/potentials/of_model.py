@@ -15,7 +15,6 @@ from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.units import UnitSettings, unit_model
 from pymc_coresets.potentials.verification import points_around, points_near, reference_of, verify
 from pymc_coresets.reading.folding import evaluate
@@ -174,7 +173,8 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     """Return the potentials of units with the settings of an earlier build."""
     units = replace(units, n_modes=settings["n_modes"])
     first, x = units.observations_at_zero, np.array(settings["at"])
-    modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
+    loglik = LogLikelihood(first)
+    modes, every = loglik.unit_modes, loglik.in_memory.all
     places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
     rule, error = Rule(*settings["rule"]), settings["node_error"]
     return units.observations(rule, *places, at=x, node_error=error)

@@ -86,9 +86,12 @@ class UnitModes:
     Parameters
     ----------
     units : UnitModel
+    compiled : bool
+        See `loop_mode`.
     """
 
     units: UnitModel
+    compiled: bool
 
     def at(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
         """Return the units with modes and widths of their variables, given the shared ones.
@@ -286,7 +289,7 @@ class UnitModes:
         ]
         inputs = [v for _, v, _ in arrays if v in used]
         axes = {i: axis for i, v, axis in arrays if v in used}
-        return Kernel(parameters, inputs, outputs, axes)
+        return Kernel(parameters, inputs, outputs, axes, compiled=self.compiled)
 
 
 def _blocks(rows: Rows) -> list[Rows]:

@@ -8,6 +8,7 @@ import pytensor
 import pytest
 from pymc.model.transform.basic import prune_vars_detached_from_observed
 
+from pymc_coresets.potentials import evaluation
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -162,6 +163,15 @@ class Specimen:
 
     @cached_property
     def loglik(self) -> LogLikelihood:
+        """With compiled loops, as for many rows."""
+        found = LogLikelihood(self.observations)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluation, "_FEW", 0)
+            _ = found.kernel
+        return found
+
+    @cached_property
+    def by_numpy(self) -> LogLikelihood:
         return LogLikelihood(self.observations)
 
     @cached_property

@@ -16,8 +16,9 @@ def test_potentials_of_all_rows_in_blocks(specimen):
 def test_potentials_of_some_rows_in_any_order(specimen):
     which = np.random.default_rng(4).integers(specimen.case.n_obs, size=7)
     rows = specimen.loglik.source.take(which)
-    found = specimen.loglik.matrix(specimen.reference.draws, rows)
-    assert_allclose(found, specimen.reference.loglik[which], rtol=1e-8, atol=1e-9)
+    for loglik in (specimen.loglik, specimen.by_numpy):
+        found = loglik.matrix(specimen.reference.draws, rows)
+        assert_allclose(found, specimen.reference.loglik[which], rtol=1e-8, atol=1e-9)
 
 
 def test_a_look_at_all_rows(specimen):

@@ -786,6 +786,7 @@ PLANTED = [
         ("np.repeat(x, sizes, axis=-1 - self.n_after)", "np.repeat(x, sizes, axis=0)"),
         ("some = np.flatnonzero(sizes)", "some = np.arange(len(sizes))"),
         ("total[i, unit, k] += flat", "total[i, unit, k] = flat"),
+        ("one += x[i, r]", "one = x[i, r]"),
         ("[Collect(self.n_after)", "[Collect(0)"),
     ),
     *plant(

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pymc as pm
+import pytensor
 import xarray as xr
 from pytensor.graph import graph_inputs
 
@@ -25,6 +26,7 @@ from pymc_coresets.exceptions import (
     SamplingError,
     warn_user,
 )
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -165,11 +167,15 @@ def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str,
     return {"chains": 4} | options  # enough for R-hat (Vehtari et al. 2021)
 
 
+_FEW = 10_000  # draws that NumPy records sooner than a function is compiled
+
+
 class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not typed
     """Draws of one chain; `pm.sample` makes copies for the other chains.
 
     PyMC compiles a function for each chain that computes the recorded variables from a point of the
-    unconstrained space, which takes longer than four thousand draws of a cheap density.
+    unconstrained space, which takes longer than four thousand draws of a cheap density.  Here NumPy
+    computes them, if there are few draws.
 
     Examples
     --------
@@ -179,7 +185,7 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
     ...     options |= {"random_seed": 1, "progressbar": False}
     ...     idata = pm.sample(50, trace=SharedTrace.of(model), **options)
     ...     same = pm.sample(50, **options)
-    >>> bool((idata["posterior"]["sigma"] == same["posterior"]["sigma"]).all())
+    >>> bool(np.allclose(idata["posterior"]["sigma"], same["posterior"]["sigma"], rtol=1e-12))
     True
     """
 
@@ -189,14 +195,22 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
         model: pm.Model,
         names: Sequence[str] | None = None,
         point: Mapping[str, np.ndarray] | None = None,
+        n_draws: int = 4_000,
     ) -> Self:
         """Compile the recorded variables, by default all; any point shows their shapes."""
-        variables = None  # all except observed ones
+        variables = model.unobserved_value_vars
         with compiling():
             if names is not None:
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
                 variables = model.replace_rvs_by_values(chosen)
-            return cls(model=model, vars=variables, test_point=point)
+            function = pytensor.function(
+                [pytensor.In(v, borrow=True) for v in model.value_vars],
+                [pytensor.Out(v, borrow=True) for v in variables],
+                mode=loop_mode(compiled=False) if n_draws <= _FEW else None,
+                on_unused_input="ignore",
+                trust_input=True,
+            )
+            return cls(model=model, vars=variables, test_point=point, fn=function)
 
     def __copy__(self) -> Self:
         other = object.__new__(type(self))

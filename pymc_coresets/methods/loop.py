@@ -373,6 +373,12 @@ class Measure[D]:
         with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
             return self.posterior.loglik(draws, rows)
 
+    def of_candidates(self, draws: D, sums: PassSums) -> Matrix:
+        """Return the potentials of the candidates of a pass at its draws, (n_rows, n_draws)."""
+        if sums.potentials is not None:
+            return sums.potentials
+        return self.loglik(draws, sums.candidates, len(sums.total))
+
     @property
     def n_rows(self) -> int:
         """Number of all rows N."""

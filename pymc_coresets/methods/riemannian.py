@@ -30,6 +30,9 @@ from pymc_coresets.solving.solution import History, Solution, Status, Weighted
 
 _log = logging.getLogger(__name__)
 
+#: Units by which the mean length of tangent vectors is known to a tenth: others take long.
+_UNITS_FOR_SCALE = 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class RiemannianPursuit:
@@ -282,9 +285,10 @@ class _Run[D]:
         if proposal is None:
             return None
         n_draws = len(proposal.log_ratios)
-        if not self.scale:
-            loglik = self.measure.loglik(proposal.draws, self.start.rows, n_draws)
-            self.scale = total_length(loglik, self.start.weights)
+        if not self.scale and self._n_candidates(n_draws) < self.posterior.n_rows:
+            known = self._uniform(_UNITS_FOR_SCALE) if self._n_units else self.start
+            loglik = self.measure.loglik(proposal.draws, known.rows, n_draws)
+            self.scale = total_length(loglik, known.weights)
         sums = self._candidates(proposal.draws, n_draws)
         self.proposed, self.modes = proposal.weighed(sums.total), proposal.modes
         if self.proposed is None:
@@ -350,21 +354,28 @@ class _Run[D]:
 
     def _candidates(self, draws: D, n_draws: int) -> PassSums:
         """Pass over all rows, and keep candidates."""
-        posterior = self.posterior
-        n_units = posterior.n_rows if posterior.n_terms > posterior.n_rows else None
-        n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws, n_units)
-        key = random_key(self.rng)
+        n_candidates, key = self._n_candidates(n_draws), random_key(self.rng)
         sums = self.measure.sums(
             draws, n_draws, n_candidates=n_candidates, scale=self.scale, key=key
         )
         self.scale = sums.norm_total or self.scale
         return sums
 
+    def _n_candidates(self, n_draws: int) -> int:
+        """Return how many candidates a pass keeps; if these are all rows, it needs no scale."""
+        return candidates_to_keep(self.posterior.n_dims, self.size, n_draws, self._n_units)
+
+    @property
+    def _n_units(self) -> int | None:
+        """Number of rows, if these are units of many terms each."""
+        n_rows = self.posterior.n_rows
+        return n_rows if self.posterior.n_terms > n_rows else None
+
     def _pursue(
         self, draws: D, sums: PassSums, target: Vector | None, weights: Vector | None = None
     ) -> Solution:
         """Choose candidates of a pass that match the sum over all rows, or a target."""
-        loglik = self.measure.loglik(draws, sums.candidates, len(sums.total))
+        loglik = self.measure.of_candidates(draws, sums)
         tolerance, rng = self.options.tolerance, self.rng
         return pursue(
             loglik, sums, self.size, tolerance=tolerance, rng=rng, target=target, weights=weights

@@ -336,10 +336,12 @@ class LogLikelihood:
     ) -> PassSums:
         """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
 
-        Memory O(S), plus the candidates: the matrix is never stored.
+        Memory O(S), plus the candidates: the matrix is never stored.  Of units, which take long,
+        the potentials of the candidates are kept as well.
         """
         wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        return self.sums_for(draws, wanted)
+        keeps = bool(self.observations.units)
+        return self.sums_for(draws, replace(wanted, keeps_potentials=keeps))
 
     def sums_for(self, draws: DrawsLike, wanted: Priorities) -> PassSums:
         """Evaluate all rows at the draws, as `sums` does, and keep candidates by any rule."""

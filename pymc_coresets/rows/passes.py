@@ -1,7 +1,7 @@
 """Interfaces of sources of rows, passes over them, and their results."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, NoReturn, Protocol, Self
@@ -32,6 +32,8 @@ class PassSums:
         Rows to choose from, see `Priorities`.
     keys : ndarray of shape (len(candidates),)
         Their keys, the smallest ones.
+    potentials : ndarray of shape (len(candidates), n_draws), optional
+        Their potentials, in nats, where the pass has kept them: see `Priorities`.
 
     Examples
     --------
@@ -46,13 +48,20 @@ class PassSums:
     norm_total: float
     candidates: Rows
     keys: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    potentials: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Priorities) -> Self:
         """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
         norms = _deviations(values, means) if wanted.n_candidates else None
-        return cls.of_sums(values @ rows.base_weights, norms, rows, wanted)
+        found = cls.of_sums(values @ rows.base_weights, norms, rows, wanted)
+        if not (wanted.keeps_potentials and len(found.candidates)):
+            return found
+        kept = rows.where(found.candidates.positions)
+        # Those that vary little keep their means, by which rounding errors are known.
+        means = np.where(np.isfinite(means[kept]), means[kept], 0.0)
+        return replace(found, potentials=(np.take(values, kept, axis=1) + means).T)
 
     @classmethod
     def of_sums(
@@ -89,12 +98,22 @@ class PassSums:
         Memory: that of the candidates, for any number of parts.
         """
         total, norm_total, kept = np.zeros(1), 0.0, Smallest(wanted.n_candidates)
+        evaluated = []
         for part in parts:
             total = total + part.total
             norm_total += part.norm_total
             kept.add(part.candidates, part.keys)
+            if part.potentials is not None:
+                evaluated.append((part.candidates.positions, part.potentials))
         candidates, keys = kept.cut()
-        return cls(total=total, norm_total=norm_total, candidates=candidates, keys=keys)
+        potentials = _chosen(evaluated, candidates.positions) if evaluated else None
+        return cls(
+            total=total,
+            norm_total=norm_total,
+            candidates=candidates,
+            keys=keys,
+            potentials=potentials,
+        )
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -113,6 +132,19 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
     return np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)
+
+
+def _chosen(
+    evaluated: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+    positions: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the potentials of rows at some of the positions at which they are known, in order."""
+    known = np.concatenate([own for own, _ in evaluated])
+    # As everywhere, a draw is contiguous.
+    draws_first = np.concatenate([potentials.T for _, potentials in evaluated], axis=1)
+    if len(known) > len(positions):
+        draws_first = np.take(draws_first, np.searchsorted(known, positions), axis=1)
+    return draws_first.T
 
 
 def added_up[T](parts: Iterable[T]) -> T:

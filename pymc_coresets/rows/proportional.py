@@ -35,6 +35,8 @@ class Priorities:
         Largest product of both.
     limit : float, default infinity
         The largest key that can still be kept; rows beyond it are skipped.
+    keeps_potentials : bool, default False
+        Whether a pass keeps the potentials of these rows, for those who would evaluate them again.
 
     References
     ----------
@@ -55,6 +57,7 @@ class Priorities:
     rate: float = 1.0
     certain: float = math.inf
     limit: float = math.inf
+    keeps_potentials: bool = False
 
     @classmethod
     def of_all(

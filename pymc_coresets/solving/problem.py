@@ -308,8 +308,9 @@ def tangent_problem[D](
         scale=total_length(loglik, probe.weights),
         key=random_key(rng),
     )
-    loglik = potentials.loglik(draws, sums.candidates)
-    return problem_at(loglik, sums, rng=rng), sums.candidates
+    known = sums.potentials
+    found = potentials.loglik(draws, sums.candidates) if known is None else known
+    return problem_at(found, sums, rng=rng), sums.candidates
 
 
 def total_length(loglik: Matrix, weights: Vector) -> float:

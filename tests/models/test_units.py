@@ -37,6 +37,7 @@ from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.reading.units.placement import with_loops
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -635,6 +636,28 @@ def test_the_model_of_a_coreset_is_the_weighted_sum_without_the_data_of_other_ro
     assert logp == pytest.approx(expected(x), rel=1e-12)
     # By Fisher's identity: but for the error of nodes.
     assert gradient["c"] == pytest.approx(slope(expected, x, units, "c"), abs=1e-5)
+
+
+def test_the_loops_of_nodes_are_written_once_for_all_models_of_a_graph():
+    with pm.Model() as model:
+        STRUCTURES["data containers"][0]()
+    rows = LogLikelihood(units := nodes_at(read(model, "z"), 5)).in_memory
+    coreset_model(units, rows.take(np.array([1])), np.ones(1))
+    n_written = with_loops.cache_info().misses
+    more = replace(units, units=replace(units.units))  # as with other nodes
+    coreset_model(more, rows.take(np.array([0, 2])), np.ones(2))
+    assert with_loops.cache_info().misses == n_written
+
+
+def test_a_pass_over_units_keeps_the_potentials_of_its_candidates():
+    with pm.Model() as model:
+        STRUCTURES["data containers"][0]()
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 5))
+    points = np.random.default_rng(1).normal(0, 0.3, (30, loglik.n_dims))
+    draws = loglik.observations.space.constrain(points)
+    sums = loglik.sums(draws, n_candidates=loglik.n_rows)
+    assert len(sums.candidates) == loglik.n_rows
+    np.testing.assert_allclose(sums.potentials, loglik.matrix(draws, sums.candidates), rtol=1e-12)
 
 
 def slope(f: Callable[[np.ndarray], float], x: np.ndarray, units: Observations, name: str) -> float:

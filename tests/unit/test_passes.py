@@ -1,5 +1,7 @@
 """What one evaluation of all rows returns, and that it does not depend on how rows are read."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,8 +26,8 @@ SOURCE = InMemoryRows([VALUES], WEIGHTS, POSITIONS)
 NORMS = VALUES.std(axis=1)
 
 
-def look_in_chunks(sizes, **options):
-    wanted = Priorities.of_all(n_rows=N, **options)
+def look_in_chunks(sizes, *, keeps=False, **options):
+    wanted = replace(Priorities.of_all(n_rows=N, **options), keeps_potentials=keeps)
     ends = np.cumsum([*sizes, N])
     parts = [
         PassSums.of(block.arrays[0].T.copy(), block, wanted)
@@ -43,6 +45,17 @@ def test_the_same_rows_and_sums_come_from_all_chunks(sizes, n_candidates):
     np.testing.assert_array_equal(whole.candidates.arrays[0], chunked.candidates.arrays[0])
     np.testing.assert_allclose(whole.total, chunked.total, rtol=1e-9, atol=1e-9)
     assert whole.norm_total == pytest.approx(chunked.norm_total)
+
+
+@pytest.mark.parametrize("n_candidates", [50, 2 * N])
+@pytest.mark.parametrize("sizes", [[], [150, 1, 90]])
+def test_kept_potentials_are_those_of_the_candidates(sizes, n_candidates):
+    options = {"n_candidates": n_candidates, "scale": float(WEIGHTS @ NORMS), "key": 7}
+    assert look_in_chunks(sizes, **options).potentials is None
+    sums = look_in_chunks(sizes, keeps=True, **options)
+    expected = VALUES[SOURCE.all.where(sums.candidates.positions)]
+    np.testing.assert_allclose(sums.potentials, expected, rtol=1e-14)
+    assert sums.potentials.flags.f_contiguous
 
 
 def test_totals_are_centred_weighted_sums():

@@ -17,6 +17,7 @@ from pymc_coresets.methods.loop import Measured, decide
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
+from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import problem_at
 from pymc_coresets.solving.solution import Status
@@ -412,6 +413,26 @@ def test_one_look_is_enough(widening, seed):
     # 1,000 draws of all rows, 400 to certify; of a few thousand candidates and the start besides
     assert posterior.n_drawn == 400
     assert posterior.n_evaluations < N * (1_000 + 400) + N * 1_000 + 1_000 * 1_000 + 100 * 400
+
+
+def test_units_are_evaluated_once_at_the_draws_that_choose_them():
+    """Each takes as long as hundreds of rows: candidates are not evaluated again, nor the start."""
+
+    class OfUnits(Proposing):
+        n_terms = 100 * N
+
+        def sums(self, draws, **options):
+            wanted = Priorities.of_all(n_rows=N, **options)
+            values = self.loglik(draws, self.source.all).T
+            return PassSums.of(values, self.source.all, replace(wanted, keeps_potentials=True))
+
+    posterior = OfUnits()
+    solution = one_look(posterior, draws=500)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert len(solution.history["size"]) == 1
+    few_for_scale, n_certifying = 200, len(solution.log_ratios)
+    most = (N + few_for_scale) * 500 + (N + len(solution.rows)) * n_certifying
+    assert posterior.n_evaluations <= most
 
 
 def test_a_certificate_that_fails_is_followed_by_rounds():

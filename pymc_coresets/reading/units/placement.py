@@ -14,7 +14,7 @@ graph whose gradient is taken.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -496,6 +496,7 @@ def _with_draws(op: Placement, node: Apply, *inputs: Variable) -> Apply:
     return op.of_draws(tuple(n > 0 for n in more[2:])).make_node(*inputs)
 
 
+@lru_cache(maxsize=2)  # it takes seconds, and a build needs it for several models of one graph
 def with_loops(graph: TensorVariable, *, common: bool) -> TensorVariable:
     """Write the operation as a loop of PyTensor's, which every backend has.
 
@@ -511,8 +512,9 @@ def with_loops(graph: TensorVariable, *, common: bool) -> TensorVariable:
             return None
         return _as_loop(node.op, inputs, common=common)
 
-    found = ops.checked_tensor(rewritten_by(write, [graph])[0])
-    return in_common_operations([found])[0] if common else found
+    with ops.compiling():
+        found = ops.checked_tensor(rewritten_by(write, [graph])[0])
+        return in_common_operations([found])[0] if common else found
 
 
 def _as_loop(op: Placement, inputs: Sequence[Variable], *, common: bool) -> list[Variable]:

@@ -59,6 +59,7 @@ from pymc_coresets.loops.rewrites import (
     USELESS,
     as_ufuncs,
     inline_graphs,
+    read_by_index,
 )
 
 type Function = Callable[..., Any]
@@ -72,6 +73,7 @@ _LOOPS = (
     (dfs_rewriter(vectormath.compare_without_sigmoid), 48.3),
     (dfs_rewriter(vectormath.vectorise), 48.4),
     (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
+    (dfs_rewriter(read_by_index), 49.42),
     (dfs_rewriter(as_plain_loops_along_rows), 49.45),
     # It rejects cycles: the rewrite that fuses loops does not check whether a loop adds to an array
     # that depends on the loop's own sum.

@@ -1,10 +1,13 @@
 """Rewrites of graphs before they are evaluated, and those of PyTensor that are left out."""
 
+from functools import singledispatch
+
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor import OpFromGraph
-from pytensor.graph import Apply, FunctionGraph, Variable, node_rewriter, vectorize_graph
+from pytensor.graph import Apply, FunctionGraph, Op, Variable, node_rewriter, vectorize_graph
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 
@@ -33,6 +36,41 @@ def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
             )
         return [arrays[v] for v in op.fgraph.outputs]
     return None
+
+
+@singledispatch
+def as_index(op: Op, node: Apply) -> TensorVariable | None:  # noqa: ARG001
+    """Return the output of an operation by an index of an axis, ``x[..., index]``, if it is that.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> as_index(pt.exp(x).owner.op, pt.exp(x).owner) is None
+    True
+    """
+    return None
+
+
+@node_rewriter([ops.Elemwise])
+def read_by_index(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Let a loop read entries of arrays where they are, by `as_index`.
+
+    PyTensor's fusion of loops takes an index that a single loop needs into it.  It runs after the
+    fusion of elementwise operations, when it is known which these are.
+    """
+    inputs = [_read(fgraph, v) for v in node.inputs]
+    if inputs == node.inputs:
+        return None
+    outputs: list[Variable] = node.op.make_node(*inputs).outputs
+    return outputs
+
+
+def _read(fgraph: FunctionGraph, variable: Variable) -> Variable:
+    """Return an input of a loop by an index, if it has no other use."""
+    if variable.owner is None or len(fgraph.clients[variable]) > 1:
+        return variable
+    found = as_index(variable.owner.op, variable.owner)
+    return variable if found is None else found
 
 
 @node_rewriter([OpFromGraph, ops.Blockwise])

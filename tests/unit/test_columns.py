@@ -4,11 +4,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph import clone_replace
+from scipy.special import expit
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.columns import by_columns
-from pymc_coresets.reading.units.ragged import collect, spread
+from pymc_coresets.reading.units.ragged import Spread, collect, spread
 
 X, W, SIZES = pt.matrix("x", shape=(None, 3)), pt.matrix("w", shape=(None, 3)), pt.lvector("sizes")
 VALUES = np.random.default_rng(1).normal(size=(4, 3))
@@ -124,6 +127,23 @@ def test_a_few_shared_numbers_meet_columns_one_by_one(name):
     kinds = ops.Join | ops.Split | ops.AdvancedSubtensor | ops.CAReduce | ops.LogSumExp
     kinds |= ops.Softmax | ops.LogSoftmax
     assert not any(isinstance(n.op, kinds) for n in ops.io_toposort([], [apart]))
+
+
+def test_units_are_the_last_axis_and_shared_numbers_may_be_any_of_as_many():
+    columns = [pt.vector() for _ in range(3)]
+    cuts = X[:, :1] + pt.exp(X[:, 1:2]) * CUTS[None]
+    [apart] = by_columns([pt.sigmoid(spread(cuts, SIZES)).sum(axis=1)], X, columns)
+    made = [n.op for n in ops.io_toposort([], [apart]) if isinstance(n.op, Spread)]
+    assert [op.n_after for op in made] == [0, 0, 0, 0]
+    unknown = pt.vector("of any length")  # as after a transform
+    [graph] = clone_replace([apart], {CUTS: unknown}, rebuild_strict=False)
+    f = pytensor.function(
+        [*columns, SIZES, unknown], graph, mode=loop_mode(), on_unused_input="ignore"
+    )
+    values = np.array([-1.0, -0.2, 0.5, 1.5])
+    expected = expit(VALUES[:, :1] + np.exp(VALUES[:, 1:2]) * values).sum(axis=1)
+    found = f(*VALUES.T, N_ROWS, values)
+    np.testing.assert_allclose(found, np.repeat(expected, N_ROWS), rtol=1e-12)
 
 
 def test_a_few_shared_numbers_meet_a_single_column():

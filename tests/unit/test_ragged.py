@@ -132,3 +132,16 @@ def test_sums_of_any_sizes(sizes):
     op, storage = Collect(), [[None]]
     op.perform(op.make_node(pt.dvector(), pt.lvector()), [x, np.array(sizes)], storage)
     np.testing.assert_array_equal(storage[0][0], expected)
+
+
+@pytest.mark.parametrize("is_used_twice", [False, True])
+def test_a_loop_reads_values_of_units_where_they_are(is_used_twice):
+    z, w, sizes = pt.tensor3("z"), pt.dvector("w"), pt.lvector("sizes")
+    at_each = spread(z, sizes, 2)
+    graphs = [pt.exp(at_each) * w, *([at_each] if is_used_twice else [])]
+    f = pytensor.function([z, w, sizes], graphs, mode=loop_mode(1))
+    values, of_rows = data((2, 3), 2, len(SIZES)), data((), 0, N_ROWS)
+    expected = at_rows(values, 2)
+    np.testing.assert_allclose(f(values, of_rows, SIZES)[0], np.exp(expected) * of_rows, rtol=1e-13)
+    is_copied = any(isinstance(node.op, Spread) for node in f.maker.fgraph.apply_nodes)
+    assert is_copied == is_used_twice

@@ -73,7 +73,15 @@ class _Stack(NamedTuple):
                 ops.checked_tensor(pt.constant(other.data[(*before, slice(a, b))]))
                 for a, b in pairwise(self.ends)
             ]
-        return [other[(*before, slice(a, b))] for a, b in pairwise(self.ends)]
+        return [_piece(other, self.axis, a, b) for a, b in pairwise(self.ends)]
+
+
+def _piece(x: TensorVariable, axis: int, start: int, stop: int) -> TensorVariable:
+    """Return a slice; of a single entry, by its number, so that its length of 1 remains known."""
+    before = (slice(None),) * axis
+    if stop - start > 1:
+        return x[(*before, slice(start, stop))]
+    return ops.checked_tensor(pt.expand_dims(x[(*before, start)], axis))
 
 
 def by_columns(
@@ -159,13 +167,34 @@ def _one_by_one(op: Op, inputs: Sequence[TensorVariable], stack: _Stack) -> Sequ
     """Apply an operation to each part, if it leaves their axis alone, or is a running sum."""
     if isinstance(op, ops.CumOp):
         return _running(op, stack)
-    if isinstance(op, Spread | Collect) and stack.axis != inputs[0].type.ndim - 1 - op.n_after:
-        axis = stack.axis
-    elif isinstance(op, ops.DimShuffle) and stack.axis in op.new_order:
+    if isinstance(op, Spread | Collect):
+        return _along_units(op, inputs, stack)
+    if isinstance(op, ops.DimShuffle) and stack.axis in op.new_order:
         axis = op.new_order.index(stack.axis)
     else:
         return None
     return [_Stack(axis, [ops.checked_tensor(op(part, *inputs[1:])) for part in stack.parts])]
+
+
+def _along_units(
+    op: Spread | Collect, inputs: Sequence[TensorVariable], stack: _Stack
+) -> Sequence[_Part] | None:
+    """Return values of units at their rows, or their sums, of each part.
+
+    Units are the last axis where parts have length 1 along another one behind it: loops over that
+    one would be of a single number each.
+    """
+    own, axis = inputs[0].type.ndim - 1 - op.n_after, stack.axis
+    if axis == own:
+        return None
+    if axis < own or any(length != 1 for length in stack.lengths):
+        found = [op(part, *inputs[1:]) for part in stack.parts]
+    else:
+        inner = type(op)(op.n_after - 1)
+        found = [
+            pt.expand_dims(inner(part.squeeze(axis), *inputs[1:]), axis) for part in stack.parts
+        ]
+    return [_Stack(axis, ops.checked_tensors(found))]
 
 
 def _of_elementwise(
@@ -196,8 +225,7 @@ def _of_shared(inputs: Sequence[TensorVariable]) -> _Stack | None:
             continue
         [axis], length = long, x.type.shape[long[0]]
         if all(_is_flat(other, axis, int(length)) for other in inputs):
-            before = (slice(None),) * axis
-            return _Stack(axis, [x[(*before, slice(i, i + 1))] for i in range(int(length))])
+            return _Stack(axis, [_piece(x, axis, i, i + 1) for i in range(int(length))])
     return None
 
 

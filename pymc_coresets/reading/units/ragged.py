@@ -15,6 +15,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.loops.direct_calls import direct_call
+from pymc_coresets.loops.rewrites import as_index
 from pymc_coresets.reading.folding import rewritten_by
 
 _NONE: Any = ops.disconnected_type()
@@ -97,6 +98,38 @@ class Collect(_Ragged):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
         """See `Op`."""
         return [Spread(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
+
+
+class UnitOfRow(Op):
+    """The unit of each row: of the numbers of rows of units, (n,), those of units, (R,).
+
+    They are unsigned, since loops would look for negative ones.
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """See `Op`."""
+        return Apply(self, list(inputs), [pt.tensor(dtype="uint64", shape=(None,))])
+
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
+        """See `Op`: shapes are known without the values."""
+        return [(node.inputs[0].sum(),)]
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+        """See `Op`."""
+        [sizes] = inputs
+        output_storage[0][0] = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+
+
+@as_index.register
+def _(op: Spread, node: Apply) -> TensorVariable | None:
+    """Return values of units at their rows, along the last axis, by the unit of each row."""
+    x, sizes = ops.checked_tensors(node.inputs)
+    if op.n_after:
+        return None
+    index = (slice(None),) * (x.type.ndim - 1)
+    return ops.checked_tensor(x[(*index, UnitOfRow()(sizes))])
 
 
 @ops.numba_njit

@@ -125,6 +125,8 @@ PLANTED = [
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
         ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),
+        ("np.take(values, kept, axis=1) + means", "np.take(values, kept, axis=1)"),
+        ("if len(known) > len(positions):", "if False:"),
         ("* (total / size)", "* (total / len(rows))"),
         ("* (total / size)", "* (len(rows) / size)"),
     ),

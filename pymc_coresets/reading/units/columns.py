@@ -80,7 +80,7 @@ def _piece(x: TensorVariable, axis: int, start: int, stop: int) -> TensorVariabl
     """Return a slice; of a single entry, by its number, so that its length of 1 remains known."""
     before = (slice(None),) * axis
     if stop - start > 1:
-        return x[(*before, slice(start, stop))]
+        return ops.checked_tensor(x[(*before, slice(start, stop))])
     return ops.checked_tensor(pt.expand_dims(x[(*before, start)], axis))
 
 

@@ -114,7 +114,7 @@ class UnitOfRow(Op):
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
         """See `Op`: shapes are known without the values."""
-        return [(node.inputs[0].sum(),)]
+        return [(ops.checked_tensor(node.inputs[0]).sum(),)]
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """See `Op`."""

@@ -19,6 +19,7 @@ from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.data_starts import starts_from_data
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.laplace_given_scales import modes_given_scales
 from pymc_coresets.sampling.mode_search import (
     MOST_SEARCHED,
     find_modes,
@@ -31,6 +32,7 @@ from pymc_coresets.sampling.mode_search import (
 )
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.scales import scales_of_prior
 from pymc_coresets.sampling.symmetry.local_modes import (
     LocalMode,
     by_family,
@@ -186,6 +188,9 @@ def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
         return search.on_all(_Searched([first], is_only=True))
     if space.n_dims > FEW_TO_SEARCH:
         return search.on_all(_Searched([first]))
+    by_scales = search.by_scales(space, first, rng=rng.spawn(1)[0])
+    if by_scales is not None:
+        return by_scales
     return search.on_all(search.others(space, first, rng=rng))
 
 
@@ -353,6 +358,38 @@ class _Search:
         found += more[len(found) :]
         few = n_starts < min(len(starts), ENOUGH_STARTS)
         return _Searched(found, 1 + n_starts + n_more, orbits, few)
+
+    def by_scales(
+        self, space: Unconstrained, first: LocalMode, *, rng: np.random.Generator
+    ) -> FoundModes | None:
+        """Compare modes of a hierarchy by what they hold, if the first one is not the only one.
+
+        A joint density may be hundreds of nats higher where effects and their scale are small, and
+        have no mode where most of the mass is.  None if the marginal of the scales has no mode
+        other than the first one, or there are no scales.
+        """
+        own, prior = self.sampler.space, self.sampler.density(None).slopes
+        columns = [np.ravel(each) for each in own.columns.values()]
+        is_scale = scales_of_prior(lambda x: prior(x).gradients, first.x, columns)
+        if is_scale is None:
+            return None
+        found = modes_given_scales(space, prior, is_scale, first.x, rng=rng)
+        if found is None:
+            return None
+        modes, of_scales = found
+        is_known = len(modes) == 1 and of_scales.is_first
+        if is_known:
+            return None
+        heights = self.full.values(np.stack([mode.x for mode in modes]))
+        modes = [replace(m, height=float(h)) for m, h in zip(modes, heights, strict=True)]
+        kept, words = _largest_first(noticeable(distinct(modes)), own)
+        return FoundModes(
+            kept,
+            of_scales.n_climbs,
+            words,
+            self.full.n_gradients,
+            is_complete=of_scales.is_complete,
+        )
 
     def _starts(
         self, space: Unconstrained, first: LocalMode, rng: np.random.Generator

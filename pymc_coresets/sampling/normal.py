@@ -472,6 +472,11 @@ class Mixture:
         return cls(parts, softmax(masses))
 
     @property
+    def location(self) -> np.ndarray:
+        """The mode of the largest part."""
+        return self.parts[int(np.argmax(self.masses))].location
+
+    @property
     def n_products(self) -> float:
         """See `KnownDensity`."""
         return len(self.parts) * self.parts[0].n_products
@@ -504,5 +509,5 @@ class Mixture:
         draws = np.concatenate([draws for draws, _ in found])[rng.permutation(n_draws)]
         used = [i for i, n in enumerate(counts) if n]
         logs = np.stack([self.parts[i].log_density(draws) for i in used])
-        logq: np.ndarray = logsumexp(logs, axis=0, b=counts[used, None])
+        logq: np.ndarray = logsumexp(logs, axis=0, b=counts[used, None] / n_draws)
         return draws, logq

@@ -1,5 +1,7 @@
 """Linear mixed models: exact draws, by the marginal posterior of the scales and conditionals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,14 +15,14 @@ from pymc_coresets import InvalidDataError
 from pymc_coresets.diagnostics.verdicts import Level
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.glm.given_scales.exact_draws import (
-    _has_other_modes,
+    _modes_of_scales,
     _posterior_of,
     drawn_given_scales,
     may_be_normal,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.sampling.normal import heavy_tailed
+from pymc_coresets.sampling.normal import CholeskyFactor, heavy_tailed
 
 RNG = np.random.default_rng(1)
 N = 240
@@ -303,16 +305,25 @@ def test_widths_of_each_row_are_too_many_kinds():
 
 def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
     near, space = posterior[3].near, posterior[3].log_prior.space
-    middle = near.scales.location
+    middle, near = near.scales.location, replace(near, scales=near.scales.parts[0])
+    near = replace(near, scales=replace(near.scales, factor=CholeskyFactor(4 * np.eye(3))))
 
     def heights(_, points):
         centers = np.stack([middle, middle + 2.5])
         away = np.square(points[:, None] - centers).sum(axis=2)
         return np.logaddexp.reduce(-away / 0.5, axis=1)
 
-    assert not _has_other_modes(near, space, rng=np.random.default_rng(1))
+    assert len(_modes_of_scales(near, space, rng=np.random.default_rng(1))) == 1
     monkeypatch.setattr(ConditionalGaussian, "log_marginals", heights)
-    assert _has_other_modes(near, space, rng=np.random.default_rng(1))
+    found = _modes_of_scales(near, space, rng=np.random.default_rng(1))
+    highest = max((part.location for part in found.parts), key=np.sum)
+    assert_allclose(highest, middle + 2.5, atol=1e-3)
+    assert_allclose(found.mixture.masses, 0.5, atol=0.01)
+
+
+def weights_of(found):
+    weights = np.exp(found.proposal.log_ratios - found.proposal.log_ratios.max())
+    return weights / weights.sum()
 
 
 def test_a_scale_of_either_sign_has_two_modes_however_far_apart():
@@ -321,7 +332,59 @@ def test_a_scale_of_either_sign_has_two_modes_however_far_apart():
         mean = pm.Normal("mean", 0, 90) + own[STUDENT]
         pm.Normal("y", mean, pm.HalfNormal("s", 90), observed=30 * CROSSED)
     loglik = LogLikelihood(find_observations(model))
-    assert drawn_given_scales(loglik, rng=np.random.default_rng(1)) is None
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
+    assert len(found.proposal.modes) == 2
+    is_positive = found.proposal.draws.values["scale"] > 0
+    assert_allclose(weights_of(found) @ is_positive, 0.5, atol=4 * 0.5 / np.sqrt(1_000))
+
+
+#: Effects whose log-scale has a prior of several narrow components, far apart.
+SEVERAL = {
+    "two": ([0.5, 0.5], [-8.0, 0.0], False),
+    "not centred": ([0.5, 0.5], [-8.0, 0.0], True),
+    "three": ([0.3, 0.3, 0.4], [-8.0, -4.0, 0.0], False),
+    "rarely drawn": ([0.999, 0.001], [-8.0, 0.0], False),
+    "next to zero": ([0.5, 0.5], [-20.0, 0.0], False),
+}
+BY_LEVEL = np.random.default_rng(5).integers(30, size=900)
+SLIGHT = np.random.default_rng(6).normal(0, 0.2, 30)[BY_LEVEL]
+SLIGHT = SLIGHT + np.random.default_rng(7).normal(size=900)
+
+
+def masses_of_components(weights, centres):
+    """Return the posterior's masses of the components, by a grid of the log-scale."""
+    counts, sums = np.bincount(BY_LEVEL), np.bincount(BY_LEVEL, SLIGHT)
+    offsets = np.linspace(-2.5, 2.5, 400)
+    found = []
+    for weight, centre in zip(weights, centres, strict=True):
+        scale = np.exp(centre + offsets)[:, None]
+        log_likelihood = np.square(sums) / (counts + scale**-2.0) - np.log1p(counts * scale**2)
+        log_density = log_likelihood.sum(axis=1) / 2 - np.square(offsets / 0.3) / 2
+        found.append(weight * np.exp(log_density).sum())
+    return np.array(found) / np.sum(found)
+
+
+@pytest.mark.parametrize("several", SEVERAL.values(), ids=SEVERAL)
+def test_modes_of_the_scales_have_the_masses_of_a_grid(several):
+    weights, centres, is_scaled = several
+    with pm.Model() as model:
+        log_scale = pm.NormalMixture("log_scale", weights, mu=centres, sigma=0.3)
+        scale = pm.math.exp(log_scale)
+        own = (
+            scale * pm.Normal("own", shape=30)
+            if is_scaled
+            else pm.Normal("own", 0, scale, shape=30)
+        )
+        pm.Normal("y", own[BY_LEVEL], 1.0, observed=SLIGHT)
+    loglik = LogLikelihood(find_observations(model))
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(1))
+    log_scale = found.proposal.draws.values["log_scale"]
+    nearest = np.abs(log_scale[:, None] - centres).argmin(axis=1)
+    masses = np.bincount(nearest, weights_of(found), len(centres))
+    exact = masses_of_components(weights, centres)
+    assert_allclose(masses, exact, atol=4 * np.sqrt(0.25 / 1_000))
+    assert ((masses > 0.4 * exact) | (exact < 0.01)).all()
+    assert found.certificate.modes.n_modes == np.count_nonzero(exact > 1e-3)
 
 
 def test_effects_that_meet_no_other_variable_are_drawn():

@@ -1,6 +1,7 @@
 """Hierarchical priors, normal given a few scales, and posteriors of quadratics under them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
@@ -8,6 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
+from scipy.sparse.linalg import splu
 
 from pymc_coresets.deadline import paced
 from pymc_coresets.glm.control_variates.precisions import (
@@ -22,14 +24,21 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.scales import (
+    REACHES,
+    ROUNDING,
+    are_quadratic,
+    fewest_scales,
+    is_affine,
+    ruling,
+)
 
 type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]
 
-_ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
-#: Lengths of the steps by which it is tested, in units of the coordinates; and the relative size of
-#: derivatives that are zero.
-_REACHES, _ZERO = (1.0, 1e3, 1e6), 1e-6
+#: Precision that coordinates of a flat prior have for its mean, and log-densities whose rounding
+#: exceeds a thousandth of a nat.
+_FLAT, _LOST = 1e-10, 1e12
 #: Entries in a row of the prior's precision from which its coordinate has a color of its own.
 _WIDE = 64
 
@@ -72,19 +81,7 @@ class Hierarchy:
 
         As they go to zero together with effects, the density is unbounded.
         """
-        rng = np.random.default_rng(0)
-        away = rng.uniform(0.5, 1.0, len(self.reference)) * ~self.is_scale
-        found = np.zeros(len(self.reference), bool)
-
-        def gradients(points: Array) -> Array:
-            return self.prior(points)[1][:, ~self.is_scale]
-
-        for k in np.flatnonzero(self.is_scale):
-            way = 0.5 * (np.arange(len(away)) == k)
-            first, second = _mixed_differences(gradients, self.reference, away, way)
-            size = np.abs(first[0]).max(initial=0.0)
-            found[k] = not np.abs(second).max(initial=0.0) <= _ROUNDING * (1 + size)
-        return found
+        return ruling(lambda points: self.prior(points)[1], self.reference, self.is_scale)
 
     @cached_property
     def colors(self) -> Array:
@@ -222,63 +219,14 @@ def find_hierarchy(
 
     def is_normal(free: Array) -> bool:
         own = (lambda points: prior(points)[1][:, free], coefficients)
-        if not all(_is_affine(each, x, ways * free) for each in own):
+        if not all(is_affine(each, x, ways * free) for each in own):
             return False
-        return rows is None or all(are_quadratic(rows, x, r * ways[0] * free) for r in _REACHES[:2])
+        return rows is None or all(are_quadratic(rows, x, r * ways[0] * free) for r in REACHES[:2])
 
-    is_scale = np.zeros(len(start), bool)
-    by_size = sorted(columns, key=len)
-    for own in by_size:
-        if is_normal(~is_scale):
-            break
-        is_scale[own] = True
-    for own in by_size:  # drop variables that need not be scales
-        if is_scale[own].all():
-            is_scale[own] = False
-            is_scale[own] = not is_normal(~is_scale)
-    if is_scale.all() or is_scale.sum() > 16:
+    is_scale = fewest_scales(is_normal, columns)
+    if is_scale is None:
         return None
     return _hierarchy_of(prior, coefficients, x + ways[0] * is_scale, columns, is_scale, x)
-
-
-def _is_affine(function: OfPoints, x: Array, ways: Array) -> bool:
-    """Whether two steps from a point do not interact, of any length.
-
-    Densities that are not normal may be so nearby: with heavy tails, and mixtures.
-    """
-    for reach in _REACHES:
-        first, second = _mixed_differences(function, x, *(reach * ways))
-        size = np.abs(first)
-        # Nearby, derivatives that are tiny are affine; farther, only zeros up to rounding.
-        least = 1.0 if reach == 1.0 else _ZERO * size.max(initial=0.0)
-        if not (np.abs(second) <= _ROUNDING * (least + size.max(axis=0, initial=0.0))).all():
-            return False
-    return True
-
-
-def are_quadratic(function: OfPoints, x: Array, way: Array) -> bool:
-    """Whether the third differences of values along a line through a point are rounding errors.
-
-    Examples
-    --------
-    >>> one = np.ones(1)
-    >>> are_quadratic(lambda x: x**2, one, one), are_quadratic(lambda x: x**3, one, one)
-    (True, False)
-    """
-    with np.errstate(all="ignore"):
-        values = function(x + np.arange(4)[:, None] * way)
-        size = np.abs(np.diff(values, axis=0)).max(axis=0, initial=0.0)
-        third = np.abs(np.diff(values, n=3, axis=0))
-    return bool((third <= _ROUNDING * (1 + size)).all())
-
-
-def _mixed_differences(
-    function: OfPoints, x: Array, one: Array, other: Array
-) -> tuple[Array, Array]:
-    """Return changes of values by each of two steps, (2, k), and their interaction."""
-    with np.errstate(all="ignore"):
-        here, there, beside, across = function(x + np.stack([0 * x, one, other, one + other]))
-        return np.stack([there - here, beside - here]), across - there - beside + here
 
 
 def _hierarchy_of(
@@ -300,16 +248,32 @@ def _hierarchy_of(
     here, there = (
         sparse.csr_array(affine_derivatives(coefficients, at, normal)[free]) for at in (x, other)
     )
-    moves = abs(here - there).max() > _ROUNDING * abs(here).max()
+    moves = abs(here - there).max() > ROUNDING * abs(here).max()
+    reference = x.copy()
+    reference[free] = _toward_the_mean(x[free], prior(x[None])[1][0, free], of_prior)
     return Hierarchy(
         prior=prior,
         coefficients=coefficients,
-        reference=x,
+        reference=reference,
         is_scale=is_scale,
         pattern=_sorted(abs(of_prior) + abs(of_prior).T),
         slopes=_sorted(abs(here) + abs(there)) if moves else here,
         moves=bool(moves),
     )
+
+
+def _toward_the_mean(x: Array, gradient: Array, curvature: sparse.csr_array) -> Array:
+    """Return the mean of a normal prior from a point, (n_normal,); the point if that is unknown.
+
+    Effects are there at their mean, whatever their scale: elsewhere, as this goes to zero, values
+    of the prior are so large that their differences are lost to rounding.
+    """
+    matrix = sparse.csc_array(_FLAT * sparse.eye_array(len(x)) - curvature)
+    with np.errstate(all="ignore"), suppress(RuntimeError):
+        found: Array = x + splu(matrix).solve(gradient)
+        if np.isfinite(found).all():
+            return found
+    return x
 
 
 def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -507,6 +471,8 @@ class ConditionalGaussian:
                     yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
                     continue
                 log_marginal = float(highest + gradient @ step / 2 - factor.log_determinant / 2)
+                if not abs(highest) < _LOST:
+                    log_marginal = -np.inf
                 yield Normal(start + step, factor), np.nan_to_num(log_marginal, nan=-np.inf)
 
     def _expanded(self, scales: Array) -> Iterator[tuple[float, Array, Curvature]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
+from scipy.special import softmax
 
 from pymc_coresets.deadline import doing
 from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
@@ -15,10 +16,9 @@ from pymc_coresets.exceptions import InvalidDataError, SamplingError, Unsupporte
 from pymc_coresets.glm.control_variates.hierarchy import (
     ConditionalGaussian,
     Hierarchy,
-    are_quadratic,
     find_hierarchy,
 )
-from pymc_coresets.glm.given_scales.kernel_mixture import KernelMixture
+from pymc_coresets.glm.given_scales.kernel_mixture import KernelsOfModes
 from pymc_coresets.glm.given_scales.normal_rows import NormalRows
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
@@ -32,10 +32,10 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
-from pymc_coresets.sampling.climbing import near_mode
-from pymc_coresets.sampling.mode_search import image_points, prior_draws
 from pymc_coresets.sampling.modes import along_modes
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
+from pymc_coresets.sampling.scale_modes import MarginalModes, marginal_modes, starts_around
+from pymc_coresets.sampling.scales import are_quadratic
 
 type Array = np.ndarray
 
@@ -50,17 +50,10 @@ _TO_REFINE = 240  #: Further draws, if it is smaller, for kernels around them.
 _FINITE = 0.5
 #: Share of the draws from the scales' split normal distribution, at first and later.
 _MOST_FIRST, _FEW_FIRST = 0.8, 0.1
+_WEIGHTLESS = 20.0  #: Nats below the largest weight from which a draw has none.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
-#: Points of which some are climbed from in search for other modes of the scales' marginal: how many
-#: there are of each kind, their distance in units of the logarithm and in widths of the known mode,
-#: and draws of the prior.
-_STARTS, _AWAY, _WIDTHS, _FROM_PRIOR = 16, 3.0, 10.0, 48
-#: Standard deviations within which points are next to the known mode; nats below its height at
-#: which it must be another one; and nats from which another one is negligible.
-_BESIDE, _SAME_HEIGHT, _NEGLIGIBLE = 2.0, 1e-2, 7.0
-
 #: Draws of all variables that must fit into this share of the free memory.
 _DRAWS, _SHARE = 4_000, 0.2
 #: Lines beyond the draws: along the smallest variables, as all others are normal given these.
@@ -77,11 +70,14 @@ class GivenScales:
     ----------
     near : ConditionalGaussian
         With which its draws are made.
+    modes : MarginalModes
+        Of the scales.
     log_prior : LogPrior
     rows : NormalRows
     """
 
     near: ConditionalGaussian
+    modes: MarginalModes
     log_prior: LogPrior
     rows: NormalRows
 
@@ -144,8 +140,8 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
     Returns
     -------
     AroundMode, or None
-        None if the posterior is not normal given at most eight scales, their marginal has several
-        modes, or the draws are not certified.
+        None if the posterior is not normal given at most eight scales, or the draws are not
+        certified.
     """
     posterior = _posterior_of(loglik, rng=rng)
     if posterior is None:
@@ -170,7 +166,7 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
 
 
 def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenScales | None:
-    """Return the posterior, if it is normal given a few scales whose marginal has one mode."""
+    """Return the posterior, if it is normal given a few scales whose modes are known."""
     try:
         seen = seen_rows_of(loglik, find_predictors)
     except (UnsupportedModelError, InvalidDataError) as error:
@@ -190,11 +186,15 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
     except SamplingError as error:
         _log.info("%s", error.message)
         return None
-    if _has_other_modes(near, log_prior.space, rng=rng):
-        _log.info("The marginal posterior of the scales has several modes")
+    modes = _modes_of_scales(near, log_prior.space, rng=rng)
+    if not modes.is_complete:
+        _log.info("The marginal posterior of the scales is high where no mode is known")
         return None
+    if len(modes) > 1:
+        _log.info("The marginal posterior of the scales has %d modes", len(modes))
+    near = replace(near, scales=modes.mixture)
     assert isinstance(near.quadratic, NormalRows)
-    return GivenScales(near, log_prior, near.quadratic)
+    return GivenScales(near, modes, log_prior, near.quadratic)
 
 
 def _hierarchy_of(log_prior: LogPrior, rows: RowsInMemory) -> Hierarchy | None:
@@ -230,71 +230,29 @@ def _conditional(hierarchy: Hierarchy, rows: NormalRows) -> ConditionalGaussian:
     begun = ConditionalGaussian(hierarchy, rows, start).mode
     rows = rows.about(hierarchy.coefficients(begun[None])[0])
     near = ConditionalGaussian.of(hierarchy, rows)
-    scales = _normal(near)
+    scales = near.scales
+    assert isinstance(scales, Normal)
     if scales.tails is None or scales.tails.stretch is None:
         scales = scales.split(near.log_marginals)
     return replace(near, scales=scales, n_operations=math.inf)
 
 
-def _normal(near: ConditionalGaussian) -> Normal:
-    """Return the distribution of the scales, before there are kernels."""
-    assert isinstance(near.scales, Normal)
-    return near.scales
-
-
-def _has_other_modes(
+def _modes_of_scales(
     near: ConditionalGaussian, space: Unconstrained, *, rng: np.random.Generator
-) -> bool:
-    """Whether the marginal of the scales has another noticeable mode.
+) -> MarginalModes:
+    """Search for the modes of the marginal of the scales, around one of which a distribution is."""
+    known = near.scales
+    assert isinstance(known, Normal)
 
-    It has one if it is as high at an image of the known mode, under a change of sign or an exchange
-    of variables; if it is higher anywhere; or if climbs end at another one, from those of some
-    points where the marginal exceeds the known distribution most.
-    """
-    known = _normal(near)
-    [height] = near.log_marginals(known.location[None])
-    with np.errstate(all="ignore"):  # some points are far out
-        starts = _starts(near, space, rng=rng)
-        heights = near.log_marginals(starts)
-        is_far = np.linalg.norm(known.whiten(starts), axis=1) > _BESIDE
-    starts, above = starts[is_far], heights[is_far] - height
-    if (above > -_SAME_HEIGHT).any():
-        return True
-    beyond_known = above - known.log_density(starts)
-    climbs = starts[np.argsort(-beyond_known)[: _n_climbs(near)]]
-    return any(_leads_elsewhere(near, start, height) for start in climbs)
+    def starts_of(part: Normal) -> Array:
+        at = replace(near, scales=part).mode
+        return starts_around(space, part, at, near.hierarchy.is_scale, rng=rng)
 
-
-def _starts(near: ConditionalGaussian, space: Unconstrained, *, rng: np.random.Generator) -> Array:
-    """Return scales at which other modes may be: (n_starts, n_scales).
-
-    Images of the mode; points around it, some by its widths and some by the logarithm; and draws of
-    the prior.
-    """
-    known, is_scale = _normal(near), near.hierarchy.is_scale
-    images = image_points(space, near.mode)[1][:, is_scale]
-    of_prior = prior_draws(space, _FROM_PRIOR, rng=rng)[:, is_scale]
-    wide, away = rng.uniform(-1, 1, (2, _STARTS, len(known.location)))
-    around = [known.at(_WIDTHS * wide), known.location + _AWAY * away]
-    found: Array = np.unique(np.concatenate([*around, images, of_prior]), axis=0)
-    return found[np.isfinite(found).all(axis=1)]
-
-
-def _leads_elsewhere(near: ConditionalGaussian, start: Array, height: float) -> bool:
-    """Whether a climb ends at a noticeable mode other than the known one, of a given height."""
-    known = _normal(near)
-    begun = heavy_tailed(start, 10 * np.eye(len(start)))
-    try:
-        found = near_mode(near.log_marginals, begun)
-    except SamplingError:  # the climb ends where the marginal has no curvature
-        return False
-    [other] = near.log_marginals(found.location[None])
-    is_noticeable = found.log_mass(other) > known.log_mass(height) - _NEGLIGIBLE
-    return not found.is_near(known) and bool(is_noticeable)
+    return marginal_modes(near.log_marginals, known, starts_of, most_failures=_n_climbs(near))
 
 
 def _n_climbs(near: ConditionalGaussian) -> int:
-    """Return how many climbs there are to other modes: fewer, if they take long."""
+    """Return how many climbs that find no other mode end the search: fewer, if they take long."""
     return int(np.clip(_OPERATIONS / near.n_operations_each / 1_000, 1, 4))
 
 
@@ -316,7 +274,7 @@ def _drawn(
         draws=draws,
         log_ratios=log_prior.values(found.points) - found.logq,
         around=posterior,
-        modes=_modes(loglik, posterior.near, draws),
+        modes=_modes(posterior, found, draws),
     )
     return first.weighed(loglik.sums(draws).total)
 
@@ -367,9 +325,11 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | N
     if found.share < _LEAST_SHARE:
         found = found.plus(_Weighted.of(posterior, near, _TO_REFINE, rng))
     for of_first, limit in ((_MOST_FIRST, _FINITE), (_FEW_FIRST, 1.0), (_FEW_FIRST, 1.0)):
-        known, at = _normal(posterior.near), found.points[:, is_scale]
+        at, modes = found.points[:, is_scale], posterior.modes
         try:
-            scales = KernelMixture.of(known, at, found.log_weights, of_first=of_first)
+            scales = KernelsOfModes.of(
+                modes.parts, modes.nearest(at), at, found.log_weights, of_first=of_first
+            )
         except LinAlgError:  # so few draws have weights
             return None
         near = replace(near, scales=scales)
@@ -387,16 +347,25 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | N
     return None
 
 
-def _modes(loglik: LogLikelihood, near: ConditionalGaussian, draws: Draws) -> Modes:
-    """Return the only mode: that of the scales, and of the others given these."""
-    space = loglik.observations.space
-    dims = space.model.named_vars_to_dims
-    sds = {name: values.std(axis=0)[None] for name, values in draws.values.items()}
+def _modes(posterior: GivenScales, found: _Weighted, draws: Draws) -> Modes:
+    """Return the modes of the scales, and of the others given these, with their masses by weights.
+
+    Deviations are those of the draws next to each that have weights.
+    """
+    near, modes, space = posterior.near, posterior.modes, posterior.log_prior.space
+    is_scale, dims = near.hierarchy.is_scale, space.model.named_vars_to_dims
+    nearest = modes.nearest(found.points[:, is_scale])
+    masses = np.bincount(nearest, softmax(found.log_weights), len(modes))
+    at = np.stack([replace(near, scales=part).mode for part in modes.parts])
+    every = range(len(modes))
+    sds = {
+        n: np.stack([v[nearest == i].std(axis=0) for i in every]) for n, v in draws.values.items()
+    }
     return Modes(
-        positions=along_modes(space.constrain(near.mode[None]).values, dims),
+        positions=along_modes(space.constrain(at).values, dims),
         sds=along_modes(sds, dims),
-        mass=np.ones(1),
-        n_ended=np.array([1 + _n_climbs(near)]),
-        n_starts=1 + _n_climbs(near),
-        images=("",),
+        mass=masses,
+        n_ended=np.ones(len(modes), dtype=np.int64),
+        n_starts=modes.n_climbs,
+        images=("",) * len(modes),
     )

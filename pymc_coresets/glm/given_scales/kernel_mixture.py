@@ -1,5 +1,6 @@
 """A mixture of t distributions around weighted draws of few numbers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -128,4 +129,95 @@ class KernelMixture:
             of_kernels = logsumexp(log_kernels, axis=1, b=self.masses) + constant
             parts.append(np.log(share) + of_kernels - np.log(root.diagonal()).sum())
         found: Array = np.logaddexp.reduce(parts)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class KernelsOfModes:
+    """A mixture of such mixtures, or of normal distributions: one around each of some modes.
+
+    Parameters
+    ----------
+    parts : sequence of KernelMixture or Normal
+    masses : ndarray of shape (n_parts,)
+        Which sum to one.  Half of the draws are divided equally among the parts.
+
+    Examples
+    --------
+    >>> from pymc_coresets.sampling.normal import heavy_tailed
+    >>> parts = [heavy_tailed(np.full(1, at), np.eye(1)) for at in (-9.0, 9.0)]
+    >>> points, logq = KernelsOfModes(parts, np.array([0.9, 0.1])).draw(
+    ...     1_000, rng=np.random.default_rng(1)
+    ... )
+    >>> int((points < 0).sum())
+    700
+    """
+
+    parts: Sequence[KernelMixture | Normal]
+    masses: Array
+
+    @classmethod
+    def of(
+        cls,
+        firsts: Sequence[Normal],
+        which: Array,
+        points: Array,
+        log_weights: Array,
+        *,
+        of_first: float,
+    ) -> Self:
+        """Place kernels at draws (n, n_dims), of which each belongs to a mode.
+
+        Around a mode to which too few of them belong remains its first distribution.
+
+        Parameters
+        ----------
+        firsts : sequence of Normal
+            Around the modes, from which the draws are.
+        which : ndarray of int, of shape (n,)
+            The number of the mode that each draw belongs to.
+        points, log_weights, of_first
+            See `KernelMixture.of`.
+
+        Raises
+        ------
+        LinAlgError
+            If they are too few around each mode.
+        """
+        weights, parts, is_alone = softmax(log_weights), list[KernelMixture | Normal](), True
+        for number, first in enumerate(firsts):
+            own = which == number
+            try:
+                found = KernelMixture.of(first, points[own], log_weights[own], of_first=of_first)
+            except (LinAlgError, ValueError):  # so few have weights, or there are none
+                parts.append(first)
+            else:
+                parts.append(found)
+                is_alone = False
+        if is_alone:
+            raise LinAlgError("Too few draws have weights around each of the modes.")
+        return cls(parts, np.bincount(which, weights, len(firsts)))
+
+    @property
+    def location(self) -> Array:
+        """The mode of the largest part."""
+        return self.parts[int(np.argmax(self.masses))].location
+
+    @property
+    def _shares(self) -> Array:
+        shares: Array = (self.masses + 1 / len(self.masses)) / 2
+        return shares
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return draws (n_draws, n_dims), and the log-density there, in nats."""
+        borders = np.round(np.cumsum(self._shares) * n_draws).astype(np.int64)
+        counts = np.diff(borders, prepend=0)
+        drawn = [part.draw(n, rng=rng)[0] for part, n in zip(self.parts, counts, strict=True)]
+        points = np.concatenate(drawn)[rng.permutation(n_draws)]
+        return points, self.log_density(points)
+
+    def log_density(self, points: Array) -> Array:
+        """Return the log-density at points (n_points, n_dims), in nats."""
+        logs = np.stack([part.log_density(points) for part in self.parts])
+        found: Array = logsumexp(logs, axis=0, b=self._shares[:, None])
         return found

@@ -1,0 +1,135 @@
+"""Scales: the few variables given which a prior is normal in all others."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+type Array = np.ndarray
+type OfPoints = Callable[[Array], Array]
+
+ROUNDING = 1e-6  #: Relative difference of second derivatives of the prior that are the same.
+#: Lengths of the steps by which it is tested, in units of the coordinates; and the relative size of
+#: derivatives that are zero.
+REACHES, _ZERO = (1.0, 1e3, 1e6), 1e-6
+_MOST = 16  #: Largest number of coordinates of the scales.
+
+
+def fewest_scales(is_normal: Callable[[Array], bool], columns: Sequence[Array]) -> Array | None:
+    """Return the fewest variables given which all others are normal, as (n_dims,); None if many.
+
+    Parameters
+    ----------
+    is_normal : callable
+        Whether coordinates (n_dims,) are, given the others.
+    columns : sequence of ndarray of int
+        The coordinates of each variable.
+
+    Examples
+    --------
+    >>> fewest_scales(lambda free: not free[0], [np.array([0]), np.array([1, 2])])
+    array([ True, False, False])
+    """
+    is_scale = np.zeros(sum(map(len, columns)), bool)
+    by_size = sorted(columns, key=len)
+    for own in by_size:
+        if is_normal(~is_scale):
+            break
+        is_scale[own] = True
+    for own in by_size:  # drop variables that need not be scales
+        if is_scale[own].all():
+            is_scale[own] = False
+            is_scale[own] = not is_normal(~is_scale)
+    return None if is_scale.all() or is_scale.sum() > _MOST else is_scale
+
+
+def scales_of_prior(gradients: OfPoints, start: Array, columns: Sequence[Array]) -> Array | None:
+    """Return the scales of a prior, if its precision of the others depends on any of them.
+
+    Parameters
+    ----------
+    gradients : callable
+        Returns those of its log-density at points (n_points, n_dims).
+    start : ndarray of shape (n_dims,)
+    columns : sequence of ndarray of int
+        The coordinates of each variable.
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_dims,), or None
+
+    Examples
+    --------
+    >>> def gradients(x):
+    ...     own = -x[:, 1:] * np.exp(-2 * x[:, :1])
+    ...     return np.column_stack([-(x[:, 1:] * own).sum(axis=1) - 2 - x[:, 0], own])
+    >>> scales_of_prior(gradients, np.zeros(3), [np.array([0]), np.array([1, 2])])
+    array([ True, False, False])
+    """
+    rng = np.random.default_rng(0)
+    x = start + rng.uniform(-0.5, 0.5, len(start))
+    ways = rng.uniform(-0.5, 0.5, (2, len(start)))
+
+    def is_normal(free: Array) -> bool:
+        return is_affine(lambda points: gradients(points)[:, free], x, ways * free)
+
+    is_scale = fewest_scales(is_normal, columns)
+    if is_scale is None or not ruling(gradients, x, is_scale).any():
+        return None
+    return is_scale
+
+
+def ruling(gradients: OfPoints, x: Array, is_scale: Array) -> Array:
+    """Return which scales the prior's precision of the others depends on, (n_dims,)."""
+    rng = np.random.default_rng(0)
+    away = rng.uniform(0.5, 1.0, len(x)) * ~is_scale
+    found = np.zeros(len(x), bool)
+
+    def others(points: Array) -> Array:
+        return gradients(points)[:, ~is_scale]
+
+    for k in np.flatnonzero(is_scale):
+        way = 0.5 * (np.arange(len(away)) == k)
+        first, second = _mixed_differences(others, x, away, way)
+        size = np.abs(first[0]).max(initial=0.0)
+        found[k] = not np.abs(second).max(initial=0.0) <= ROUNDING * (1 + size)
+    return found
+
+
+def is_affine(function: OfPoints, x: Array, ways: Array) -> bool:
+    """Whether two steps from a point do not interact, of any length.
+
+    Densities that are not normal may be so nearby: with heavy tails, and mixtures.
+    """
+    for reach in REACHES:
+        first, second = _mixed_differences(function, x, *(reach * ways))
+        size = np.abs(first)
+        # Nearby, derivatives that are tiny are affine; farther, only zeros up to rounding.
+        least = 1.0 if reach == 1.0 else _ZERO * size.max(initial=0.0)
+        if not (np.abs(second) <= ROUNDING * (least + size.max(axis=0, initial=0.0))).all():
+            return False
+    return True
+
+
+def are_quadratic(function: OfPoints, x: Array, way: Array) -> bool:
+    """Whether the third differences of values along a line through a point are rounding errors.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> are_quadratic(lambda x: x**2, one, one), are_quadratic(lambda x: x**3, one, one)
+    (True, False)
+    """
+    with np.errstate(all="ignore"):
+        values = function(x + np.arange(4)[:, None] * way)
+        size = np.abs(np.diff(values, axis=0)).max(axis=0, initial=0.0)
+        third = np.abs(np.diff(values, n=3, axis=0))
+    return bool((third <= ROUNDING * (1 + size)).all())
+
+
+def _mixed_differences(
+    function: OfPoints, x: Array, one: Array, other: Array
+) -> tuple[Array, Array]:
+    """Return changes of values by each of two steps, (2, k), and their interaction."""
+    with np.errstate(all="ignore"):
+        here, there, beside, across = function(x + np.stack([0 * x, one, other, one + other]))
+        return np.stack([there - here, beside - here]), across - there - beside + here

@@ -32,7 +32,7 @@ from pymc_coresets.sampling.mode_search import (
 )
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.scales import scales_of_prior
+from pymc_coresets.sampling.scales import hierarchical_scales
 from pymc_coresets.sampling.symmetry.local_modes import (
     LocalMode,
     by_family,
@@ -370,7 +370,14 @@ class _Search:
         """
         own, prior = self.sampler.space, self.sampler.density(None).slopes
         columns = [np.ravel(each) for each in own.columns.values()]
-        is_scale = scales_of_prior(lambda x: prior(x).gradients, first.x, columns)
+
+        def of_prior(points: np.ndarray) -> np.ndarray:
+            return prior(points).gradients
+
+        def of_rows(points: np.ndarray) -> np.ndarray:
+            return np.asarray(space.slopes(points)[1]) - of_prior(points)
+
+        is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
         if is_scale is None:
             return None
         found = modes_given_scales(space, prior, is_scale, first.x, rng=rng)

@@ -42,27 +42,28 @@ def fewest_scales(is_normal: Callable[[Array], bool], columns: Sequence[Array]) 
     return None if is_scale.all() or is_scale.sum() > _MOST else is_scale
 
 
-def scales_of_prior(gradients: OfPoints, start: Array, columns: Sequence[Array]) -> Array | None:
-    """Return the scales of a prior, if its precision of the others depends on any of them.
+def hierarchical_scales(
+    prior: OfPoints, rows: OfPoints, start: Array, columns: Sequence[Array]
+) -> Array | None:
+    """Return the scales of effects, centred or not, as (n_dims,); None if there are none.
+
+    The scale of errors is not one of effects: alone it leaves modes comparable by their heights.
 
     Parameters
     ----------
-    gradients : callable
-        Returns those of its log-density at points (n_points, n_dims).
+    prior, rows : callable
+        Return gradients at points (n_points, n_dims), of the log-prior and of the log-likelihood.
     start : ndarray of shape (n_dims,)
     columns : sequence of ndarray of int
         The coordinates of each variable.
 
-    Returns
-    -------
-    ndarray of bool, of shape (n_dims,), or None
-
     Examples
     --------
-    >>> def gradients(x):
+    >>> def prior(x):
     ...     own = -x[:, 1:] * np.exp(-2 * x[:, :1])
     ...     return np.column_stack([-(x[:, 1:] * own).sum(axis=1) - 2 - x[:, 0], own])
-    >>> scales_of_prior(gradients, np.zeros(3), [np.array([0]), np.array([1, 2])])
+    >>> columns = [np.array([0]), np.array([1, 2])]
+    >>> hierarchical_scales(prior, lambda x: 1 - x, np.zeros(3), columns)
     array([ True, False, False])
     """
     rng = np.random.default_rng(0)
@@ -70,12 +71,37 @@ def scales_of_prior(gradients: OfPoints, start: Array, columns: Sequence[Array])
     ways = rng.uniform(-0.5, 0.5, (2, len(start)))
 
     def is_normal(free: Array) -> bool:
-        return is_affine(lambda points: gradients(points)[:, free], x, ways * free)
+        return is_affine(lambda points: prior(points)[:, free], x, ways * free)
 
     is_scale = fewest_scales(is_normal, columns)
-    if is_scale is None or not ruling(gradients, x, is_scale).any():
+    if is_scale is None:
         return None
-    return is_scale
+    factors = _factors(rows, x, columns)
+    if not (ruling(prior, x, is_scale) | factors).any():
+        return None
+    return is_scale | factors
+
+
+def _factors(rows: OfPoints, x: Array, columns: Sequence[Array]) -> Array:
+    """Return which variables of one entry multiply a vector wherever rows see it, (n_dims,).
+
+    The derivative by such a variable, or its logarithm, is that along the vector but for a factor
+    that does not depend on the vector.
+    """
+    rng = np.random.default_rng(0)
+    found = np.zeros(len(x), bool)
+    vectors = [own for own in columns if len(own) > 1]
+    points = np.repeat(x[None], 3, axis=0)
+    for own in vectors:
+        points[:, own] += rng.uniform(-0.5, 0.5, (3, len(own)))
+    with np.errstate(all="ignore"):
+        slopes = rows(points)
+        along = [(points[:, own] * slopes[:, own]).sum(axis=1) for own in vectors]
+        for [k] in (own for own in columns if len(own) == 1):
+            ratios = np.array([slopes[:, k] / each for each in along])
+            same = np.ptp(ratios, axis=1) <= ROUNDING * np.abs(ratios).max(axis=1, initial=0.0)
+            found[k] = bool((same & (ratios != 0).all(axis=1)).any()) if along else False
+    return found
 
 
 def ruling(gradients: OfPoints, x: Array, is_scale: Array) -> Array:

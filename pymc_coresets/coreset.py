@@ -172,7 +172,7 @@ class Coreset(WeightedRows):
         if self.data is not None:
             return self.data
         chosen = chosen_rows(self)
-        if not chosen.members:
+        if not required_likelihood(self).observations.units:
             return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
         sizes = chosen.members.sizes
         return xr.Dataset(

@@ -34,6 +34,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, may_be_normal
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.kept_rows import Densities
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.units import FEW_DIMENSIONS
 from pymc_coresets.predictive.model_data import data_groups
@@ -75,7 +76,10 @@ _NO_DRAWS = (
     "(on_failure='nuts'); pymc_coresets.build_coreset returns the coreset."
 )
 
-_OPTIONS = "coreset_options"  #: Attribute of such draws, for `coreset_of`.
+#: Attributes of draws without a coreset, for `coreset_of`: the options, and log-densities by which
+#: the model is known again.
+_OPTIONS, _DENSITIES = "coreset_options", "coreset_densities"
+_SOME_ROWS = 20  #: Rows of which there are such.
 
 _log = logging.getLogger(__name__)
 
@@ -261,6 +265,7 @@ def sample(
                 if isinstance(built, AroundMode):
                     drawn = _of_mode(built, sizes, rng, report)
                     drawn.idata.attrs[_OPTIONS] = _on_request(build_options, number)
+                    drawn.idata.attrs[_DENSITIES] = _densities(built.loglikelihood).text
                 else:
                     drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
@@ -399,6 +404,28 @@ def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:
     return json.dumps(kept | {"random_seed": random_seed}, default=float)
 
 
+def _densities(loglik: LogLikelihood) -> Densities:
+    """Return log-densities by which a model is known again."""
+    return Densities.of(loglik, loglik.all_rows.take(slice(0, _SOME_ROWS)))
+
+
+def _refuse_other_densities(model: pm.Model, idata: xr.DataTree) -> None:
+    """Refuse draws of a model with other priors, or another likelihood."""
+    options = {"random_seed": 0} | json.loads(idata.attrs[_OPTIONS])
+    wanted = replace(requested(model, **options).reading, integrate=False)
+    loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
+    same = Densities.read(idata.attrs[_DENSITIES]).same(_densities(loglik))
+    other = [
+        what for what, is_same in zip(("likelihood", "priors"), same, strict=True) if not is_same
+    ]
+    if other:
+        raise InvalidDataError(
+            f"The {' and '.join(other)} of the model are not those that these draws are from: give "
+            "the model that was sampled, or sample this one.",
+            topic="draws",
+        )
+
+
 def _refuse_draws_of_another(model: pm.Model, groups: Mapping[str, xr.DataTree]) -> None:
     """Refuse draws whose variables or outcomes are not those of a model."""
     drawn = groups["posterior"].to_dataset()
@@ -505,7 +532,7 @@ def coreset_of(
     InvalidDataError
         If the draws hold no coreset, as those of `pm.sample`; or if the model has another
         number of observations, other free variables, another likelihood, or other data in the
-        coreset's rows.
+        coreset's rows; or other priors, if the draws needed no coreset.
     InvalidOptionError
         If `model` is not a model, or `executor` is of an unknown kind.
 
@@ -529,6 +556,7 @@ def coreset_of(
     full, groups = full_model(model), draws_tree(idata).children
     if GROUP not in groups and _OPTIONS in idata.attrs:
         _refuse_draws_of_another(full, groups)
+        _refuse_other_densities(full, idata)
         return _built_later(full, json.loads(idata.attrs[_OPTIONS]))
     try:
         tree = groups[GROUP]

@@ -19,7 +19,6 @@ from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.data_starts import starts_from_data
 from pymc_coresets.sampling.density import PosteriorDensity, Slopes
-from pymc_coresets.sampling.laplace_given_scales import modes_given_scales
 from pymc_coresets.sampling.mode_search import (
     MOST_SEARCHED,
     find_modes,
@@ -32,7 +31,8 @@ from pymc_coresets.sampling.mode_search import (
 )
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.scales import hierarchical_scales
+from pymc_coresets.sampling.scales.laplace_given_scales import modes_given_scales
+from pymc_coresets.sampling.scales.which_scales import hierarchical_scales
 from pymc_coresets.sampling.symmetry.local_modes import (
     LocalMode,
     by_family,

@@ -228,6 +228,16 @@ def test_a_coreset_of_such_draws_is_not_that_of_another_model(drawn):
     pm.set_data({"outcomes": CROSSED}, model)
 
 
+@pytest.mark.parametrize(("sd", "nu", "what"), [(2, 1.0, "priors"), (1, 2.0, "likelihood")])
+def test_a_coreset_of_such_draws_is_not_that_of_other_densities(drawn, sd, nu, what):
+    with pm.Model() as model:
+        own = pm.Normal("own", 0, pm.HalfNormal("sd_own", sd), shape=40)
+        eta = pm.Deterministic("eta", nu * own[STUDENT])
+        pm.Normal("y", eta, pm.HalfNormal("s", 2), observed=pm.Data("outcomes", CROSSED))
+    with pytest.raises(InvalidDataError, match=f"The {what} of the model are not those"):
+        pmc.coreset_of(drawn[1], model)
+
+
 def observed_by(likelihood):
     with pm.Model() as model:
         own = pm.Normal("own", 0, pm.HalfNormal("sd_own", 1), shape=40)

@@ -24,7 +24,7 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
-from pymc_coresets.sampling.scales import (
+from pymc_coresets.sampling.scales.which_scales import (
     REACHES,
     ROUNDING,
     are_quadratic,

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
+from scipy.special import softmax
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
@@ -37,11 +38,17 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.modes import FEW_TO_SEARCH, FoundModes, beside_mode
+from pymc_coresets.sampling.modes import (
+    FEW_TO_SEARCH,
+    FoundModes,
+    along_modes,
+    beside_mode,
+)
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
+from pymc_coresets.sampling.scales.scale_modes import marginal_modes, starts_around
 from pymc_coresets.sampling.steps.near_normal import AxisTables
-from pymc_coresets.sampling.symmetry.local_modes import LocalMode
+from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, LocalMode
 from pymc_coresets.solving.solution import Weighted
 
 _log = logging.getLogger(__name__)
@@ -49,6 +56,9 @@ _log = logging.getLogger(__name__)
 #: The ways to approximate the rows of a model by quadratics.
 type Expansion = ByPredictors | ByGradients
 
+#: Operations of a decomposition above which other modes of the scales are not sought; climbs that
+#: end the search; and draws that show the width of a mode.
+_MOST_OPERATIONS, _FAILURES, _TO_MEASURE = 1e7, 2, 100
 _SAME = 4.0  #: Nats within which searches have found the same mode.
 
 
@@ -318,6 +328,9 @@ class Posteriors:
         Given the scales on which the prior's precision depends.  None if there was no search: it
         would exceed the given number of log-likelihoods of a row, or no mode is near.
         """
+        of_scales = self._modes_of_scales(best)
+        if of_scales is not None:
+            return of_scales
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self.without_rows)
@@ -350,6 +363,52 @@ class Posteriors:
         if found is None:
             return None
         return found.table(sampler.space, dims)
+
+    def _modes_of_scales(self, best: Approximation) -> Modes | None:
+        """Return the modes of the scales, and of the rest given these, if they have several.
+
+        Their masses are those of the quadratic, corrected by all rows at each mode.
+        """
+        near, space, rng = best.near, self.sampler.space, self.rng.spawn(1)[0]
+        if not isinstance(near, ConditionalGaussian) or not isinstance(near.scales, Normal):
+            return None
+        if not len(near.scales.location) or near.n_operations_each > _MOST_OPERATIONS:
+            return None
+
+        def given(part: Normal) -> ConditionalGaussian:
+            return replace(near, scales=part, n_operations=math.inf)
+
+        def starts_of(part: Normal) -> np.ndarray:
+            return starts_around(space, part, given(part).mode, near.hierarchy.is_scale, rng=rng)
+
+        found = marginal_modes(near.log_marginals, near.scales, starts_of, most_failures=_FAILURES)
+        if len(found) == 1 and found.is_first:
+            return None
+        if not found.is_first:  # the known one may be negligible by the quadratic alone
+            found = replace(
+                found,
+                parts=[*found.parts, near.scales],
+                heights=[*found.heights, float(near.log_marginals(near.scales.location[None])[0])],
+            )
+        at = np.stack([given(part).mode for part in found.parts])
+        of_quadratic = best.of_all.at(self.sampler.log_prior.coefficients(at))
+        errors = self.sampler.loglikelihood.sums(space.constrain(at)).total - of_quadratic
+        log_masses = [part.log_mass(h) for part, h in zip(found.parts, found.heights, strict=True)]
+        masses = softmax(log_masses + errors)
+        kept = [int(i) for i in np.argsort(-masses) if masses[i] >= NOTICEABLE]
+        drawn = [given(found.parts[i]).draw(_TO_MEASURE, rng=rng)[0] for i in kept]
+        each = [space.constrain(points).values for points in drawn]
+        sds = {name: np.stack([d[name].std(axis=0) for d in each]) for name in each[0]}
+        dims = space.model.named_vars_to_dims
+        return Modes(
+            positions=along_modes(space.constrain(at[kept]).values, dims),
+            sds=along_modes(sds, dims),
+            mass=masses[kept] / masses[kept].sum(),
+            n_ended=np.ones(len(kept), dtype=np.int64),
+            n_starts=found.n_climbs,
+            images=("",) * len(kept),
+            is_complete=found.is_complete,
+        )
 
     def around(self, best: Measured) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:
         """Return a distribution near the posterior of an approximation, or its precision."""

@@ -34,8 +34,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
 from pymc_coresets.sampling.modes import along_modes
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
-from pymc_coresets.sampling.scale_modes import MarginalModes, marginal_modes, starts_around
-from pymc_coresets.sampling.scales import are_quadratic
+from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
+from pymc_coresets.sampling.scales.which_scales import are_quadratic
 
 type Array = np.ndarray
 

@@ -91,6 +91,8 @@ def _factors(rows: OfPoints, x: Array, columns: Sequence[Array]) -> Array:
     rng = np.random.default_rng(0)
     found = np.zeros(len(x), bool)
     vectors = [own for own in columns if len(own) > 1]
+    if not vectors:
+        return found
     points = np.repeat(x[None], 3, axis=0)
     for own in vectors:
         points[:, own] += rng.uniform(-0.5, 0.5, (3, len(own)))

@@ -13,7 +13,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import near_mode
 from pymc_coresets.sampling.many_climbs import climb_together
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
-from pymc_coresets.sampling.scale_modes import MarginalModes, marginal_modes, starts_around
+from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 
 type Array = np.ndarray

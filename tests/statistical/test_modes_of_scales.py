@@ -1,0 +1,89 @@
+"""Hierarchies whose scales have several modes: compared by what they hold, against a grid."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import logsumexp
+
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.modes import proposal
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+RNG = np.random.default_rng(5)
+N, LEVELS = 1_500, 12
+LEVEL = RNG.integers(LEVELS, size=N)
+EFFECT = 0.4 * RNG.normal(size=LEVELS)
+NORMAL = EFFECT[LEVEL] + RNG.normal(size=N)
+BINARY = (RNG.uniform(size=N) < 1 / (1 + np.exp(-EFFECT[LEVEL]))).astype(int)
+NODES, LOG_SHARES = hermegauss(81)
+LOG_SHARES = np.log(LOG_SHARES / LOG_SHARES.sum())
+
+
+def hierarchy(own, weights, centres, *, centred=True, binary=True):
+    """Return a model with effects whose log-scale has a prior of narrow components."""
+    with pm.Model() as model:
+        log_scale = pm.NormalMixture("log_scale", weights, mu=centres, sigma=0.3)
+        scale = pm.math.exp(log_scale)
+        effect = own(scale) if centred else scale * pm.Normal("effect", shape=LEVELS)
+        if binary:
+            pm.Bernoulli("y", logit_p=effect[LEVEL], observed=BINARY)
+        else:
+            pm.Normal("y", effect[LEVEL], 1.0, observed=NORMAL)
+    return model
+
+
+def of_each_level(scale):
+    return pm.Normal("effect", 0, scale, shape=LEVELS)
+
+
+def masses(weights, centres, *, binary=True):
+    """Return those of the components, by a grid of the log-scale, and nodes for each effect."""
+    counts, found = np.bincount(LEVEL), []
+    sums = np.bincount(LEVEL, BINARY if binary else NORMAL)
+    offsets = np.linspace(-2.0, 2.0, 121)
+    for weight, centre in zip(weights, centres, strict=True):
+        effect = np.exp(centre + offsets)[:, None, None] * NODES
+        curved = np.logaddexp(0, effect) if binary else np.square(effect) / 2
+        of_level = sums[:, None] * effect - counts[:, None] * curved
+        log_density = logsumexp(of_level + LOG_SHARES, axis=2).sum(axis=1)
+        found.append(np.log(weight) + logsumexp(log_density - np.square(offsets / 0.3) / 2))
+    return np.exp(found - logsumexp(found))
+
+
+SEVERAL = {
+    "binary": ([0.02, 0.98], [-8.0, -0.5], {}),
+    "binary, not centred": ([0.02, 0.98], [-8.0, -0.5], {"centred": False}),
+    "near each other": ([0.02, 0.98], [-4.0, -0.5], {}),
+    "normal": ([0.3, 0.7], [-8.0, -0.5], {"binary": False}),
+    "normal, not centred": ([0.3, 0.7], [-8.0, -0.5], {"binary": False, "centred": False}),
+}
+
+
+def found_modes(model):
+    loglik = LogLikelihood(find_observations(model))
+    sampler = CoresetSampler(loglik)
+    known = proposal(sampler, 100, start_size=N, rng=np.random.default_rng(1))
+    return known.modes
+
+
+@pytest.mark.parametrize("several", SEVERAL.values(), ids=SEVERAL)
+def test_modes_have_the_masses_of_a_grid(several):
+    weights, centres, form = several
+    modes = found_modes(hierarchy(of_each_level, weights, centres, **form))
+    of_likelihood = {"binary": form.get("binary", True)}
+    exact = masses(weights, centres, **of_likelihood)
+    at = modes.positions["log_scale"].to_numpy()
+    nearest = np.abs(at[:, None] - centres).argmin(axis=1)
+    found = np.bincount(nearest, modes.mass, len(centres))
+    # Laplace's approximation of both; a mode of less than a hundredth may be left out.
+    np.testing.assert_allclose(found, exact, atol=0.05)
+    assert ((found > 0) | (exact < 0.02)).all()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_hierarchy_of_one_mode_has_one(centred):
+    modes = found_modes(hierarchy(of_each_level, [1.0], [-0.5], centred=centred))
+    assert modes.mass[0] > 0.99
+    assert modes.is_complete

@@ -453,6 +453,8 @@ def _built_by_itself(
             raise
         return first[0]
     certificate = other.coreset.certificate
+    if first and _has_several_modes(first[0]) and not _has_several_modes(other):
+        return first[0]  # whose verdict says so
     return other if certificate is not None and certificate.negligible else [*first, other][0]
 
 
@@ -466,8 +468,12 @@ def _misses_a_part(found: _Built) -> bool:
     # Up to 60 dimensions, rows alone are an answer where a quadratic is none.
     if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > 60:
         return False
-    several = coreset.modes is not None and len(coreset.modes) > 1
-    return several or certificate.outside > certificate.tolerance
+    return _has_several_modes(found) or certificate.outside > certificate.tolerance
+
+
+def _has_several_modes(found: _Built) -> bool:
+    modes = found.coreset.modes
+    return modes is not None and len(modes) > 1
 
 
 def _read(

@@ -54,6 +54,8 @@ _SMOOTHER = 8
 ENOUGH_STARTS = 20
 #: Largest number of images of a mode, and of numbers in their curvatures: some 64 MB.
 MOST_IMAGES, _NUMBERS = 1_000, 2**23
+#: Nats by which modes of a sample's scales may be smaller than those of all rows.
+_ERROR = 40.0
 #: Rows on which a symmetry is tested first.
 _FEW_ROWS = 100
 
@@ -380,15 +382,13 @@ class _Search:
         is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
         if is_scale is None:
             return None
-        found = modes_given_scales(space, prior, is_scale, first.x, rng=rng)
+        error = _ERROR if self.size < self.sampler.n_rows else 0.0
+        found = modes_given_scales(
+            space, self.full.slopes, prior, is_scale, first.x, error=error, rng=rng
+        )
         if found is None:
             return None
         modes, of_scales = found
-        is_known = len(modes) == 1 and of_scales.is_first
-        if is_known:
-            return None
-        heights = self.full.values(np.stack([mode.x for mode in modes]))
-        modes = [replace(m, height=float(h)) for m, h in zip(modes, heights, strict=True)]
         kept, words = _largest_first(noticeable(distinct(modes)), own)
         return FoundModes(
             kept,

@@ -149,6 +149,10 @@ class LaplaceGivenScales:
         symmetric: Array = (found + found.transpose(0, 2, 1)) / 2
         return symmetric
 
+    def near(self, start: Normal) -> Normal:
+        """Return a normal distribution around the mode of the scales near another one."""
+        return near_mode(self.log_marginals, start)
+
     def local(self, part: Normal) -> LocalMode:
         """Return a mode of all variables, with their curvature, from one of the scales."""
         free, k = ~self.is_scale, int(self.is_scale.sum())
@@ -168,50 +172,68 @@ class LaplaceGivenScales:
 
 
 def modes_given_scales(
-    space: Unconstrained,
+    some: Unconstrained,
+    full: OfPoints,
     prior: OfPoints,
     is_scale: Array,
     at: Array,
     *,
+    error: float,
     rng: np.random.Generator,
 ) -> tuple[list[LocalMode], MarginalModes] | None:
-    """Search for modes of the marginal posterior of the scales; None if it has none nearby.
+    """Search for modes of the marginal posterior of the scales; None if there is no other.
+
+    They are sought with some of the rows, and compared with all.
 
     Parameters
     ----------
-    space : Unconstrained
+    some : Unconstrained
         With the density of some rows, or all.
-    prior : callable
+    full, prior : callable
+        Return log-densities, of all rows and of none, and gradients at points (n_points, n_dims).
     is_scale : ndarray of bool, of shape (n_dims,)
     at : ndarray of shape (n_dims,)
         A mode of the density, or another point.
+    error : float
+        Of differences of the density of some rows from those of all, in nats.
     rng : numpy.random.Generator
 
     Returns
     -------
     list of LocalMode, and MarginalModes
-        Of all variables, and of the scales.
+        Of all variables, and of the scales, in the same order.
     """
 
     def density(points: Array) -> tuple[Array, Array]:
-        values, gradients = space.slopes(points)
+        values, gradients = some.slopes(points)
         return np.asarray(values), np.asarray(gradients)
 
     try:
         with np.errstate(all="ignore"):
             own = LaplaceGivenScales.at(density, prior, is_scale, at)
-            first = at[is_scale]
-            begun = heavy_tailed(first, 10 * np.eye(len(first)))
-            known = near_mode(own.log_marginals, begun).split(own.log_marginals)
+            known = own.near(heavy_tailed(at[is_scale], 10 * np.eye(int(is_scale.sum()))))
 
             def starts_of(part: Normal) -> Array:
                 middle = own.given(part.location[None]).points[0]
-                return starts_around(space, part, middle, is_scale, rng=rng)
+                return starts_around(some, part, middle, is_scale, rng=rng)
 
-            found = marginal_modes(own.log_marginals, known, starts_of, most_failures=_FAILURES)
-            return [own.local(part) for part in found.parts], found
-    except (SamplingError, LinAlgError) as error:
-        _log.info("No search for modes of the scales: %s", error)
+            found = marginal_modes(
+                own.log_marginals,
+                known.split(own.log_marginals),
+                starts_of,
+                most_failures=_FAILURES,
+                error=error,
+            )
+            if len(found) == 1 and found.is_first:
+                return None
+            parts, modes = found.parts, [own.local(part) for part in found.parts]
+            if error:
+                every = [LaplaceGivenScales.at(full, prior, is_scale, mode.x) for mode in modes]
+                parts = [each.near(part) for each, part in zip(every, parts, strict=True)]
+                modes = [each.local(part) for each, part in zip(every, parts, strict=True)]
+            return modes, found
+    except (SamplingError, LinAlgError) as failure:
+        _log.info("No search for modes of the scales: %s", failure)
         return None
 
 

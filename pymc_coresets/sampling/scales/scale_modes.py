@@ -134,6 +134,7 @@ def marginal_modes(
     starts_of: Callable[[Normal], Array],
     *,
     most_failures: int,
+    error: float = 0.0,
 ) -> MarginalModes:
     """Search for the modes of a marginal density, of which one is known.
 
@@ -150,6 +151,8 @@ def marginal_modes(
         Returns points (n_starts, p) at which other modes may be, given one.
     most_failures : int
         After how many climbs that lead to no other mode the search ends.
+    error : float, default 0
+        Of differences of the density between modes, in nats: so much smaller ones are kept.
 
     Examples
     --------
@@ -161,7 +164,7 @@ def marginal_modes(
     ([array([0.]), array([9.])], array([0.79, 0.21]))
     """
     with np.errstate(all="ignore"):  # some points are far out
-        search = _Search(log_density, starts_of, most_failures)
+        search = _Search(log_density, starts_of, most_failures, _NEGLIGIBLE + error)
         search.add(known, float(log_density(known.location[None])[0]))
         while search.goes_on and (start := search.next_start()) is not None:
             search.climb(start)
@@ -175,6 +178,7 @@ class _Search:
     log_density: Callable[[Array], Array]
     starts_of: Callable[[Normal], Array]
     most_failures: int
+    negligible: float
     parts: list[Normal] = field(default_factory=list)
     heights: list[float] = field(default_factory=list)
     starts: Array = field(default_factory=lambda: np.empty((0, 0)))
@@ -246,7 +250,7 @@ class _Search:
         if any(found.is_near(part) for part in self.parts):
             return None
         [height] = self.log_density(found.location[None])
-        if not found.log_mass(height) > max(self._log_masses()) - _NEGLIGIBLE:
+        if not found.log_mass(height) > max(self._log_masses()) - self.negligible:
             return None
         return found
 
@@ -257,7 +261,7 @@ class _Search:
         """Return the modes that are not negligible, the largest first."""
         masses = self._log_masses()
         order = sorted(range(len(masses)), key=lambda i: -masses[i])
-        kept = [i for i in order if masses[i] > masses[order[0]] - _NEGLIGIBLE]
+        kept = [i for i in order if masses[i] > masses[order[0]] - self.negligible]
         elsewhere = self.is_far & (self.values > max(self.heights) - _SAME_HEIGHT)
         modes = MarginalModes(
             [self.parts[i] for i in kept],

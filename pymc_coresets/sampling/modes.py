@@ -377,7 +377,8 @@ class _Search:
             return prior(points).gradients
 
         def of_rows(points: np.ndarray) -> np.ndarray:
-            return np.asarray(space.slopes(points)[1]) - of_prior(points)
+            gradients: np.ndarray = np.asarray(space.slopes(points)[1]) - of_prior(points)
+            return gradients
 
         is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
         if is_scale is None:

@@ -107,7 +107,7 @@ class LaplaceGivenScales:
         free = ~self.is_scale
 
         def placed(z: Array, which: Array) -> Array:
-            moved = points[which].copy()
+            moved: Array = points[which].copy()
             moved[:, free] += _solved(roots[which], z, transposed=True)
             return moved
 

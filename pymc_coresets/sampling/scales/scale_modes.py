@@ -217,7 +217,8 @@ class _Search:
                 return None
             known = MarginalModes(self.parts, self.heights).log_density(self.starts)
             chosen = int(np.argmax(np.where(left, self.values - known, -np.inf)))
-            start, value = self.starts[chosen], self.values[chosen]
+            start: Array = self.starts[chosen]
+            value = float(self.values[chosen])
             self.starts = np.delete(self.starts, chosen, axis=0)
             self.values = np.delete(self.values, chosen)
             self.n_tried += 1

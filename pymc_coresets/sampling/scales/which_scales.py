@@ -79,7 +79,8 @@ def hierarchical_scales(
     factors = _factors(rows, x, columns)
     if not (ruling(prior, x, is_scale) | factors).any():
         return None
-    return is_scale | factors
+    found: Array = is_scale | factors
+    return found
 
 
 def _factors(rows: OfPoints, x: Array, columns: Sequence[Array]) -> Array:

@@ -454,7 +454,7 @@ def _built_by_itself(
         return first[0]
     certificate = other.coreset.certificate
     if first and _has_several_modes(first[0]) and not _has_several_modes(other):
-        return first[0]  # whose verdict says so
+        return first[0]  # whose verdict names them
     return other if certificate is not None and certificate.negligible else [*first, other][0]
 
 

@@ -84,7 +84,7 @@ def hierarchical_scales(
 
 
 def _factors(rows: OfPoints, x: Array, columns: Sequence[Array]) -> Array:
-    """Return which variables of one entry multiply a vector wherever rows see it, (n_dims,).
+    """Return which variables of one entry multiply a vector in all that rows see of it, (n_dims,).
 
     The derivative by such a variable, or its logarithm, is that along the vector but for a factor
     that does not depend on the vector.

@@ -204,8 +204,8 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
                 variables = model.replace_rvs_by_values(chosen)
             function = pytensor.function(
-                [pytensor.In(v, borrow=True) for v in model.value_vars],
-                [pytensor.Out(v, borrow=True) for v in variables],
+                model.value_vars,
+                variables,
                 mode=loop_mode(compiled=False) if n_draws <= _FEW else None,
                 on_unused_input="ignore",
                 trust_input=True,

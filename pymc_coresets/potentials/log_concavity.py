@@ -6,7 +6,7 @@ logarithm is followed as well: ``log(sigmoid(x))`` and ``log(1 - sigmoid(x))`` a
 although neither operand is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -139,19 +139,38 @@ def _proven(observations: Observations) -> bool:
     model = observations.model
     if observations.units or model.discrete_value_vars:
         return False
+    of_prior = Convexities(dict.fromkeys(model.value_vars, AFFINE), {})
+    return rows_are_log_concave(observations) and of_prior.of(remainder_graph(observations)).concave
+
+
+def rows_are_log_concave(observations: Observations, given: Collection[str] = ()) -> bool:
+    """Whether the likelihood is proven to be log-concave in all variables but some.
+
+    On the unconstrained scale, whatever the values of the latter are.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     effects = pm.HalfNormal("scale") * pm.Normal("z", shape=3)
+    ...     y = pm.Poisson("y", pm.math.exp(effects), observed=np.arange(3))
+    >>> observations = find_observations(model)
+    >>> rows_are_log_concave(observations, ["scale"]), rows_are_log_concave(observations)
+    (True, False)
+    """
+    model = observations.model
+    if observations.units or model.discrete_value_vars:
+        return False
     of_parameters: dict[Variable, Convexity] = {
         observations.parameters[rv.name]: _on_own_scale(model.rvs_to_transforms[rv])
         for rv in model.free_RVs
+        if rv.name not in given
     }
     rows: dict[Variable, np.ndarray] = {}
     if not observations.template:
         rows = {row.placeholder: row.values for row in observations.rows}
-    of_rows = Convexities(of_parameters, rows)
-    of_prior = Convexities(dict.fromkeys(model.value_vars, AFFINE), {})
-    return (
-        of_rows.of(observations.loglik).concave
-        and of_prior.of(remainder_graph(observations)).concave
-    )
+    return Convexities(of_parameters, rows).of(observations.loglik).concave
 
 
 def _on_own_scale(transform: object) -> Convexity:

@@ -10,6 +10,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.log_concavity import rows_are_log_concave
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -32,6 +33,7 @@ from pymc_coresets.sampling.mode_search import (
 from pymc_coresets.sampling.normal import Mixture, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.scales.laplace_given_scales import modes_given_scales
+from pymc_coresets.sampling.scales.scale_modes import MarginalModes
 from pymc_coresets.sampling.scales.which_scales import hierarchical_scales
 from pymc_coresets.sampling.symmetry.local_modes import (
     LocalMode,
@@ -390,14 +392,50 @@ class _Search:
         if found is None:
             return None
         modes, of_scales = found
-        kept, words = _largest_first(noticeable(distinct(modes)), own)
-        return FoundModes(
-            kept,
-            of_scales.n_climbs,
-            words,
-            self.full.n_gradients,
-            is_complete=of_scales.is_complete,
-        )
+        return self._given_scales(space, noticeable(distinct(modes)), is_scale, of_scales, rng)
+
+    def _given_scales(
+        self,
+        space: Unconstrained,
+        modes: Sequence[LocalMode],
+        is_scale: np.ndarray,
+        of_scales: MarginalModes,
+        rng: np.random.Generator,
+    ) -> FoundModes:
+        """Add the images of modes under symmetries of all variables but the scales.
+
+        Other modes of these, given the scales, are only looked for: the search is incomplete if
+        there are any.
+        """
+        orbits = self._orbits(space, modes[0]).that_keep(is_scale)
+        every: list[LocalMode] = []
+        is_complete = of_scales.is_complete
+        for mode in modes:
+            images = orbits.of(mode, len(every))
+            is_complete &= len(images) < orbits.most and self._is_alone(mode, is_scale, rng)
+            every += images
+        kept, words = _largest_first(noticeable(every), self.sampler.space)
+        n_starts, n_gradients = of_scales.n_climbs, self.full.n_gradients
+        return FoundModes(kept, n_starts, words, n_gradients, is_complete, orbits)
+
+    def _is_alone(self, mode: LocalMode, held: np.ndarray, rng: np.random.Generator) -> bool:
+        """Whether a mode is the only one but for its images, with some coordinates held.
+
+        By proof, if the prior is normal given these, or by a search.
+        """
+        own = self.sampler.space
+        given = [name for name, columns in own.columns.items() if held[columns].any()]
+        if rows_are_log_concave(self.sampler.loglikelihood.observations, given):
+            return True
+        near = replace(self, at=mode.x, held=held)
+        space = own.with_density(near.density_of(self.size))
+        try:
+            found = near.others(space, mode_of(space, laplace(space, mode.x)), rng=rng)
+        except SamplingError as error:
+            _log.info("No search for other modes given the scales: %s", error)
+            return False
+        alone = without_images(found.modes)
+        return len(alone) == 1 and _each_met_twice(alone) and not found.was_cut_short
 
     def _starts(
         self, space: Unconstrained, first: LocalMode, rng: np.random.Generator

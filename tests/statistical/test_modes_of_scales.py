@@ -87,3 +87,36 @@ def test_a_hierarchy_of_one_mode_has_one(centred):
     modes = found_modes(hierarchy(of_each_level, [1.0], [-0.5], centred=centred))
     assert modes.mass[0] > 0.99
     assert modes.is_complete
+
+
+def with_slope(of_slope):
+    """Return a hierarchy of two modes of the scale, and a slope known up to a second mode."""
+    x = np.random.default_rng(3).normal(size=N)
+    y = (RNG.uniform(size=N) < 1 / (1 + np.exp(-x))).astype(int)
+    with pm.Model() as model:
+        log_scale = pm.NormalMixture("log_scale", [0.3, 0.7], mu=[-4.0, -0.5], sigma=0.3)
+        effect = of_each_level(pm.math.exp(log_scale))
+        slope = of_slope(pm.Normal("root", 0, 2))
+        pm.Bernoulli("y", logit_p=effect[LEVEL] + slope * x, observed=y)
+    return model
+
+
+def test_images_of_modes_are_kept_beside_those_of_the_scales():
+    modes = found_modes(with_slope(pm.math.sqr))
+    root = modes.positions["root"].to_numpy()
+    assert np.isclose(modes.mass[root < 0].sum(), 0.5)
+    assert modes.is_complete
+
+
+def test_other_modes_given_the_scales_make_the_search_incomplete():
+    modes = found_modes(with_slope(lambda root: root * (root + 0.2)))
+    assert not modes.is_complete
+
+
+def test_the_only_mode_of_the_scales_may_be_far_from_the_joint_one():
+    with pm.Model() as model:
+        log_scale = pm.Normal("log_scale", -6.0, 0.6)
+        effect = of_each_level(pm.math.exp(log_scale))
+        pm.Bernoulli("y", logit_p=effect[LEVEL], observed=BINARY)
+    [at] = found_modes(model).positions["log_scale"].to_numpy()
+    assert abs(at + 6.0) < 0.6  # the joint one is at -10.3

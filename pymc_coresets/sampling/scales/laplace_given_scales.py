@@ -22,8 +22,9 @@ type OfPoints = Callable[[Array], tuple[Array, Array]]
 #: Steps of climbs to the others' mode, and of differences there, in standard deviations given the
 #: scales; and steps of the scales, in theirs, by which that mode moves.
 _MOST_STEPS, _STEP, _MOVED = 40, 1e-3, 0.3
-#: Climbs from one mode of the scales that end the search.
-_FAILURES = 2
+#: Climbs from one mode of the scales that end the search; and standard deviations of the marginal
+#: from which the scales of a joint mode are elsewhere.
+_FAILURES, _ELSEWHERE = 2, 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -181,9 +182,10 @@ def modes_given_scales(
     error: float,
     rng: np.random.Generator,
 ) -> tuple[list[LocalMode], MarginalModes] | None:
-    """Search for modes of the marginal posterior of the scales; None if there is no other.
+    """Search for modes of the marginal of the scales; None if a joint mode is the only one.
 
-    They are sought with some of the rows, and compared with all.
+    They are sought with some of the rows, and compared with all.  The joint mode may have scales
+    so far from a mode of their marginal that it holds no mass.
 
     Parameters
     ----------
@@ -224,7 +226,8 @@ def modes_given_scales(
                 most_failures=_FAILURES,
                 error=error,
             )
-            if len(found) == 1 and found.is_first:
+            away = float(np.linalg.norm(found.parts[0].whiten(at[is_scale])))
+            if len(found) == 1 and found.is_first and away < _ELSEWHERE:
                 return None
             parts, modes = found.parts, [own.local(part) for part in found.parts]
             if error:

@@ -144,6 +144,16 @@ class Orbits:
     prior: PosteriorDensity
     most: int
 
+    def that_keep(self, columns: np.ndarray) -> "Orbits":
+        """Return those of the symmetries that leave some coordinates, (n_dims,), as they are."""
+        kept = [
+            one
+            for one in self.symmetries
+            if not one.offset[columns].any()
+            and np.array_equal(one.matrix[columns], np.eye(len(columns))[columns])
+        ]
+        return replace(self, symmetries=kept)
+
     def of(self, mode: LocalMode, number: int = 0) -> list[LocalMode]:
         """Return a mode and its images; their mass may follow the prior.
 

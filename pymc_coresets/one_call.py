@@ -554,7 +554,7 @@ def coreset_of(
     (2, True)
     """
     full, groups = full_model(model), draws_tree(idata).children
-    if GROUP not in groups and _OPTIONS in idata.attrs:
+    if GROUP not in groups and {_OPTIONS, _DENSITIES} <= idata.attrs.keys():
         _refuse_draws_of_another(full, groups)
         _refuse_other_densities(full, idata)
         return _built_later(full, json.loads(idata.attrs[_OPTIONS]))

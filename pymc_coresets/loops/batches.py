@@ -92,7 +92,8 @@ def _looked_up(node: Apply) -> Function | None:
         before = np.broadcast_shapes(x.shape[:n], places.shape[:n])
         of_x, of_places = (_numbered(a.shape[:n], before) for a in (x, places))
         flat = np.ascontiguousarray(x).reshape(prod(x.shape[:n]), prod(lead), prod(rest))
-        each = np.ascontiguousarray(places).reshape(prod(places.shape[:n]), -1)
+        each = np.ascontiguousarray(places)
+        each = each.reshape(prod(places.shape[:n]), prod(places.shape[n:]))
         found = np.empty((len(of_x), each.shape[1], flat.shape[2]), x.dtype)
         if not _take(flat, each, of_x, of_places, found):
             raise IndexError(f"An index is out of bounds for an axis of {lead}.")

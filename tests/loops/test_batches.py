@@ -81,3 +81,9 @@ def test_arrays_of_a_batch_are_joined_along_an_axis_of_their_own():
     a, b = RNG.normal(size=(5, 1, 3)), RNG.normal(size=(1, 2, 3))
     found = pytensor.function([x, y], each(x, y), mode=loop_mode())(a, b)
     np.testing.assert_array_equal(found, [np.concatenate([one, b[0]]) for one in a])
+
+
+def test_a_batch_may_be_empty():
+    x, k = pt.vector("x"), pt.lvector("k")
+    found = batched(x[k], x, k)(np.ones((0, 4)), np.zeros((0, 3), dtype=int))
+    assert found.shape == (0, 3)

@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_coresets as pmc
-from pymc_coresets import UnsupportedModelError, build_coreset, one_call
+from pymc_coresets import InvalidDataError, UnsupportedModelError, build_coreset, one_call
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.sampling.certified_draws import around_mode
@@ -80,6 +80,13 @@ def test_the_coreset_is_built_on_request(idata, model, coreset):
     built = pmc.coreset_of(idata, model)
     np.testing.assert_array_equal(built.indices, coreset.indices)
     np.testing.assert_array_equal(built.weights, coreset.weights)
+
+
+def test_draws_that_do_not_identify_their_model_are_refused(idata, model):
+    other = idata.copy()
+    del other.attrs["coreset_densities"]
+    with pytest.raises(InvalidDataError, match="holds no coreset"):
+        pmc.coreset_of(other, model)
 
 
 def test_a_coreset_follows_where_the_draws_are_not_certified(model, coreset, monkeypatch):

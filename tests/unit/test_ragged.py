@@ -145,3 +145,12 @@ def test_a_loop_reads_values_of_units_where_they_are(is_used_twice):
     np.testing.assert_allclose(f(values, of_rows, SIZES)[0], np.exp(expected) * of_rows, rtol=1e-13)
     is_copied = any(isinstance(node.op, Spread) for node in f.maker.fgraph.apply_nodes)
     assert is_copied == is_used_twice
+
+
+@pytest.mark.parametrize("is_many", [False, True])
+def test_a_loop_refuses_sizes_of_other_units(is_many):
+    z, sizes = pt.dmatrix("z"), pt.lvector("sizes")
+    f = pytensor.function([z, sizes], pt.exp(spread(z, sizes, 1)), mode=loop_mode(1))
+    others = np.append(SIZES, 1) if is_many else SIZES[:-1]
+    with pytest.raises(ValueError, match="units"):
+        f(np.zeros((2, len(SIZES))), others)

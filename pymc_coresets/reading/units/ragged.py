@@ -103,7 +103,8 @@ class Collect(_Ragged):
 class UnitOfRow(Op):
     """The unit of each row: of the numbers of rows of units, (n,), those of units, (R,).
 
-    They are unsigned, since loops would look for negative ones.
+    They are unsigned, since loops would look for negative ones.  These do not look for units that
+    do not exist, either: the second input is how many there are.
     """
 
     __props__ = ()
@@ -118,7 +119,9 @@ class UnitOfRow(Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """See `Op`."""
-        [sizes] = inputs
+        sizes, n_units = inputs
+        if len(sizes) != n_units:
+            raise ValueError(f"There are values of {n_units} units, but sizes of {len(sizes)}.")
         output_storage[0][0] = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
 
 
@@ -129,7 +132,7 @@ def _(op: Spread, node: Apply) -> TensorVariable | None:
     if op.n_after:
         return None
     index = (slice(None),) * (x.type.ndim - 1)
-    return ops.checked_tensor(x[(*index, UnitOfRow()(sizes))])
+    return ops.checked_tensor(x[(*index, UnitOfRow()(sizes, x.shape[-1]))])
 
 
 @ops.numba_njit

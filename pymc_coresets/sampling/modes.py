@@ -10,7 +10,6 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.log_concavity import rows_are_log_concave
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -423,12 +422,10 @@ class _Search:
 
         By proof, if the prior is normal given these, or by a search.
         """
-        own = self.sampler.space
-        given = [name for name, columns in own.columns.items() if held[columns].any()]
-        if rows_are_log_concave(self.sampler.loglikelihood.observations, given):
+        if self.sampler.has_log_concave_rows(held):
             return True
         near = replace(self, at=mode.x, held=held)
-        space = own.with_density(near.density_of(self.size))
+        space = self.sampler.space.with_density(near.density_of(self.size))
         try:
             found = near.others(space, mode_of(space, laplace(space, mode.x)), rng=rng)
         except SamplingError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_concavity import is_log_concave
+from pymc_coresets.potentials.log_concavity import is_log_concave, rows_are_log_concave
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
@@ -156,6 +156,12 @@ class CoresetSampler:
     def is_log_concave(self) -> bool:
         """Whether the posterior of all rows is proven to be log-concave."""
         return is_log_concave(self.loglikelihood)
+
+    def has_log_concave_rows(self, given: np.ndarray) -> bool:
+        """Whether the likelihood is proven to be so in all coordinates but some, (n_dims,)."""
+        columns = self.space.columns
+        names = [name for name, own in columns.items() if given[own].any()]
+        return rows_are_log_concave(self.loglikelihood.observations, names)
 
     @property
     def corrects(self) -> bool:

@@ -400,6 +400,8 @@ class Posteriors:
         each = [space.constrain(points).values for points in drawn]
         sds = {name: np.stack([d[name].std(axis=0) for d in each]) for name in each[0]}
         dims = space.model.named_vars_to_dims
+        # Others given the scales were not looked for.
+        are_alone = self.sampler.has_log_concave_rows(near.hierarchy.is_scale)
         return Modes(
             positions=along_modes(space.constrain(at[kept]).values, dims),
             sds=along_modes(sds, dims),
@@ -407,7 +409,7 @@ class Posteriors:
             n_ended=np.ones(len(kept), dtype=np.int64),
             n_starts=found.n_climbs,
             images=("",) * len(kept),
-            is_complete=found.is_complete,
+            is_complete=found.is_complete and are_alone,
         )
 
     def around(self, best: Measured) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:

@@ -154,7 +154,8 @@ def rows_are_log_concave(observations: Observations, given: Collection[str] = ()
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     effects = pm.HalfNormal("scale") * pm.Normal("z", shape=3)
-    ...     y = pm.Poisson("y", pm.math.exp(effects), observed=np.arange(3))
+    ...     rates = pm.math.exp(effects[[0, 0, 1, 1, 2, 2]])
+    ...     y = pm.Poisson("y", rates, observed=np.arange(6))
     >>> observations = find_observations(model)
     >>> rows_are_log_concave(observations, ["scale"]), rows_are_log_concave(observations)
     (True, False)

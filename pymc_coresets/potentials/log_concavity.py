@@ -136,10 +136,7 @@ def is_log_concave(loglik: LogLikelihood) -> bool:
 
 
 def _proven(observations: Observations) -> bool:
-    model = observations.model
-    if observations.units or model.discrete_value_vars:
-        return False
-    of_prior = Convexities(dict.fromkeys(model.value_vars, AFFINE), {})
+    of_prior = Convexities(dict.fromkeys(observations.model.value_vars, AFFINE), {})
     return rows_are_log_concave(observations) and of_prior.of(remainder_graph(observations)).concave
 
 

@@ -133,7 +133,7 @@ def checked_tensors(variables: object) -> list[pt.TensorVariable[Any, Any]]:
 
 
 _MOST_INPUTS = 200  # Numba refuses tuples of more than a thousand
-_HEAD = re.compile(r"def (\w+)\(\*(\w+)\):\n( +)")
+_HEAD = re.compile(r"def \w+\(\*(\w+)\):\n( +)")
 
 
 def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] | None:
@@ -162,7 +162,7 @@ def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] 
     head = _HEAD.match(source)
     if head is None:
         return None
-    _, packed, indent = head.groups()
+    packed, indent = head.groups()
     source = f"def loop({names}):\n{indent}{packed} = ({names},)\n{indent}{source[head.end() :]}"
     values = inner.__globals__ | inspect.getclosurevars(inner).nonlocals | {"__name__": __name__}
     if name is not None:
@@ -176,7 +176,7 @@ def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] 
 def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let Numba compile a function at its first call, and keep it on disk with PyTensor's.
 
-    Its name there is its source.
+    Its name there is its bytecode.
 
     Examples
     --------
@@ -186,13 +186,10 @@ def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> twice(3)
     6
     """
-    known = (
-        function.__qualname__,
-        inspect.getsource(function),
-        __version__,
-        config.numba__fastmath,
-    )
-    CACHED_SRC_FUNCTIONS[function] = sha256(str(known).encode()).hexdigest()
+    code = function.__code__
+    known = (function.__qualname__, code.co_code, code.co_consts, code.co_names)
+    release = (__version__, config.numba__fastmath)
+    CACHED_SRC_FUNCTIONS[function] = sha256(str((*known, *release)).encode()).hexdigest()
     compiled: Callable[..., Any] = numba_njit(
         function, final_function=True, no_cfunc_wrapper=True, nogil=True, cache=config.numba__cache
     )

@@ -787,7 +787,7 @@ PLANTED = [
         "reading/units/ragged.py",
         ("np.repeat(x, sizes, axis=-1 - self.n_after)", "np.repeat(x, sizes, axis=0)"),
         ("some = np.flatnonzero(sizes)", "some = np.arange(len(sizes))"),
-        ("total[i, unit, k] += flat", "total[i, unit, k] = flat"),
+        ("total[i, unit, k] += x", "total[i, unit, k] = x"),
         ("one += x[i, r]", "one = x[i, r]"),
         ("[Collect(self.n_after)", "[Collect(0)"),
     ),

@@ -146,15 +146,6 @@ def _with_three_axes(x: np.ndarray, n_before: int) -> np.ndarray:
     return np.ascontiguousarray(x).reshape((n_first, x.shape[n_before], n_last))
 
 
-# In any order: with each addition after the last, it would take four times as long.
-@ops.numba_njit(fastmath={"reassoc"})
-def _sum(x: np.ndarray) -> float:
-    total = 0.0
-    for value in x:
-        total += value
-    return total
-
-
 @ops.register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
 def _spread(op: Spread, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
@@ -180,17 +171,12 @@ def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], st
         if n_rows == len(sizes) and np.all(sizes == 1):
             return x.copy()
         total = np.zeros((n_first, len(sizes), n_last), x.dtype)
-        for i in range(n_first):
-            row = 0
-            for unit in range(len(sizes)):
-                stop = row + sizes[unit]
-                if n_last == 1:
-                    total[i, unit, 0] = _sum(flat[i, row:stop, 0])
-                else:
-                    for r in range(row, stop):
-                        for k in range(n_last):
-                            total[i, unit, k] += flat[i, r, k]
-                row = stop
+        if sizes.sum() != n_rows:
+            raise ValueError("The rows are not those of the units.")
+        if n_last == 1:
+            _sum_of_numbers(flat[:, :, 0], sizes, total[:, :, 0])
+        else:
+            _sum_of_arrays(flat, sizes, total)
         shape: Any = ops.tuple_setitem(x.shape, n_before, len(sizes))  # type: ignore[call-arg]
         return total.reshape(shape)
 

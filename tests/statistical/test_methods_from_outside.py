@@ -84,12 +84,27 @@ def test_its_options_are_those_that_it_accepts(model):
         build_coreset(model, time_budget=9, **options)
 
 
-def test_the_method_of_the_page_builds_a_coreset(model):
+def method_of_the_page(name: str) -> type[Any]:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    [block] = [block for block in blocks if "class KCenter(" in block]
+    [block] = [block for block in blocks if f"class {name}" in block and "import" in block]
     names: dict[str, Any] = {"__name__": PAGE.stem}
     exec(compile(block, PAGE.name, "exec"), names)
-    options = {"method": names["KCenter"](), "size": 20, "weighting": Laplace()} | QUIET
+    return names[name]
+
+
+def test_the_simplest_method_of_the_page_draws_rows_as_often_as_their_weights_say(model):
+    coreset = build_coreset(model, method=method_of_the_page("Mine")(), size=SIZE, **QUIET)
+    times_drawn = coreset.weights / (N / SIZE)
+    assert times_drawn == pytest.approx(np.rint(times_drawn))
+    assert times_drawn.sum() == pytest.approx(SIZE)
+
+
+def test_the_greedy_method_of_the_page_builds_a_coreset(model):
+    options = {
+        "method": method_of_the_page("KCenter")(),
+        "size": 20,
+        "weighting": Laplace(),
+    } | QUIET
     coreset = build_coreset(model, tolerance=1e-4, **options)
     assert coreset.method == "KCenter(tolerance=None)"  # as it was passed
     assert coreset.objective <= 1e-4

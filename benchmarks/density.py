@@ -226,7 +226,7 @@ def coreset_line(name: str, model: pm.Model, **options: int) -> list[str]:
     stand_in = coreset.stand_in
     idata = coreset.sample(draws=16, random_seed=1, progressbar=False, quiet=True)
     points = stand_in.space.free(Draws.of(idata, stand_in.free))
-    return compared(name, stand_in.slopes, coreset.model, points)
+    return compared(name, stand_in.replacement.slopes, coreset.model, points)
 
 
 def points() -> list[list[str]]:

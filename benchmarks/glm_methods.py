@@ -17,6 +17,7 @@ from benchmarks.tables import markdown
 from pymc_coresets import build_coreset, build_pass_glm
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import Density
 
 N_REFERENCE, N_DRAWS, N_TEST = 8_000, 4_000, 10_000
 SAMPLING = {"draws": 1_000, "tune": 500, "chains": 2, "random_seed": 1, "progressbar": False}
@@ -85,7 +86,8 @@ def by_mode(model: pm.Model) -> Ask:
 
 def by_laplace(model: pm.Model) -> Ask:
     space = Unconstrained(model)
-    points, _ = laplace(space).draw(N_DRAWS, rng=np.random.default_rng(1))
+    around = laplace(Density.of_model(space), space.start)
+    points, _ = around.draw(N_DRAWS, rng=np.random.default_rng(1))
     draws = space.constrain(points)
     return lambda: Outcome(draws=draws.values["theta"])
 

@@ -24,6 +24,7 @@ import pymc as pm
 import pytensor
 from pytensor import Mode
 
+from benchmarks.compiled_density import compiled_density
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
 from benchmarks.tables import markdown, parser_of
@@ -64,7 +65,7 @@ def small(name: str) -> tuple[pm.Model, Callable[[], Callable[..., Value]] | Non
     positions = np.sort(rng.choice(n, min(SIZE, n), replace=False))
     weights = rng.gamma(2.0, n / SIZE / 2, size=len(positions))
     rows = loglik.in_memory.take(positions)
-    made = coreset_model(loglik.observations, rows, weights, lean=True)
+    made = coreset_model(loglik.observations, rows, weights)
     if name not in BY_HAND:
         return made, None
     taken = {key: values[positions] for key, values in data.items()} | {"positions": positions}
@@ -86,17 +87,15 @@ def microseconds(density: Callable[[], object]) -> float:
     return 1e6 * min(seconds)
 
 
-def compiled(model: pm.Model, mode: Mode | None) -> tuple[float, Unconstrained, np.ndarray]:
-    """Return processor seconds to the first gradient, the space, and a point in it."""
-    space = Unconstrained(model, mode=mode)
-    x = space.start + 0.1 * np.random.default_rng(2).normal(size=space.n_dims)
+def compiled(model: pm.Model, mode: Mode | None, x: np.ndarray) -> tuple[float, Density]:
+    """Return processor seconds to the first gradient, at a point, and the density."""
     start = time.process_time()
-    space.logp_and_gradient(x)
-    return time.process_time() - start, space, x
+    density = compiled_density(model, mode)
+    density(x)
+    return time.process_time() - start, density
 
 
-def assert_same(space: Unconstrained, x: np.ndarray, found: Value) -> None:
-    value, gradient = space.logp_and_gradient(x)
+def assert_same(space: Unconstrained, value: float, gradient: np.ndarray, found: Value) -> None:
     np.testing.assert_allclose(found[0], value, rtol=1e-8)
     for name, part in space.point(gradient).items():
         np.testing.assert_allclose(found[1][name], part, rtol=1e-6, atol=1e-8, err_msg=name)
@@ -110,18 +109,20 @@ def measured(name: str, modes: Sequence[Mode | None]) -> list[float]:
     model, by_hand = small(name)
     if model.discrete_value_vars:
         return [np.nan] * (2 * len(modes) + 2)
+    space = Unconstrained(model)
+    x = space.start + 0.1 * np.random.default_rng(2).normal(size=space.n_dims)
     cells: list[float] = []
     first: Value | None = None
     for mode in modes:
-        seconds, space, x = compiled(model, mode)
-        value, gradient = space.logp_and_gradient(x)
+        seconds, density = compiled(model, mode, x)
+        value, gradient = density(x)
         first = first or (value, space.point(gradient))
-        assert_same(space, x, first)
-        cells += [microseconds(lambda x=x, f=space.logp_and_gradient: f(x)), seconds]  # type: ignore[misc]
+        assert_same(space, value, gradient, first)
+        cells += [microseconds(lambda f=density: f(x)), seconds]  # type: ignore[misc]
     hand = np.nan
     if by_hand is not None:
         problem, point = by_hand(), space.point(x)
-        assert_same(space, x, problem(point))
+        assert_same(space, value, gradient, problem(point))
         hand = microseconds(lambda: problem(point))
     return [space.n_dims, *cells, hand]
 

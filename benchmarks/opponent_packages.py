@@ -24,12 +24,14 @@ from benchmarks.opponent_task import (
     judged_chains,
 )
 from pymc_coresets.compat.pytensor_api import SharedVariable
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model, row_values
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import Density
 
 __all__ = ["gpboost", "hmcecs"]
 
@@ -86,8 +88,8 @@ def hmcecs(task: Task) -> Answer:
         raise DoesNotFitError(f"does not fit: its Taylor expansion takes {size / 1e9:.0f} GB")
     numpyro.enable_x64()
     task.clock.listen_to_jax()
-    space = Unconstrained(task.weighted, mode=loop_mode())
-    mode = laplace(space).location
+    space = Unconstrained(task.weighted)
+    mode = laplace(Density.of_model(space), space.start).location
     infer, settings = import_module("numpyro.infer"), task.settings
     proxy = infer.HMCECS.taylor_proxy({"x": mode})
     kernel = infer.HMCECS(
@@ -139,7 +141,7 @@ def _densities(
 ) -> tuple[Callable[..., Any], Callable[..., Any], list[np.ndarray]]:
     """Return prior and likelihood of a row as functions of JAX, and the data of all rows."""
     observations, rows = loglik.observations, loglik.in_memory
-    one = coreset_model(observations, rows.take(slice(0, 1)), np.ones(1), lean=True)
+    one = coreset_model(observations, rows.take(slice(0, 1)), np.ones(1))
     every = row_values(observations, rows.all, np.ones(loglik.n_rows))
     terms = [one[POTENTIAL]]
     rest = [v for v in (*one.free_RVs, *one.potentials) if v not in terms]
@@ -152,10 +154,20 @@ def _densities(
     jaxified = import_module("pymc.sampling.jax").get_jaxified_graph
     prior, likelihood = (graph_replace([graph], replaced, strict=False) for graph in joined)
     inputs = [x, *replaced.values()]
-    data = [np.moveaxis(every[str(v.name)], _axis(str(v.name), observations), 0) for v in shared]
+    axes = dict(zip(_names_of_rows(observations), (r.axis for r in observations.rows), strict=True))
+    data = [np.moveaxis(every[str(v.name)], axes.get(str(v.name), 0), 0) for v in shared]
     return jaxified([x], prior), jaxified(inputs, likelihood), data
 
 
-def _axis(name: str, observations: Any) -> int:  # noqa: ANN401
-    number = name.rpartition("_")[2]
-    return int(observations.rows[int(number)].axis) if number.isdigit() else 0
+def row_values(
+    observations: Observations, rows: Rows, weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return values of the shared variables of a coreset's model, by name, for other rows."""
+    arrays = zip(observations.rows, rows.arrays, strict=True)
+    moved = [np.ascontiguousarray(np.moveaxis(array, 0, row.axis)) for row, array in arrays]
+    return {WEIGHTS: weights, **dict(zip(_names_of_rows(observations), moved, strict=True))}
+
+
+def _names_of_rows(observations: Observations) -> list[str]:
+    linked = {number: name for name, number in observations.containers.items()}
+    return [linked.get(i, f"coreset_row_{i}") for i in range(len(observations.rows))]

@@ -6,12 +6,12 @@ that both sides compile once.
 """
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import nutpie
 import pymc as pm
 
+from benchmarks.compiled_density import compiled_density
 from benchmarks.opponent_sampling import NO_MODE, answer_of, built, sample_until
 from benchmarks.opponent_task import (
     Answer,
@@ -22,13 +22,11 @@ from benchmarks.opponent_task import (
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.rewrite import coreset_model
-from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.climbing import improve
 from pymc_coresets.sampling.curvature import laplace, normal_near
+from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
@@ -84,57 +82,39 @@ def nuts_refits(task: Task) -> Answer:
     return _together(task, answers, done=done)
 
 
-@dataclass(frozen=True, eq=False)
-class _OtherPrior:
-    """The log-density of all rows, in which one prior takes the place of another."""
-
-    full: Density
-    new: Unconstrained
-    old: Unconstrained
-
-    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        (full, g), (new, h), (old, k) = (
-            density.logp_and_gradient(x) for density in (self.full, self.new, self.old)
-        )
-        return full + new - old, g + h - k
-
-    def gradients(self, points: np.ndarray) -> np.ndarray:
-        change = [self.new.logp_and_gradient(x)[1] - self.old.logp_and_gradient(x)[1]
-                  for x in points]  # fmt: skip
-        return self.full.gradients(points) + np.stack(change)
-
-
 def laplace_refits(task: Task) -> Answer:
     """Find the mode with each prior, from that of a sample, and weight draws from around it."""
     loglik = task.distinct
     no_row = loglik.in_memory.take(slice(0, 1)), np.zeros(1)
-    old, new = (coreset_model(loglik.observations, *no_row, lean=True) for _ in range(2))
-    with_power(new)
-    prior, own = (Unconstrained(model, mode=loop_mode()) for model in (new, old))
-    space = _OtherPrior(CoresetSampler(loglik).full_density, prior, own)
+    new = with_power(coreset_model(loglik.observations, *no_row))
+    sampler, prior = CoresetSampler(loglik), compiled_density(new)
+    full, old = sampler.full_density, sampler.density(None)
+
+    def slopes(points: np.ndarray) -> Slopes:
+        """Let one prior take the place of another in the density of all rows."""
+        values, gradients = map(np.array, zip(*map(prior, points), strict=True))
+        before = old.slopes(points)
+        return full.slopes(points).plus(
+            Slopes(values - before.values, gradients - before.gradients)
+        )
+
+    density, own = Density(slopes), sampler.space
     answers: list[Answer] = []
     try:
-        near = laplace(_of_some_rows(loglik, task.settings.seed))
+        some = sampler.density_of_some(rows_to_start(loglik.n_dims), task.settings.seed)
+        near = laplace(some, sampler.start)
         for power in powers(task.settings.refits):
             if time.perf_counter() > task.deadline:
                 break
             new[POWER].set_value(np.asarray(power))
-            around = normal_near(improve(near, space), near, space, polish=True)
+            around = normal_near(improve(near, density), near, density, polish=True)
             positions, logq = around.draw(PROPOSED, rng=task.rng)
-            logp = np.array([prior.logp_and_gradient(x)[0] for x in positions])
+            logp = np.array([prior(x)[0] for x in positions])
             proposal = Proposal(draws=own.constrain(positions), log_ratios=logp - logq)
             answers.append(weighted_answer(loglik, proposal, task.rng))
     except SamplingError as error:
         raise DoesNotFitError(NO_MODE) from error
     return _together(task, answers)
-
-
-def _of_some_rows(loglik: LogLikelihood, seed: int) -> Unconstrained:
-    """Return the density of a sample of the rows, where the search for the mode begins."""
-    size = min(rows_to_start(loglik.n_dims), loglik.n_rows)
-    some = loglik.source.scan(size, key=seed, distinct=True)
-    model = coreset_model(loglik.observations, some.rows, some.weights, lean=True)
-    return Unconstrained(model, mode=loop_mode())
 
 
 def _together(task: Task, answers: list[Answer], *, done: float | None = None) -> Answer:

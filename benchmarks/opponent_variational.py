@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 from pytensor.graph import graph_inputs
 
+from benchmarks.opponent_packages import row_values
 from benchmarks.opponent_task import (
     ESS_TOLD,
     Answer,
@@ -23,10 +24,9 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = ["advi", "advi_adam", "advi_minibatch", "pathfinder"]
@@ -59,7 +59,7 @@ def advi_minibatch(task: Task) -> Answer:
         return row_values(observations, rows, weights)
 
     first = every.in_memory.take(np.arange(batch))
-    model = coreset_model(observations, first, weights, lean=True)
+    model = coreset_model(observations, first, weights)
     names = values()
     inputs = graph_inputs([model.logp()])
     shared = [v for v in inputs if isinstance(v, SharedVariable) and v.name in names]
@@ -100,7 +100,7 @@ def _fitted(
         progressbar=False,
         **options,
     )
-    space = Unconstrained(model, mode=loop_mode())
+    space = Unconstrained(model)
     _check_order(approximation, space)
     mean, sd = approximation.mean.eval(), approximation.std.eval()
     z = task.rng.standard_normal((DRAWS, len(mean)))
@@ -132,11 +132,7 @@ def proposal_of(
     loglik: LogLikelihood, draws: Draws, positions: np.ndarray, log_densities: np.ndarray
 ) -> Proposal[Draws]:
     """Return draws with the log of the prior over their own density."""
-    row = loglik.in_memory.take(slice(0, 1))
-    prior = coreset_model(loglik.observations, row, np.zeros(1), lean=True)
-    density = Unconstrained(prior, mode=loop_mode()).logp_and_gradient
-    logp = np.array([density(x)[0] for x in positions])
-    return Proposal(draws=draws, log_ratios=logp - log_densities)
+    return Proposal(draws=draws, log_ratios=loglik.log_prior.values(positions) - log_densities)
 
 
 def pathfinder(task: Task) -> Answer:

@@ -16,7 +16,7 @@ from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution, Status
 
 FEW_PER_DIMENSION = 10  # observations: with fewer, a coreset hardly helps
@@ -182,7 +182,7 @@ def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
     if solution.log_ratios is None or np.ptp(solution.log_ratios):
         return solution
     draws = solution.proposal.draws if solution.draws is None else solution.draws
-    weighted = WeightedPosterior(loglik, solution.rows, solution.weights, solution.quadratic)
+    weighted = Surrogate(loglik, solution.rows, solution.weights, solution.quadratic)
     return replace(solution, is_uninformative=not np.ptp(weighted.loglik(draws)))
 
 

@@ -39,7 +39,7 @@ from pymc_coresets.results.reports import report
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.steps.starts import better_start, known_metric
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
@@ -610,8 +610,7 @@ class Coreset(WeightedRows):
         """
         return StandIn(
             parts=(required_likelihood(self),),
-            loglik=partial(self._posterior.loglik, finite=False),
-            slopes=self._posterior.slopes,
+            replacement=self._posterior,
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,
@@ -620,7 +619,6 @@ class Coreset(WeightedRows):
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
             tolerance=self.tolerance,
-            n_products=self._posterior.n_products,
             caveat=caveat_of(self),
             certificate=self.certificate,
             known_start=self._known_start,
@@ -629,9 +627,9 @@ class Coreset(WeightedRows):
         )
 
     @cached_property
-    def _posterior(self) -> WeightedPosterior:
+    def _posterior(self) -> Surrogate:
         loglik = required_likelihood(self)
-        return WeightedPosterior(loglik, chosen_rows(self), self.weights, self.quadratic)
+        return Surrogate(loglik, chosen_rows(self), self.weights, self.quadratic)
 
     @property
     def _is_changed(self) -> bool:

@@ -268,7 +268,7 @@ def of_model(
 def _with_functions(
     around: ConditionalGaussian, loglik: LogLikelihood, quadratic: Quadratic
 ) -> ConditionalGaussian:
-    log_prior = loglik.log_prior_beside(quadratic.graph)
+    log_prior = loglik.functions.log_prior_beside(quadratic.graph)
     hierarchy = replace(
         around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
     )

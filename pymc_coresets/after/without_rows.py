@@ -84,7 +84,7 @@ class Removal:
     @cached_property
     def log_q(self) -> Floats:
         """Their log-density, (n_draws,)."""
-        return self.own.log_density(self.start.points)
+        return self.own.replacement.log_density(self.start.points)
 
     def at_draws(self, row: OneRow) -> Floats:
         """Return the log-likelihood of a row at the draws, (n_draws,)."""
@@ -130,7 +130,7 @@ class Removal:
             return None
         for _ in range(STEPS):
             f = self._of_row(row, at)
-            base = self.own.log_density(at.points) - self.log_q + at.log_det
+            base = self.own.replacement.log_density(at.points) - self.log_q + at.log_det
             usable = np.isfinite(base) & np.isfinite(f)
             base, f = np.where(usable, base, -np.inf), np.where(usable, f, 0.0)
             share = next_share(base, f, share)
@@ -157,7 +157,7 @@ class Removal:
         points = np.concatenate([self.start.points[:1], *(at.points for at in moved.values())])
         full, own = self.own.log_densities_at(self.own.space.constrain(points))
         with np.errstate(invalid="ignore"):
-            full = self.own.log_density(points) - own + full
+            full = self.own.replacement.log_density(points) - own + full
         full += self.log_q[0] + self.found.log_ratios.flat[0] - full[0]
         parts = np.split(full[1:], len(moved))
         return {i: part - self.log_q for i, part in zip(moved, parts, strict=True)}

@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display import as_text
 from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
@@ -151,7 +151,7 @@ _log = logging.getLogger(__name__)
 
 
 def moved_from(
-    coresets: Sequence[tuple[WeightedRows, WeightedPosterior]],
+    coresets: Sequence[tuple[WeightedRows, Surrogate]],
     solution: Solution,
     *,
     rng: np.random.Generator,
@@ -201,7 +201,7 @@ def moved_from(
     return found
 
 
-def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray) -> Distance:
+def _distance(posterior: Surrogate, own: np.ndarray, points: np.ndarray) -> Distance:
     """Return the distance of draws of another posterior from the centre of a coreset's own.
 
     The mean of ``-2 log p`` over draws of another posterior exceeds that over draws of p by
@@ -217,7 +217,7 @@ def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray)
 
 
 def _points(
-    posterior: WeightedPosterior, known: Proposal[Draws] | None, rng: np.random.Generator
+    posterior: Surrogate, known: Proposal[Draws] | None, rng: np.random.Generator
 ) -> np.ndarray:
     """Return draws (n_draws, n_dims): the stored, weighted ones if their weights are reliable."""
     n_draws = 400  # enough for a mean square distance to a few percent

@@ -45,7 +45,7 @@ from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.weighted_rows import WeightedRows
@@ -85,7 +85,7 @@ def extend[C: WeightedRows](
     with Reporter(show=show) as report:
         solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
     n_new = round(new.total_weight)
-    old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
+    old = Surrogate(new, source.old, source.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
     known = [*known, KnownRows.among(new, part.n_rows)]
@@ -238,7 +238,7 @@ def merge[C: WeightedRows](
         all_serve=all_serve,
     )
     measured = [
-        (coreset, WeightedPosterior(template, own, own.base_weights, each))
+        (coreset, Surrogate(template, own, own.base_weights, each))
         for coreset, own, each in zip(coresets, rows, quadratics, strict=True)
     ]
     decided = _decided(solution, chosen, random_seed)

@@ -199,8 +199,8 @@ class CoresetStream:
         self._state = self._growth.first(loglik)
 
     def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
-        template = loglik.reading(AbsentRows(0, 0.0, _GONE))
-        _ = template.kernel  # so that all chunks share what is compiled
+        # Its functions, for any number of rows, are those of all chunks.
+        template = LogLikelihood(loglik.observations, source=AbsentRows(0, 0.0, _GONE))
         self._growth = Growth(template=template, **options)
         self._codes = CodeCheck(template.observations)
 

@@ -422,10 +422,8 @@ class Kernel:
 
     def arrays(self, rows: HasInputs) -> list[np.ndarray]:
         """Return the arrays of rows that are inputs, with the inputs' axes."""
-        return [
-            np.ascontiguousarray(np.moveaxis(rows.inputs[i], 0, axis))
-            for i, axis in self.axes.items()
-        ]
+        inputs = ((rows.inputs[i], axis) for i, axis in self.axes.items())
+        return [np.ascontiguousarray(np.moveaxis(x, 0, axis) if axis else x) for x, axis in inputs]
 
 
 def watched_by(watch: Watch) -> None:

@@ -6,22 +6,17 @@ from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 import numpy as np
-import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
-from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import compiling
-from pymc_coresets.deadline import doing, stop_if_late
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.deadline import doing
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.log_prior import LogPrior, of_vector
-from pymc_coresets.potentials.unit_modes import UnitModes
+from pymc_coresets.potentials.functions import Functions
+from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.reading.units.integral import CENTRE, DERIVED, FACTOR, MOMENTS, placed
+from pymc_coresets.reading.units.integral import DERIVED
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -36,10 +31,6 @@ from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
 #: into fresh memory, and for fewer into calls.
 _OF_UNITS = 2**19
-#: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
-#: than loops are compiled: a tenth of a second for each time, beside some seconds.
-_FEW = 8_000
-
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
 
@@ -102,7 +93,7 @@ class Evaluator:
 class LogLikelihood:
     """The pointwise log-likelihood of a model's observations, in memory or elsewhere.
 
-    Compiled once, at the first evaluation, for any number of rows and draws.  Time O(N S) times
+    What it compiles are its `Functions`, for any number of rows and draws.  Time O(N S) times
     the cost of a likelihood term (2 to 10 ns per element for most models); memory as stated for
     each method, and no more.
 
@@ -116,6 +107,8 @@ class LogLikelihood:
     source : RowBlocks, optional
         Source of the rows, with the arrays of ``observations.rows``; by default these arrays
         themselves.
+    functions : Functions, optional
+        Those of rows of the same form.
 
     Examples
     --------
@@ -137,16 +130,16 @@ class LogLikelihood:
         *,
         collapse: Collapse = False,
         source: RowBlocks | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self.observations, self.collapse, self._given_source = observations, collapse, source
+        self.functions = functions or Functions.of(observations, are_all=source is None)
         #: What other rooms have made of these rows: it lives as long as they do.
         self.derived: dict[str, Any] = {}
-        self._log_prior: LogPrior | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Compiled functions are not stored: they are compiled again.
-        kept = ("observations", "collapse", "_given_source")
-        return {name: getattr(self, name) for name in kept} | {"derived": {}, "_log_prior": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (self.observations, self.collapse, self._given_source, self.functions)
+        return _restored, given
 
     @property
     def source(self) -> RowBlocks:
@@ -187,41 +180,20 @@ class LogLikelihood:
         """
         if self._given_source is not None:
             return self
-        other = LogLikelihood(self.observations, collapse=collapse)
-        return self._with(other)
+        return LogLikelihood(self.observations, collapse=collapse, functions=self.functions)
 
     def reading(self, source: RowBlocks) -> "LogLikelihood":
         """Return the same for rows from elsewhere, sharing compiled functions."""
-        return self._with(LogLikelihood(self.observations, source=source))
-
-    def prepare(self) -> None:
-        """Create the functions that copies share; they are compiled at their first use."""
-        _ = self.kernel, self.gradients, self.log_prior
+        return LogLikelihood(self.observations, source=source, functions=self.functions)
 
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
         """Return the same for other values of the rows' data, sharing compiled functions."""
-        return self._with(LogLikelihood(observations))
-
-    def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = {"kernel", "gradients", "unit_modes", "unit_places", "_log_prior"}
-        for name in shared & vars(self).keys():  # those that were made
-            setattr(other, name, getattr(self, name))
-        return other
+        return LogLikelihood(observations, functions=self.functions)
 
     @property
     def log_prior(self) -> LogPrior:
-        """The log-density of all terms but the rows; a new one if the model's data change."""
-        known = self._log_prior
-        if known is None or known.space is not self.observations.space:
-            known = self._log_prior = LogPrior(self.observations)
-        return known
-
-    def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
-        """Return `log_prior` with the coefficients of an interface, and keep it as `log_prior`."""
-        known = self.log_prior
-        if known.interface is not interface:
-            known = self._log_prior = LogPrior(self.observations, interface)
-        return known
+        """See `Functions.log_prior`."""
+        return self.functions.log_prior
 
     @property
     def some_row(self) -> Rows:
@@ -263,7 +235,7 @@ class LogLikelihood:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each free variable that the likelihood depends on."""
-        return {name: v.type.shape for name, v in self._parameters.items()}
+        return {name: v.type.shape for name, v in self.functions.parameters.items()}
 
     def matrix(
         self,
@@ -382,160 +354,24 @@ class LogLikelihood:
         return f"{self.n_rows:,} units ({nodes} x {len(units.positions):,} rows)"
 
     def given(self, draws: Draws) -> list[np.ndarray]:
-        """Return the parameters at all draws, in the order and types of the evaluator."""
+        """Return the parameters at all draws, in the order and types of the functions."""
         return [
             np.ascontiguousarray(draws.values[name], dtype=v.type.dtype)
-            for name, v in self._parameters.items()
+            for name, v in self.functions.parameters.items()
         ]
-
-    @cached_property
-    def _inputs(self) -> set[Variable]:
-        return set(graph_inputs([self.observations.loglik]))
-
-    @cached_property
-    def _parameters(self) -> dict[str, Variable]:
-        return {n: v for n, v in self.observations.parameters.items() if v in self._inputs}
-
-    @cached_property
-    def _rows(self) -> dict[int, RowArray]:
-        """The row arrays that the potentials depend on, by their number."""
-        rows = enumerate(self.observations.inputs)
-        return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """Evaluates the rows of the source."""
         units = self.observations.units
-        return Evaluator(self.kernel, units.n_nodes, units.sizes.mean())
-
-    @cached_property
-    @compiling()  # without it, half of the time is for traces that are not read
-    def kernel(self) -> Kernel:
-        """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
-        obs, batched = self.observations, self._batched()
-        n_draws = next(iter(batched.values())).shape[0]
-        graph = vectorize_graph(obs.loglik, batched)
-        if graph.type.ndim == 1:
-            graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        return self._of_all(list(batched.values()), [obs.n_rows], [graph])
-
-    @cached_property
-    @compiling()
-    def gradients(self) -> Kernel:
-        """The log-likelihood of weighted rows at many vectors (n_points, D), and its gradients.
-
-        By reverse mode through the graph of all points at once, which takes a tenth of the time
-        of one after the other where rows are few.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If there is no gradient.
-        """
-        obs = self.observations
-        x = obs.space.vector
-        points = pt.tensor("points", dtype="float64", shape=(None, *x.type.shape))
-        weights = pt.vector("weights", dtype="float64")
-        graph = vectorize_graph(of_vector([obs.loglik], obs, x)[0], {x: points})
-        stop_if_late()  # each of these steps takes seconds for large graphs
-        n_rows: dict[Variable, Variable] = {obs.n_rows: weights.shape[0]}
-        graph = clone_replace([graph], n_rows)[0]
-        if graph.type.ndim == 1:
-            graph = pt.broadcast_to(graph, (points.shape[0], weights.shape[0]))
-        logp = (weights * graph).sum(axis=1)
-        try:
-            gradient = cast(Variable, pt.grad(logp.sum(), points))
-        except NotImplementedError as error:
-            raise UnsupportedModelError(
-                f"The log-likelihood has no gradient, which the search for a mode needs: {error}. "
-                "Give this operation a gradient, or write the likelihood with others."
-            ) from error
-        stop_if_late()
-        return self._kernel([points], [weights], [logp, gradient])
-
-    def _kernel(
-        self,
-        given: Sequence[Variable],
-        first: Sequence[Variable],
-        outputs: Sequence[Variable],
-        *,
-        compiled: bool = True,
-    ) -> Kernel:
-        """Compile graphs of `first` and of the row arrays that the potentials depend on."""
-        inputs = [*first, *(row.placeholder for row in self._rows.values())]
-        axes = {i: row.axis for i, row in self._rows.items()}
-        return Kernel(given, inputs, outputs, axes, compiled=compiled)
-
-    def _of_all(self, *graphs: Sequence[Variable]) -> Kernel:
-        """Compile graphs that are evaluated a few times, for all rows and hundreds of draws."""
-        return self._kernel(*graphs, compiled=not self._has_few_rows)
-
-    @property
-    def _has_few_rows(self) -> bool:
-        """Whether NumPy evaluates them at all draws sooner than loops are compiled."""
-        obs, units = self.observations, self.observations.units
-        if obs.template or self._given_source is not None:
-            return False
-        return bool(obs.n_obs * units.sizes.mean() * units.n_nodes <= _FEW)
-
-    @cached_property
-    def unit_modes(self) -> UnitModes:
-        """Finds where each unit's variables have their mode."""
-        return UnitModes(self.observations.units.source, compiled=not self._has_few_rows)
-
-    @cached_property
-    @compiling()
-    def unit_places(self) -> Kernel:
-        """The variables of units and their log-densities, at all draws, at standardised places.
-
-        Of shapes (n_draws, q, n_places, n_units) and (n_draws, n_places, n_units).  The first
-        argument is these places, (n_draws, n_places, n_units, q); for discrete variables, their
-        values, the same at all draws, (n_places, n_units, q).  With several modes, there are as
-        many places around each, mode by mode.
-        Log-densities have the `log_share` of the places added.
-        """
-        obs = self.observations
-        factor, density = obs.units.source.factor, obs.units.source.density
-        x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
-        inputs = {row.name: row.placeholder for row in obs.rows}
-        if factor.values:
-            z = pt.moveaxis(x, -1, 0)
-            at_z = vectorize_graph(density.density, {density.variables: x})
-        else:
-            around = placed(density, inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
-            columns = zip(*(each.columns for each in around), strict=True)
-            z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
-            logs = (density.surface.at(each.columns) + each.log_share for each in around)
-            at_z = pt.concatenate(list(logs), axis=0)
-        batched = self._batched() | ({} if factor.values else {x: _with_draws(x)})
-        given = [batched[v] for v in self._parameters.values()]
-        return self._of_all(given, [batched.get(x, x)], vectorize_graph([z, at_z], batched))
-
-    @cached_property
-    @compiling()
-    def unit_densities(self) -> Kernel:
-        """The log-densities of units, (n_draws, n_places, n_units), at values of their variables.
-
-        The first arguments are the values of each of the q variables, of the same shape.
-        """
-        surface = self.observations.units.source.density.surface
-        columns = [pt.matrix(f"variable {j}", dtype="float64") for j in range(surface.n_dims)]
-        batched: dict[Variable, TensorVariable] = {v: _with_draws(v) for v in columns}
-        batched |= self._batched()
-        given = [batched[v] for v in self._parameters.values()]
-        density = vectorize_graph(surface.at(columns), batched)
-        return self._of_all(given, [batched[v] for v in columns], [density])
-
-    def _batched(self) -> dict[Variable, TensorVariable]:
-        """The parameters at all draws."""
-        return {v: _with_draws(v) for v in self._parameters.values()}
+        return Evaluator(self.functions.kernel, units.n_nodes, units.sizes.mean())
 
     def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
         first = rows.take(bad_rows[:1])
         suspects = sorted(
             row.name
-            for i, row in self._rows.items()
+            for i, row in self.functions.rows.items()
             if row.values.dtype.kind == "f" and not np.isfinite(first.inputs[i]).all()
         )
         raise InvalidDataError(
@@ -547,6 +383,10 @@ class LogLikelihood:
         )
 
 
-def _with_draws(variable: Variable) -> TensorVariable:
-    """Return an input with an additional first axis, the draws."""
-    return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))
+def _restored(
+    observations: Observations,
+    collapse: Collapse,
+    source: RowBlocks | None,
+    functions: Functions,
+) -> LogLikelihood:
+    return LogLikelihood(observations, collapse=collapse, source=source, functions=functions)

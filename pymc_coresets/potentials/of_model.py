@@ -174,7 +174,7 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     units = replace(units, n_modes=settings["n_modes"])
     first, x = units.observations_at_zero, np.array(settings["at"])
     loglik = LogLikelihood(first)
-    modes, every = loglik.unit_modes, loglik.in_memory.all
+    modes, every = loglik.functions.unit_modes, loglik.in_memory.all
     places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
     rule, error = Rule(*settings["rule"]), settings["node_error"]
     return units.observations(rule, *places, at=x, node_error=error)

@@ -308,7 +308,7 @@ def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
 def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[Modes, int]]:
     """Yield the modes of all units, once for each number of a mode; none of discrete variables."""
     units = loglik.observations.units
-    source, finder = units.source, loglik.unit_modes
+    source, finder = units.source, loglik.functions.unit_modes
     if source.factor.values:
         return
     if source.factor.n_dims == 1 or source.n_modes > 1:

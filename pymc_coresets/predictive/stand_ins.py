@@ -24,21 +24,37 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 _CHEAP = 10**9  # log-likelihoods, which take seconds
 
 
+class Replacement(Protocol):
+    """What replaces the log-likelihood of all rows in a posterior, and the density that this has.
+
+    Points (n_points, D) are on the unconstrained scale; log-densities are in nats, up to a
+    constant.
+    """
+
+    @property
+    def n_products(self) -> float:
+        """About how many numbers are multiplied for the density at a point."""
+
+    def loglik(self, draws: DrawsLike, /) -> Floats:
+        """Return the log-likelihood at draws, (n_draws,); it need not be finite."""
+
+    def log_density(self, points: Floats, /) -> Floats:
+        """Return the log-densities at points, (n_points,); minus infinity if not finite."""
+
+    def slopes(self, points: Floats, /) -> Sequence[Floats]:
+        """Return the log-densities at points, and their gradients, (n_points, D)."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StandIn:
     """Replacement of all rows in an approximate posterior, with access to all rows.
-
-    Its log-density is the prior's plus `loglik`: a quadratic and weighted rows, or polynomials.
 
     Parameters
     ----------
     parts : sequence of LogLikelihood
         The log-likelihoods of all rows, in one or several parts.
-    loglik : callable
-        Log-likelihood of the replacement at draws, (n_draws,), in nats.
-    slopes : callable
-        Log-densities of the approximate posterior at points (n_points, D), unconstrained, and their
-        gradients, (n_points, D).
+    replacement : Replacement
+        A quadratic and weighted rows, polynomials, or a known distribution.
     impossible : str
         Message for draws that are impossible under the full data, with a remedy.
     remedy : str
@@ -55,8 +71,6 @@ class StandIn:
         Those of the full posterior, if they were looked for.
     tolerance : float
         Symmetrised KL divergence in nats that is small enough.
-    n_products : float
-        About how many numbers are multiplied for `loglik` at a draw.
     certificate : Certificate, optional
         Diagnostics of the construction.
     caveat : str
@@ -70,8 +84,7 @@ class StandIn:
     """
 
     parts: Sequence[LogLikelihood]
-    loglik: Callable[[DrawsLike], Floats]
-    slopes: Callable[[Floats], Sequence[Floats]]
+    replacement: Replacement
     impossible: str
     remedy: str
     earlier: Quadratic | None = None
@@ -80,7 +93,6 @@ class StandIn:
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
     modes: Modes | None = None
     tolerance: float = TOLERANCE
-    n_products: float = 0.0
     caveat: str = ""
     certificate: Certificate | None = None
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
@@ -113,18 +125,11 @@ class StandIn:
         """Return both at any points of the support, (n_draws,); they need not be finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             full: Floats = np.sum([part.sums(draws).total for part in self.parts], axis=0)
-            own = self.loglik(draws)
+            own = self.replacement.loglik(draws)
             if self.earlier is not None:
                 earlier = self.earlier.at_draws(self.parts[0].observations, draws)
                 full = full + earlier
         return full, own
-
-    def log_density(self, points: Floats) -> Floats:
-        """Return that of the approximate posterior at points (n_points, D), unconstrained.
-
-        Minus infinity if it is not finite.
-        """
-        return self.parts[0].log_prior.with_rows(points, self.loglik)
 
     @property
     def space(self) -> Unconstrained:

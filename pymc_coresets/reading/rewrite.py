@@ -34,7 +34,6 @@ def coreset_model(
     weights: np.ndarray,
     *,
     quadratic: Quadratic | None = None,
-    lean: bool = False,
 ) -> pm.Model:
     """Replace the likelihood of all rows by the weighted likelihood of a few.
 
@@ -54,9 +53,6 @@ def coreset_model(
         What each row's log-likelihood is multiplied by.
     quadratic : Quadratic, optional
         What is added to the weighted rows, as a potential of its own.
-    lean : bool, default False
-        Leave out the data containers and the deterministics: for sampling inside a loop, where
-        `set_rows` puts other rows in place.
 
     Returns
     -------
@@ -93,30 +89,7 @@ def coreset_model(
             f"There must be one weight for each of the {len(rows)} rows; the weights have shape "
             f"{weights.shape}."
         )
-    rewrite = _Rewrite(observations, rows, weights, quadratic)
-    return rewrite.lean_model() if lean else rewrite.model()
-
-
-def row_values(
-    observations: Observations, rows: Rows, weights: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Values of a lean coreset model's shared variables, by name, for other rows and weights.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> from pymc_coresets.rows.values import Rows
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
-    >>> rows = Rows(np.array([0, 4]), np.ones(2), (np.array([0.0, 4.0]),))
-    >>> row_values(find_observations(model), rows, np.array([2.0, 3.0]))
-    {'coreset_weights': array([2., 3.]), 'coreset_row_0': array([0., 4.])}
-    """
-    values = {WEIGHTS: np.asarray(weights, dtype=float)}
-    for i, (row, array) in enumerate(zip(observations.inputs, rows.inputs, strict=True)):
-        values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
-    return values
+    return _Rewrite(observations, rows, weights, quadratic).model()
 
 
 def replace_terms(observations: Observations, potential: TensorVariable, name: str) -> pm.Model:
@@ -197,7 +170,7 @@ class _Rewrite:
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim: str | None = None  # of the coreset, if it has one
-        self.containers, self.lean = obs.containers, False
+        self.containers = obs.containers
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
@@ -216,21 +189,12 @@ class _Rewrite:
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
         return self._converted([*self._kept_outputs(), *self._potentials({name: potential})])
 
-    def lean_model(self) -> pm.Model:
-        self.lean = True
-        random = [
-            v
-            for v in self._kept_outputs()
-            if not isinstance(v.owner.op, pymc_api.ModelNamed | pymc_api.ModelDeterministic)
-        ]
-        return self._converted([*random, *self._potentials(self._weighted())])
-
     def _weighted(self) -> dict[str, TensorVariable | None]:
         """Return what stands for all rows."""
         quadratic = None if self.quadratic is None else self.quadratic.potential()
         loglik = self.obs.loglik
         if self.obs.units:
-            loglik = with_loops(loglik, common=not self.lean)
+            loglik = with_loops(loglik)
         return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
 
     def _potentials(self, graphs: Mapping[str, TensorVariable | None]) -> list[Variable]:

@@ -1,13 +1,11 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import cast
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor import Mode
 from pytensor.graph import Variable, clone_replace, vectorize_graph
@@ -21,21 +19,6 @@ from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function, widened
 from pymc_coresets.reading.graphs import as_plain_tensor
 
 
-class Density(Protocol):
-    """A log-density on the unconstrained scale, with its gradient."""
-
-    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return both at a point (n_dims,)."""
-
-    @property
-    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Maps points (n_points, n_dims) to the gradients there, in the same shape."""
-
-    @property
-    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
-        """Maps points (n_points, n_dims) to the log-densities there, and their gradients."""
-
-
 class Unconstrained:
     """A model's free variables as one real vector of length D.
 
@@ -43,15 +26,8 @@ class Unconstrained:
     ----------
     model : pm.Model
         All its free variables must be continuous if a gradient is needed.
-    mode : Mode, optional
-        How the density is compiled; by default as PyTensor compiles anything.
     point : mapping of str to ndarray, optional
         Initial values of its value variables, if they are known, and perhaps of others.
-
-    Attributes
-    ----------
-    curvature : callable, or None
-        The negative Hessian of the density at a vector x, (D, D), where it is known.
 
     Examples
     --------
@@ -63,23 +39,13 @@ class Unconstrained:
     array([1., 1.])
     """
 
-    def __init__(
-        self,
-        model: pm.Model,
-        *,
-        mode: Mode | None = None,
-        point: Mapping[str, np.ndarray] | None = None,
-    ) -> None:
-        self.model, self._mode = model, mode
-        self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
+    def __init__(self, model: pm.Model, *, point: Mapping[str, np.ndarray] | None = None) -> None:
+        self.model = model
         names = [v.name for v in model.value_vars]
         if point is None:
             with compiling():
                 point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
-        #: The space of which this one is a copy with another density, if it is one: all copies use
-        #: the two functions that the first one has made.
-        self.original: Unconstrained | None = None
 
     @property
     def start(self) -> np.ndarray:
@@ -147,79 +113,15 @@ class Unconstrained:
         """Return the vector `x`, of shape (D,), in the form that PyMC's step methods take."""
         return self._start._replace(data=x.astype(self._start.data.dtype, copy=False))
 
-    @cached_property
-    def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        is_single = any(_is_single(v) for v in self.model.value_vars)
-        density = self._density_in_double if is_single else self.density
-
-        def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-            logp, gradient = density(np.ascontiguousarray(x, dtype=np.float64))
-            return float(logp), np.asarray(gradient)
-
-        return logp_and_gradient
-
-    def with_density(
-        self,
-        density: Density,
-        curvature: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> "Unconstrained":
-        """Return the same space with another density, and its negative Hessian if that is known."""
-        other = copy(self)
-        other.original = self.original or self
-        other.curvature = curvature
-        other.logp_and_gradient = density.logp_and_gradient
-        other.gradients = density.gradients
-        other.slopes = density.slopes
-        return other
-
-    @cached_property
-    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Maps points (n_points, D) to the gradients there, in the same shape."""
-        return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
-
-    @cached_property
-    def _density_in_double(self) -> Callable[..., Sequence[np.ndarray]]:
-        """The density at a vector of float64 where PyTensor's `floatX` makes that of PyMC float32.
-
-        What a search for a mode or differences of gradients need is lost in single precision.
-        """
-        x = self.vector
-        [logp] = widened([self.model.logp()], self.parts(x))
-        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            [x], [logp, cast(Variable, pt.grad(logp, x))], mode=self._mode
-        )
-        return function
-
-    @cached_property
-    def density(self) -> Any:  # noqa: ANN401
-        """That of PyMC, compiled, in the form that PyMC's step methods take.
-
-        It takes arrays of the model's type as they are: to look at them takes PyTensor as long as
-        a small model's gradient does.
-        """
-        function = self.model.logp_dlogp_function(
-            ravel_inputs=True, mode=self._mode, trust_input=True
-        )
-        function.set_extra_values({})
-        return function
-
-    @cached_property
-    def slopes(self) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
-        """Maps points (n_points, D) to the model's log-densities there, and their gradients."""
-        x = self.vector
-        [logp] = self.at(x, [self.model.logp()])
-        return of_points([x], [logp], slope_of=logp)
-
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""
         names = [rv.name for rv in self.model.free_RVs]
-        return Draws(dict(zip(names, (self.original or self).backward(x), strict=True)))
+        return Draws(dict(zip(names, self.backward(x), strict=True)))
 
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
         values = (draws.values[rv.name] for rv in self.model.free_RVs)
-        found = (self.original or self).forward(*values)
+        found = self.forward(*values)
         return np.concatenate([np.reshape(v, (draws.n_draws, -1)) for v in found], axis=1)
 
     @cached_property

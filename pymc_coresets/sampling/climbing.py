@@ -14,8 +14,7 @@ from scipy.optimize import OptimizeResult, minimize
 from pymc_coresets.deadline import forecast, stop_if_late
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import ROUNDING
-from pymc_coresets.reading.unconstrained import Density
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 _log = logging.getLogger(__name__)
@@ -247,7 +246,7 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     >>> with pm.Model() as all_rows:
     ...     mu = pm.Normal("mu", 2.5, 0.5)
     >>> start = Normal(np.array([2.0]), CholeskyFactor(np.array([[1 / 0.6**2]])))
-    >>> improve(start, Unconstrained(all_rows)).round(1)
+    >>> improve(start, Density.of_model(Unconstrained(all_rows))).round(1)
     array([2.5])
     """
     negative = negative_of(density, start)
@@ -265,7 +264,7 @@ def improve(start: Normal, density: Density) -> np.ndarray:
 
 
 def improve_by_sample(
-    start: Normal, density: PosteriorDensity, sample: PosteriorDensity, half: PosteriorDensity
+    start: Normal, density: Density, sample: Density, half: Density
 ) -> np.ndarray:
     """Find the mode of a density with few gradients of it, by those of a sample of its rows.
 
@@ -278,7 +277,7 @@ def improve_by_sample(
     ----------
     start : Normal
         Of the posterior of the sample.
-    density, sample, half : PosteriorDensity
+    density, sample, half : Density
         Of all rows, of a random sample of them, and of half of the sample, both scaled to all rows.
 
     Returns
@@ -298,7 +297,7 @@ def improve_by_sample(
     Examples
     --------
     >>> def of(mean):
-    ...     return PosteriorDensity(lambda x: Slopes(-np.cosh(x[:, 0] - mean), -np.sinh(x - mean)))
+    ...     return Density(lambda x: Slopes(-np.cosh(x[:, 0] - mean), -np.sinh(x - mean)))
     >>> start = heavy_tailed(np.array([2.1]), np.eye(1))
     >>> density = of(2.0)
     >>> improve_by_sample(start, density, of(2.1), of(2.2)).round(2), density.n_gradients
@@ -310,7 +309,7 @@ def improve_by_sample(
         if not np.isfinite(slope).all():
             break
         linear = partial(_with_linear_term, sample, slope)
-        before, x = x, improve(replace(start, location=x), PosteriorDensity(linear))
+        before, x = x, improve(replace(start, location=x), Density(linear))
         ends = np.stack([before, x])
         changes = np.diff(half.gradients(ends) - sample.gradients(ends), axis=0)[0]
         if np.abs(start.factor.whiten_gradients(changes)).max() < CLOSE:
@@ -318,7 +317,7 @@ def improve_by_sample(
     raise SamplingError("No mode of the posterior of all rows was found from those of a sample.")
 
 
-def _with_linear_term(density: PosteriorDensity, slope: np.ndarray, points: np.ndarray) -> Slopes:
+def _with_linear_term(density: Density, slope: np.ndarray, points: np.ndarray) -> Slopes:
     return density.slopes(points).plus(Slopes(points @ slope, slope))
 
 

@@ -11,8 +11,8 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 
 type OfPoints = Callable[[np.ndarray], np.ndarray]
@@ -90,15 +90,15 @@ def sparse_differences(
     return sparse.csr_array(sparse.vstack(parts, "csr"))
 
 
-def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.ndarray:
+def negative_hessian(density: Density, x: np.ndarray, *, kinks: bool) -> np.ndarray:
     """Return the negative Hessian of a density at a point, (n_dims, n_dims).
 
-    Exact if the space provides it.  Otherwise by differences of the gradient, with steps of a small
+    Exact if it is known.  Otherwise by differences of the gradient, with steps of a small
     part of each scale: O(D) gradients.
 
     Parameters
     ----------
-    space : Unconstrained
+    density : Density
     x : ndarray of shape (n_dims,)
     kinks : bool
         Whether to use steps of a whole scale for coordinates in which the gradient jumps.
@@ -108,16 +108,18 @@ def negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.
     >>> import pymc as pm
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> negative_hessian(Unconstrained(model), np.zeros(1), kinks=True).round(3)
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> density = Density.of_model(Unconstrained(model))
+    >>> negative_hessian(density, np.zeros(1), kinks=True).round(3)
     array([[4.]])
     """
-    if space.curvature is not None:
-        return space.curvature(x)
-    diagonal = _local_diagonal(space, x)
+    if density.curvature is not None:
+        return density.curvature(x)
+    diagonal = _local_diagonal(density, x)
     steps = 1e-2 * scales_of(diagonal)
     if kinks:
-        steps = _steps_beyond_kinks(space, x, diagonal, steps)
-    hessian = -differences(space.gradients, x, steps)
+        steps = _steps_beyond_kinks(density, x, diagonal, steps)
+    hessian = -differences(density.gradients, x, steps)
     symmetric: np.ndarray = hessian / 2 + hessian.T / 2  # whose sum may be infinite
     return symmetric
 
@@ -127,29 +129,27 @@ def scales_of(diagonal: np.ndarray) -> np.ndarray:
     return np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1.0)
 
 
-def _diagonal(
-    space: Unconstrained, x: np.ndarray, steps: np.ndarray, which: np.ndarray
-) -> np.ndarray:
-    found: np.ndarray = -differences(space.gradients, x, steps, which)[:, which].diagonal()
+def _diagonal(density: Density, x: np.ndarray, steps: np.ndarray, which: np.ndarray) -> np.ndarray:
+    found: np.ndarray = -differences(density.gradients, x, steps, which)[:, which].diagonal()
     return found
 
 
-def _local_diagonal(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+def _local_diagonal(density: Density, x: np.ndarray) -> np.ndarray:
     """Return roughly the diagonal of the negative Hessian, from steps well within a scale."""
-    steps = np.full(space.n_dims, 1e-4)  # in units of the unconstrained space
-    diagonal = _diagonal(space, x, steps, np.arange(space.n_dims))
+    steps = np.full(len(x), 1e-4)  # in units of the unconstrained space
+    diagonal = _diagonal(density, x, steps, np.arange(len(x)))
     for _ in range(5):
         # A step of a scale or more does not measure the curvature, and may overflow.
         coarse = np.flatnonzero(~(np.abs(diagonal) * steps**2 <= 1.0))
         if not coarse.size:
             break
         steps[coarse] /= 100
-        diagonal[coarse] = _diagonal(space, x, steps, coarse)
+        diagonal[coarse] = _diagonal(density, x, steps, coarse)
     return diagonal
 
 
 def _steps_beyond_kinks(
-    space: Unconstrained, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
+    density: Density, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
     """Lengthen a step to a scale if the curvature a scale away is far below the local one.
 
@@ -157,7 +157,7 @@ def _steps_beyond_kinks(
     hardly falls to a quarter within a scale.
     """
     for _ in range(20):
-        beyond = _diagonal(space, x, scales_of(diagonal), np.arange(space.n_dims))
+        beyond = _diagonal(density, x, scales_of(diagonal), np.arange(len(x)))
         kinked = (diagonal > 0) & (beyond > 0) & (beyond < diagonal / 4)
         if not kinked.any():
             break
@@ -166,7 +166,7 @@ def _steps_beyond_kinks(
     return steps
 
 
-def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool) -> Normal:
+def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: bool) -> Normal:
     """Return a heavy-tailed normal distribution of the curvature near a mode, by 2 D gradients.
 
     Takes 2 D more if the curvature is much steeper than that of `like`, for instance because a few
@@ -178,7 +178,7 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         From `improve`.
     like : Normal
         Of a similar curvature; gives the scale of the differences.
-    space : Density
+    density : Density
     polish : bool
         Whether `mode` is the density's own, so that a Newton step improves it, and a further search
         if the curvature is not negative definite yet, as on ridges that bend.
@@ -189,60 +189,60 @@ def normal_near(mode: np.ndarray, like: Normal, space: Density, *, polish: bool)
         If the curvature is not negative definite.
     """
     if not polish:
-        return _normal_at(mode, like.factor, space)[0]
+        return _normal_at(mode, like.factor, density)[0]
     try:
-        around, step = _normal_at(mode, like.factor, space)
-        arrived = _is_flat(around, mode + step, space)
+        around, step = _normal_at(mode, like.factor, density)
+        arrived = _is_flat(around, mode + step, density)
     except SamplingError:
         arrived = False
     if arrived:
         return replace(around, location=mode + step)
-    found, factor, height = None, like.factor, space.logp_and_gradient(mode)[0]
+    found, factor, height = None, like.factor, density.logp_and_gradient(mode)[0]
     for _ in range(_CLIMBS):
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
         start = Normal(mode, factor)
-        mode = start.at(climb(negative_of(space, start), np.zeros(len(mode)), most_steps=200).x)
+        mode = start.at(climb(negative_of(density, start), np.zeros(len(mode)), most_steps=200).x)
         try:
-            around, step = _normal_at(mode, factor, space)
+            around, step = _normal_at(mode, factor, density)
         except SamplingError:
             if found is None:
                 raise
             return found  # of the climb before, where the curvature was that of a mode
-        is_flat = _is_flat(around, mode, space)
-        mode, before = mode + _uphill(mode, step, space, 1 if is_flat else 20), height
+        is_flat = _is_flat(around, mode, density)
+        mode, before = mode + _uphill(mode, step, density, 1 if is_flat else 20), height
         found, factor = replace(around, location=mode), around.factor
-        height = space.logp_and_gradient(mode)[0]
-        if is_flat or _is_flat(around, mode, space) or not height > before + _NOTICED:
+        height = density.logp_and_gradient(mode)[0]
+        if is_flat or _is_flat(around, mode, density) or not height > before + _NOTICED:
             break
     assert found is not None  # there is at least one climb
     return found
 
 
-def _is_flat(around: Normal, x: np.ndarray, space: Density) -> bool:
+def _is_flat(around: Normal, x: np.ndarray, density: Density) -> bool:
     """Whether a point is within a tenth of a standard deviation of the mode, by its gradient."""
-    slope = space.logp_and_gradient(x)[1]
+    slope = density.logp_and_gradient(x)[1]
     return bool(np.abs(around.factor.whiten_gradients(slope)).max() < 0.1)
 
 
-def _uphill(x: np.ndarray, step: np.ndarray, space: Density, n_tries: int) -> np.ndarray:
+def _uphill(x: np.ndarray, step: np.ndarray, density: Density, n_tries: int) -> np.ndarray:
     """Halve a step until the density does not fall: it may cross a bound set by a few rows.
 
     On a flat place nothing but rounding decides, and further tries would be wasted.
     """
-    height = space.logp_and_gradient(x)[0]
+    height = density.logp_and_gradient(x)[0]
     for _ in range(n_tries):
-        if space.logp_and_gradient(x + step)[0] >= height:
+        if density.logp_and_gradient(x + step)[0] >= height:
             return step
         step = step / 2
     return np.zeros_like(step)
 
 
 def _normal_at(
-    mode: np.ndarray, factor: CholeskyFactor, space: Density
+    mode: np.ndarray, factor: CholeskyFactor, density: Density
 ) -> tuple[Normal, np.ndarray]:
     """Return the normal distribution of the curvature at a point, and Newton's step there."""
     for _ in range(5):
-        curvature, middle, root = _definite_curvature(mode, factor, space)
+        curvature, middle, root = _definite_curvature(mode, factor, density)
         like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
         if curvature.diagonal().max() < 25.0:  # steps are half a scale long
             break
@@ -251,7 +251,7 @@ def _normal_at(
 
 
 def _definite_curvature(
-    mode: np.ndarray, factor: CholeskyFactor, space: Density
+    mode: np.ndarray, factor: CholeskyFactor, density: Density
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby.
 
@@ -260,7 +260,7 @@ def _definite_curvature(
     """
     for step in (0.1, 0.01, 0.001):  # of a standard deviation
         moves = factor.offset(step * np.eye(len(mode))).T
-        both = _both_sides(space.gradients, mode, moves)
+        both = _both_sides(density.gradients, mode, moves)
         if not all(np.isfinite(side).all() for side in both):
             raise SamplingError("The gradient is infinite near the mode of the posterior.")
         above, below = map(factor.whiten_gradients, both)
@@ -285,8 +285,8 @@ _log = logging.getLogger(__name__)
 
 
 def laplace(
-    space: Unconstrained,
-    start: np.ndarray | None = None,
+    density: Density,
+    start: np.ndarray,
     *,
     n_gradients: int = 10_000,
     climbed: bool = False,
@@ -295,10 +295,9 @@ def laplace(
 
     Parameters
     ----------
-    space : Unconstrained
-        With the density.
-    start : ndarray of shape (n_dims,), optional
-        Start of the search; by default the model's initial point.
+    density : Density
+    start : ndarray of shape (n_dims,)
+        Start of the search.
     n_gradients : int
         Approximate number of gradients to spend on narrow ridges.
     climbed : bool, default False
@@ -314,38 +313,31 @@ def laplace(
     >>> import pymc as pm
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> found = laplace(Unconstrained(model))
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> found = laplace(Density.of_model(Unconstrained(model)), np.zeros(1))
     >>> found.location.round(6), found.factor.root.round(3)
     (array([2.]), array([[2.]]))
     """
-    if space.model.discrete_value_vars:
-        names = [v.name for v in space.model.discrete_value_vars]
-        raise SamplingError(
-            f"{names!r} are discrete, so there is no Laplace approximation: sum them out, or use "
-            "method='pursuit' with weighting='prior', or with your own draws."
-        )
-    x = space.start if start is None else start
     if climbed:
         with suppress(SamplingError):
-            return _settled(space, x)
-    x = _highest(space, x)
+            return _settled(density, start)
+    x = _highest(density, start)
     try:
-        return _settled(space, x)
+        return _settled(density, x)
     except SamplingError as error:
         _log.info("The search goes on by curvatures, as on ridges: %s", error.message)
-        return _settled(space, _highest_along_ridges(space, x, n_gradients))
+        return _settled(density, _highest_along_ridges(density, x, n_gradients))
 
 
 def laplace_parts(
-    space: Unconstrained, starts: Sequence[np.ndarray] = ()
+    density: Density, starts: Sequence[np.ndarray]
 ) -> tuple[list[Normal], list[float]]:
     """Return Laplace approximations at the modes found from some points, and the heights there.
 
     Parameters
     ----------
-    space : Unconstrained
+    density : Density
     starts : sequence of ndarray of shape (n_dims,)
-        By default, the initial point.
 
     Returns
     -------
@@ -359,9 +351,9 @@ def laplace_parts(
         If none of them leads to a mode.
     """
     parts: list[Normal] = []
-    for start in starts or [space.start]:
+    for start in starts:
         try:
-            found = laplace(space, start)
+            found = laplace(density, start)
         except SamplingError:
             if len(starts) < 2:
                 raise
@@ -371,10 +363,10 @@ def laplace_parts(
     if not parts:
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")
     alone = len(parts) == 1
-    return parts, [0.0 if alone else space.logp_and_gradient(p.location)[0] for p in parts]
+    return parts, [0.0 if alone else density.logp_and_gradient(p.location)[0] for p in parts]
 
 
-def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Mixture:
+def laplace_mixture(density: Density, starts: Sequence[np.ndarray]) -> Mixture:
     """Return a mixture of Laplace approximations at modes, see `laplace_parts`.
 
     Examples
@@ -382,28 +374,29 @@ def laplace_mixture(space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> 
     >>> import pymc as pm
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> len(laplace_mixture(Unconstrained(model)).parts)
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> len(laplace_mixture(Density.of_model(Unconstrained(model)), [np.zeros(1)]).parts)
     1
     """
-    return Mixture.of(*laplace_parts(space, starts))
+    return Mixture.of(*laplace_parts(density, starts))
 
 
-def _highest(space: Unconstrained, start: np.ndarray) -> np.ndarray:
-    negative = negative_of(space)
-    if space.curvature is not None:  # a few Newton steps instead of hundreds of gradients
+def _highest(density: Density, start: np.ndarray) -> np.ndarray:
+    negative = negative_of(density)
+    if density.curvature is not None:  # a few Newton steps instead of hundreds of gradients
         with suppress(SamplingError):
             newton = climb(
-                negative, start, most_steps=30, by="trust-exact", curvature=space.curvature
+                negative, start, most_steps=30, by="trust-exact", curvature=density.curvature
             )
             if newton.success and np.isfinite(newton.fun):
                 return np.asarray(newton.x)
-    result = descend(negative_of(space), start)
+    result = descend(negative_of(density), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {REMEDY}")
     return np.asarray(result.x)
 
 
-def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -> np.ndarray:
+def _highest_along_ridges(density: Density, x: np.ndarray, n_gradients: int) -> np.ndarray:
     """Continue with curvature steps, for ridges too narrow for gradients alone.
 
     They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
@@ -413,7 +406,7 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
     """
 
     def hessian_at(x: np.ndarray) -> np.ndarray:
-        hessian = negative_hessian(space, x, kinks=False)
+        hessian = negative_hessian(density, x, kinks=False)
         if not (np.abs(hessian) < 1e100).all():  # scales are above 1e-50; larger squares overflow
             raise SamplingError(f"The posterior has no mode: {REMEDY}")
         return hessian
@@ -421,7 +414,7 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
     hessian = hessian_at(x)
     units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
     like = Normal(x, CholeskyFactor.of_root(np.diag(1 / units)))
-    negative, z = negative_of(space, like), np.zeros_like(x)
+    negative, z = negative_of(density, like), np.zeros_like(x)
     known, lowest = hessian * np.outer(units, units), np.inf
 
     def curvature(z: np.ndarray) -> np.ndarray:
@@ -435,23 +428,23 @@ def _highest_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int)
         # At a saddle, take a small step in the direction of the steepest rise.
         values, vectors = eigh(known)
         z = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
-    most = max(n_gradients // (4 * space.n_dims), 5)
+    most = max(n_gradients // (4 * len(x)), 5)
     found = climb(negative, z, most_steps=most, by="trust-exact", curvature=curvature)
     return like.at(found.x)
 
 
-def _settled(space: Unconstrained, x: np.ndarray) -> Normal:
+def _settled(density: Density, x: np.ndarray) -> Normal:
     """Return the normal distribution around the mode near a point."""
-    factor = _factor_at(space, x)
-    mode = _polished(space, x, factor)
+    factor = _factor_at(density, x)
+    mode = _polished(density, x, factor)
     if np.abs(factor.whiten(mode - x)).max() > _MOVED:
-        factor = _factor_at(space, mode)
+        factor = _factor_at(density, mode)
     return Normal(mode, factor)
 
 
-def _polished(space: Unconstrained, x: np.ndarray, factor: CholeskyFactor) -> np.ndarray:
+def _polished(density: Density, x: np.ndarray, factor: CholeskyFactor) -> np.ndarray:
     """Newton steps with a fixed Hessian: L-BFGS stops once the function no longer changes."""
-    negative = negative_of(space)
+    negative = negative_of(density)
     value, slope = negative(x)
     enough = 1e-10  # predicted gain of a step, in nats
     for _ in range(50):
@@ -467,8 +460,8 @@ def _polished(space: Unconstrained, x: np.ndarray, factor: CholeskyFactor) -> np
     return x
 
 
-def _factor_at(space: Unconstrained, x: np.ndarray) -> CholeskyFactor:
-    hessian = negative_hessian(space, x, kinks=True)
+def _factor_at(density: Density, x: np.ndarray) -> CholeskyFactor:
+    hessian = negative_hessian(density, x, kinks=True)
     if np.isfinite(hessian).all():
         with suppress(LinAlgError):
             return CholeskyFactor(hessian)

@@ -1,21 +1,23 @@
-"""Posterior densities of weighted rows: gradients by one kernel for any rows, weighted draws."""
+"""Log-densities with gradients at many points, and that of what stands for all rows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial, reduce
-from typing import NamedTuple
+from functools import cache, cached_property, partial, reduce
+from typing import NamedTuple, Self
 
 import numpy as np
+import pymc as pm
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.diagnostics.judging import NEARLY_ALL
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.unconstrained import Unconstrained, of_points
+from pymc_coresets.rows.memory import InMemoryRows, one_blas_thread
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import KnownDensity, Mixture
@@ -46,17 +48,24 @@ class Slopes(NamedTuple):
         return cls(*(np.concatenate(found) for found in zip(none, *parts, strict=True)))
 
 
-class PosteriorDensity:
-    """The log-density of a model with some rows, or all: one reading for any number of points.
+class Density:
+    """A log-density with its gradients: one reading of the rows for any number of points.
 
     Parameters
     ----------
-    add_up : callable
-        Returns the `Slopes` of the rows and the prior at points (n_points, n_dims).
+    slopes : callable
+        Returns the log-densities at points (n_points, n_dims), and the gradients there.
+    curvature : callable, optional
+        The negative Hessian at a point (n_dims,), where that is known.
+
+    Attributes
+    ----------
+    n_gradients : int
+        At how many points so far.
 
     Examples
     --------
-    >>> full = PosteriorDensity(lambda x: Slopes(-np.square(x).sum(axis=1), -2 * x))
+    >>> full = Density(lambda x: (-np.square(x).sum(axis=1), -2 * x))
     >>> full.gradients(np.array([[0.0], [1.0]]))
     array([[-0.],
            [-2.]])
@@ -64,10 +73,21 @@ class PosteriorDensity:
     2
     """
 
-    def __init__(self, add_up: Callable[[np.ndarray], Slopes]) -> None:
-        self._add_up = add_up
+    def __init__(
+        self,
+        slopes: Callable[[np.ndarray], Sequence[np.ndarray]],
+        curvature: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> None:
+        self._slopes, self.curvature = slopes, curvature
         self._known: dict[bytes, tuple[float, np.ndarray]] = {}
         self.n_gradients = 0
+
+    @classmethod
+    def of_model(cls, space: Unconstrained) -> Self:
+        """Return that which PyMC derives of a model, with Jacobians, evaluated by NumPy."""
+        x = space.vector
+        [logp] = space.at(x, [space.model.logp()])
+        return cls(of_points([x], [logp], slope_of=logp))
 
     def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return both at a point (n_dims,): one reading, unless it equals the last point."""
@@ -88,7 +108,7 @@ class PosteriorDensity:
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return both at points (n_points, n_dims) in one reading."""
         self.n_gradients += len(points)
-        return self._add_up(points)
+        return Slopes(*map(np.asarray, self._slopes(points)))
 
 
 def gradient_pass(
@@ -116,7 +136,7 @@ def pass_of(loglik: LogLikelihood, points: np.ndarray) -> BlockPass[Slopes]:
     row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
     row_bytes *= observations.n_nodes
     most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-    return gradient_pass(loglik.gradients, points, max(most, 1), observations.n_nodes)
+    return gradient_pass(loglik.functions.gradients, points, max(most, 1), observations.n_nodes)
 
 
 def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Callable[[Rows], Slopes]:
@@ -147,7 +167,7 @@ def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) 
 
 def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
     """Return log-likelihoods at points (n_points, n_dims), each of few rows of its own."""
-    kernel, density = loglik.gradients, loglik.gradients.program.given
+    kernel, density = loglik.functions.gradients, loglik.functions.gradients.program.given
     found = (
         Slopes(*density(x[None])(rows.base_weights, *kernel.arrays(rows)))
         for x, rows in zip(points, each, strict=True)
@@ -175,7 +195,7 @@ def posterior_slopes(
     if quadratic is None:
         own = Slopes(*loglik.log_prior.slopes(points))
     else:
-        log_prior = loglik.log_prior_beside(quadratic.graph)
+        log_prior = loglik.functions.log_prior_beside(quadratic.graph)
         coefficients = log_prior.coefficients(points)
         values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
         own = Slopes(values + quadratic.at(coefficients), gradients)
@@ -183,8 +203,8 @@ def posterior_slopes(
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedPosterior:
-    """The posterior of weighted rows, and of a quadratic if there is one.
+class Surrogate:
+    """What stands for all rows, with the prior: weighted rows, and a quadratic if there is one.
 
     Parameters
     ----------
@@ -192,17 +212,26 @@ class WeightedPosterior:
     rows : Rows
     weights : ndarray of shape (n_rows,)
     quadratic : Quadratic, optional
+    curvature : callable, optional
+        The negative Hessian of its log-density at a point (n_dims,), where that is known.
     """
 
     loglikelihood: LogLikelihood
     rows: Rows
     weights: np.ndarray
     quadratic: Quadratic | None = None
+    curvature: Callable[[np.ndarray], np.ndarray] | None = None
 
     @property
     def space(self) -> Unconstrained:
         """The unconstrained space of the model."""
         return self.loglikelihood.observations.space
+
+    @property
+    def model(self) -> pm.Model:
+        """A model of PyMC with the same posterior, and the data of the rows."""
+        own = self.loglikelihood.observations
+        return coreset_model(own, self.rows, self.weights, quadratic=self.quadratic)
 
     @property
     def n_products(self) -> float:
@@ -213,27 +242,50 @@ class WeightedPosterior:
         times = n_nodes + 3 if self.rows.members else 1  # for the place of the nodes
         return float(times * self.rows.n_numbers + entries)
 
-    def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
-        """Return the approximate log-likelihood of all rows, (n_draws,), in nats."""
-        own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=finite)
+    def loglik(self, draws: DrawsLike) -> np.ndarray:
+        """Return the log-likelihood in place of all rows, (n_draws,), which need not be finite."""
+        observations = self.loglikelihood.observations
+        draws = Draws.of(draws, observations.shapes)
+        total = np.zeros(draws.n_draws)
+        if self.weights.any():
+            total += self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=False)
         if self.quadratic is not None:
-            own = own + self.quadratic.at_draws(self.loglikelihood.observations, draws)
-        return own
+            total += self.quadratic.at_draws(observations, draws)
+        return total
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density of points (n_points, n_dims), up to a constant: (n_points,).
 
         In nats; minus infinity if it is not finite.
         """
-        return self.loglikelihood.log_prior.with_rows(x, partial(self.loglik, finite=False))
+        return self.loglikelihood.log_prior.with_rows(x, self.loglik)
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return the log-densities at points (n_points, n_dims), and their gradients."""
-        of_rows = None  # a quadratic may need no rows
-        if self.weights.any():
-            weighted = InMemoryRows.of(replace(self.rows, base_weights=self.weights))
-            of_rows = partial(slopes_of_all, self.loglikelihood, weighted)
+        of_rows = self._of_rows if self.weights.any() else None  # a quadratic may need no rows
         return posterior_slopes(self.loglikelihood, of_rows, self.quadratic, points)
+
+    def _of_rows(self, points: np.ndarray) -> Slopes:
+        n_nodes = self.loglikelihood.observations.n_nodes
+        if len(points) * n_nodes * self.rows.n_members > _CACHED:
+            return slopes_of_all(self.loglikelihood, self._weighted, points)
+        # Samplers ask this thousands of times: blocks and threads would take twice as long.
+        density = self.loglikelihood.functions.gradients.program.given(points)
+        with one_blas_thread():
+            return Slopes(*density(self.weights, *self._arrays))
+
+    @cached_property
+    def _weighted(self) -> InMemoryRows:
+        return InMemoryRows.of(replace(self.rows, base_weights=self.weights))
+
+    @cached_property
+    def _arrays(self) -> list[np.ndarray]:
+        return self.loglikelihood.functions.gradients.arrays(self.rows)
+
+    @property
+    def density(self) -> Density:
+        """Its log-density, of which gradients are counted anew."""
+        return Density(self.slopes, self.curvature)
 
     def weighed(
         self, near: KnownDensity, n_draws: int, *, rng: np.random.Generator

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_coresets.deadline import stop_if_late
-from pymc_coresets.reading.unconstrained import Density
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 
 type OfPoints = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -102,7 +102,7 @@ def negative_at(density: Density, like: Normal, z: np.ndarray) -> tuple[np.ndarr
 
     Infinity, and no slope, where they are not finite.
     """
-    values, gradients = map(np.asarray, density.slopes(like.at(z)))
+    values, gradients = density.slopes(like.at(z))
     finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
     slopes = like.factor.whiten_gradients(np.where(finite[:, None], gradients, 0.0))
     return np.where(finite, -values, np.inf), -slopes

@@ -15,6 +15,7 @@ from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import climb, negative_of
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
@@ -31,13 +32,13 @@ _TOGETHER = 24
 _log = logging.getLogger(__name__)
 
 
-def mode_of(space: Unconstrained, around: Normal, n_ended: int = 0) -> LocalMode:
-    """Return a mode with the log-density of a space there."""
-    return LocalMode(around, space.logp_and_gradient(around.location)[0], n_ended)
+def mode_of(density: Density, around: Normal, n_ended: int = 0) -> LocalMode:
+    """Return a mode with the log-density there."""
+    return LocalMode(around, density.logp_and_gradient(around.location)[0], n_ended)
 
 
 def find_modes(
-    space: Unconstrained,
+    density: Density,
     known: Sequence[LocalMode],
     starts: np.ndarray,
     *,
@@ -52,7 +53,7 @@ def find_modes(
 
     Parameters
     ----------
-    space : Unconstrained
+    density : Density
     known : sequence of LocalMode
         Modes of the density of a sample, at least one.
     starts : ndarray of shape (n_starts, n_dims)
@@ -79,10 +80,10 @@ def find_modes(
     >>> from pymc_coresets.reading.unconstrained import Unconstrained
     >>> with pm.Model() as model:
     ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
-    >>> space = Unconstrained(model)
-    >>> first = mode_of(space, laplace(space, np.array([3.0])))
+    >>> density = Density.of_model(Unconstrained(model))
+    >>> first = mode_of(density, laplace(density, np.array([3.0])))
     >>> starts = np.array([[-5.0], [2.0]])
-    >>> found, n_starts = find_modes(space, [first], starts, error=lambda x, y: 0.0)
+    >>> found, n_starts = find_modes(density, [first], starts, error=lambda x, y: 0.0)
     >>> [mode.x.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
@@ -94,7 +95,7 @@ def find_modes(
             if is_over():
                 break
             some = starts[i : i + _TOGETHER]
-            climbed = _climbed(space, first, some, found, is_over)
+            climbed = _climbed(density, first, some, found, is_over)
             n_starts += len(climbed)
             for height, x in climbed:
                 where = _arrived(found, height, x)
@@ -108,7 +109,7 @@ def find_modes(
         if where is not None:
             _count(found, where)
         elif _may_be_noticeable(found.modes, height, x, error):
-            _add_near(space, found, x, orbits)
+            _add_near(density, found, x, orbits)
     return found.modes, n_starts
 
 
@@ -133,17 +134,15 @@ def _may_be_noticeable(
     return some and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
 
 
-def _add_near(
-    space: Unconstrained, known: KnownModes, x: np.ndarray, orbits: Orbits | None
-) -> None:
+def _add_near(density: Density, known: KnownModes, x: np.ndarray, orbits: Orbits | None) -> None:
     """Add the mode near the end of a search, unless the density hardly dips before a known one."""
     try:
-        around = laplace(space, x, n_gradients=500, climbed=True)
+        around = laplace(density, x, n_gradients=500, climbed=True)
     except SamplingError:  # a point where the climb stopped
         return
-    found = mode_of(space, around, 1)
+    found = mode_of(density, around, 1)
     for number in known.nearest(around)[:_NEAREST]:
-        if not apart(space, known.modes[number].around, around):
+        if not apart(density, known.modes[number].around, around):
             _count(known, number, found)
             return
     new = [found] if orbits is None else orbits.of(found, len(known))
@@ -170,7 +169,7 @@ def _arrived(known: KnownModes, height: float, x: np.ndarray) -> int | None:
 
 
 def _climbed(
-    space: Unconstrained,
+    density: Density,
     first: Normal,
     starts: np.ndarray,
     known: KnownModes,
@@ -182,7 +181,7 @@ def _climbed(
     """
 
     def negative(z: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return negative_at(space, first, z)
+        return negative_at(density, first, z)
 
     def is_known(value: float, z: np.ndarray) -> bool:
         return _arrived(known, -value, first.at(z)) is not None
@@ -194,14 +193,14 @@ def _climbed(
     return list(zip(-ends.values[over], first.at(ends.points[over]), strict=True))
 
 
-def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
+def apart(density: Density, one: Normal, other: Normal) -> bool:
     """Whether the density dips between two modes, on a path of highest density.
 
     By three nats, which chains hardly cross.
 
     Parameters
     ----------
-    space : Unconstrained
+    density : Density
     one, other : Normal
         Around modes of its density.
     """
@@ -209,22 +208,22 @@ def apart(space: Unconstrained, one: Normal, other: Normal) -> bool:
         return False
 
     way, shares = other.location - one.location, np.linspace(0, 1, 10)
-    line = np.asarray(space.slopes(one.location + shares[:, None] * way)[0])
+    line = density.values(one.location + shares[:, None] * way)
     least = min(line[0], line[-1]) - 3.0
     if (line > least).all():
         return False
-    path = np.stack([one.location, *_relaxed(space, one, way, shares[1:-1]), other.location])
-    heights = space.slopes(np.concatenate([path, (path[1:] + path[:-1]) / 2]))[0]
-    return bool((np.asarray(heights) <= least).any())
+    path = np.stack([one.location, *_relaxed(density, one, way, shares[1:-1]), other.location])
+    heights = density.values(np.concatenate([path, (path[1:] + path[:-1]) / 2]))
+    return bool((heights <= least).any())
 
 
 def _relaxed(
-    space: Unconstrained, one: Normal, way: np.ndarray, shares: np.ndarray
+    density: Density, one: Normal, way: np.ndarray, shares: np.ndarray
 ) -> list[np.ndarray]:
     """Return points of a path, each of highest density across the straight line."""
     whole = one.factor.whiten(way)
     direction = whole / np.linalg.norm(whole)
-    density, aside, points = negative_of(space, one), np.zeros_like(way), []
+    negative_there, aside, points = negative_of(density, one), np.zeros_like(way), []
 
     def across(z: np.ndarray) -> np.ndarray:
         straight: np.ndarray = z - direction * (direction @ z)
@@ -233,7 +232,7 @@ def _relaxed(
     for along in shares[:, None] * whole:
 
         def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
-            value, slope = density(along + across(z))
+            value, slope = negative_there(along + across(z))
             return value, across(slope)
 
         found = climb(negative, aside, most_steps=15).x
@@ -243,7 +242,7 @@ def _relaxed(
 
 
 def starting_points(
-    space: Unconstrained, *, rng: np.random.Generator
+    space: Unconstrained, density: Density, *, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points from which to search for other modes, (n_starts, n_dims) each.
 
@@ -252,7 +251,8 @@ def starting_points(
     Parameters
     ----------
     space : Unconstrained
-        With the density of a sample of the rows.
+    density : Density
+        Of a sample of the rows.
     rng : numpy.random.Generator
 
     Examples
@@ -260,25 +260,26 @@ def starting_points(
     >>> from pymc_coresets.reading.unconstrained import Unconstrained
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> found = starting_points(Unconstrained(model), rng=np.random.default_rng(1))
+    >>> space, rng = Unconstrained(model), np.random.default_rng(1)
+    >>> found = starting_points(space, Density.of_model(space), rng=rng)
     >>> [points.shape for points in found]
     [(12, 1), (4, 1)]
     """
     around = space.start + rng.uniform(-1.0, 1.0, (4, space.n_dims))
     of_prior = prior_draws(space, 48, rng=rng)
-    return highest(space, of_prior, 6, 6), highest(space, around, 0, 4)
+    return highest(density, of_prior, 6, 6), highest(density, around, 0, 4)
 
 
-def starts_at_images(space: Unconstrained, mode: np.ndarray) -> np.ndarray:
+def starts_at_images(space: Unconstrained, density: Density, mode: np.ndarray) -> np.ndarray:
     """Return the eight highest images of a mode (or all), (n_starts, n_dims)."""
-    return highest(space, image_points(space, mode)[1], 8, 0)
+    return highest(density, image_points(space, mode)[1], 8, 0)
 
 
-def highest(space: Unconstrained, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
+def highest(density: Density, points: np.ndarray, n_best: int, n_any: int) -> np.ndarray:
     """Return the points of highest density, and the first others of finite density."""
     if not len(points):
         return points
-    heights = np.asarray(space.slopes(points)[0])
+    heights = density.values(points)
     points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
     best = np.sort(np.argsort(-heights, kind="stable")[:n_best])
     others = np.setdiff1d(np.arange(len(points)), best)[:n_any]

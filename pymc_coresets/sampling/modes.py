@@ -18,7 +18,7 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.data_starts import starts_from_data
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.mode_search import (
     MOST_SEARCHED,
     find_modes,
@@ -95,34 +95,65 @@ class FoundModes:
         """Mixture around the modes, by their masses."""
         return Mixture.of([mode.around for mode in self.modes], [m.height for m in self.modes])
 
-    def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
+    def table(self, space: Unconstrained) -> Modes | None:
         """Return the modes on the variables' own scale; None if there may be unknown ones."""
         if not (self.n_starts or self.is_complete):
             return None
         parts, rng = self.mixture.parts, np.random.default_rng(0)
-        positions = space.constrain(np.stack([part.location for part in parts])).values
-        draws = [space.constrain(part.draw(100, rng=rng)[0]).values for part in parts]
-        sds = {name: np.stack([d[name].std(axis=0) for d in draws]) for name in positions}
-        return Modes(
-            positions=along_modes(positions, dims),
-            sds=along_modes(sds, dims),
-            mass=self.mixture.masses,
-            n_ended=np.array([mode.n_ended for mode in self.modes], dtype=np.int64),
+        return table_of(
+            space,
+            np.stack([part.location for part in parts]),
+            [part.draw(100, rng=rng)[0] for part in parts],
+            self.mixture.masses,
             n_starts=self.n_starts,
-            images=tuple(self.images),
+            n_ended=[mode.n_ended for mode in self.modes],
+            images=self.images,
             is_complete=self.is_complete,
         )
 
 
-def along_modes(
-    values: Mapping[str, np.ndarray], dims: Mapping[str, Sequence[str | None]]
-) -> xr.Dataset:
-    """Label values of variables at some modes, (n_modes, *shape) each, by the dims of these."""
-    return xr.Dataset(
-        {
-            name: ((MODE, *dims_of(name, value.ndim - 1, dims)), value)
-            for name, value in values.items()
-        }
+def table_of(
+    space: Unconstrained,
+    at: np.ndarray,
+    draws: Sequence[np.ndarray],
+    masses: np.ndarray,
+    *,
+    n_starts: int,
+    n_ended: Sequence[int] = (),
+    images: Sequence[str] = (),
+    is_complete: bool = True,
+) -> Modes:
+    """Describe modes on the variables' own scale.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    at : ndarray of shape (n_modes, n_dims)
+    draws : sequence of ndarray, of shape (n_draws, n_dims)
+        From around each of them.
+    masses : ndarray of shape (n_modes,)
+    n_starts, n_ended, images, is_complete
+        See `Modes`; by default one start ended at each, and none is an image of another.
+    """
+    dims = space.model.named_vars_to_dims
+
+    def labelled(values: Mapping[str, np.ndarray]) -> xr.Dataset:
+        return xr.Dataset(
+            {
+                name: ((MODE, *dims_of(name, value.ndim - 1, dims)), value)
+                for name, value in values.items()
+            }
+        )
+
+    each = [space.constrain(points).values for points in draws]
+    return Modes(
+        positions=labelled(space.constrain(at).values),
+        sds=labelled({n: np.stack([own[n].std(axis=0) for own in each]) for n in each[0]}),
+        mass=masses,
+        n_ended=np.array(n_ended or [1] * len(at), dtype=np.int64),
+        n_starts=n_starts,
+        images=tuple(images) or ("",) * len(at),
+        is_complete=is_complete,
     )
 
 
@@ -179,22 +210,21 @@ def proposal(
         draws=draws,
         log_ratios=of_prior - logq,
         around=found.mixture,
-        modes=found.table(sampler.space, sampler.space.model.named_vars_to_dims),
+        modes=found.table(sampler.space),
     )
 
 
 def _found(search: "_Search", rng: np.random.Generator) -> FoundModes:
     density = search.density_of(search.size)
-    space = search.sampler.space.with_density(density)
-    first = mode_of(space, laplace(space, search.sampler.start))
+    first = mode_of(density, laplace(density, search.sampler.start))
     if search.sampler.is_log_concave:
         return search.on_all(_Searched([first], is_only=True))
-    if space.n_dims > FEW_TO_SEARCH:
+    if search.sampler.n_dims > FEW_TO_SEARCH:
         return search.on_all(_Searched([first]))
-    by_scales = search.by_scales(space, first, rng=rng.spawn(1)[0])
+    by_scales = search.by_scales(density, first, rng=rng.spawn(1)[0])
     if by_scales is not None:
         return by_scales
-    return search.on_all(search.others(space, first, rng=rng))
+    return search.on_all(search.others(density, first, rng=rng))
 
 
 def beside_mode(
@@ -237,9 +267,10 @@ def beside_mode(
     """
     search = _Search(sampler, size, key, near.location, held)
     density = search.density_of(size)
-    space = sampler.space.with_density(density)
-    first = mode_of(space, replace(near, location=improve(near, space)))
-    found = search.others(space, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients)
+    first = mode_of(density, replace(near, location=improve(near, density)))
+    found = search.others(
+        density, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
+    )
     if found.n_starts < 10:  # too few for a search
         return None
     if len(found.modes) > 1:
@@ -250,7 +281,7 @@ def beside_mode(
     return FoundModes([alone], found.n_starts, is_complete=is_complete)
 
 
-def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> PosteriorDensity:
+def held_near(density: Density, at: np.ndarray, held: np.ndarray) -> Density:
     """Return a density in which a normal distribution holds some coordinates near a point.
 
     The density of a hierarchy has no mode: it is unbounded as effects and their scale go to zero.
@@ -258,7 +289,7 @@ def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> Po
 
     Parameters
     ----------
-    density : PosteriorDensity
+    density : Density
     at : ndarray of shape (n_dims,)
     held : ndarray of bool, of shape (n_dims,)
     """
@@ -269,7 +300,7 @@ def held_near(density: PosteriorDensity, at: np.ndarray, held: np.ndarray) -> Po
         values = found.values - np.square(away).sum(axis=1) / 2
         return Slopes(values, np.where(held, -away, found.gradients))
 
-    return PosteriorDensity(add_up)
+    return Density(add_up)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,23 +352,23 @@ class _Search:
     at: np.ndarray | None = None
     held: np.ndarray | None = None
 
-    def density_of(self, size: int) -> PosteriorDensity:
+    def density_of(self, size: int) -> Density:
         """Return the density of a sample of rows of a given size."""
         return self._held(self.sampler.density_of_some(size, self.key))
 
     @cached_property
-    def full(self) -> PosteriorDensity:
+    def full(self) -> Density:
         """The density of all rows."""
         return self._held(self.sampler.full_density)
 
-    def _held(self, density: PosteriorDensity) -> PosteriorDensity:
+    def _held(self, density: Density) -> Density:
         if self.at is None or self.held is None:
             return density
         return held_near(density, self.at, self.held)
 
     def others(
         self,
-        space: Unconstrained,
+        density: Density,
         first: LocalMode,
         *,
         rng: np.random.Generator,
@@ -345,15 +376,18 @@ class _Search:
     ) -> _Searched:
         """Search for modes of the sample, and for images of those found."""
         with np.errstate(all="ignore"):  # some starts are far out
-            elsewhere, nearby = self._starts(space, first, rng)
+            elsewhere, nearby = self._starts(density, first, rng)
             if not len(elsewhere):
                 return _Searched([first])
-            orbits = self._orbits(space, first)
+            orbits = self._orbits(first)
             starts = rng.permutation(np.concatenate([nearby, elsewhere]))  # time may not be enough
-            search = partial(find_modes, space, error=self._error(), is_over=is_over, orbits=orbits)
+            search = partial(
+                find_modes, density, error=self._error(), is_over=is_over, orbits=orbits
+            )
             known = orbits.of(replace(first, n_ended=1))  # by the climb that led there
             found, n_starts = search(known, starts)
-            images = [starts_at_images(space, m.x) for m in found if m.parent is None]
+            space = self.sampler.space
+            images = [starts_at_images(space, density, m.x) for m in found if m.parent is None]
             at_images = np.concatenate(images)[:24]
             more, n_more = search(found, at_images)
         # A start at an image of a known mode says nothing if it ends at that mode, or its images.
@@ -363,7 +397,7 @@ class _Search:
         return _Searched(found, 1 + n_starts + n_more, orbits, few)
 
     def by_scales(
-        self, space: Unconstrained, first: LocalMode, *, rng: np.random.Generator
+        self, density: Density, first: LocalMode, *, rng: np.random.Generator
     ) -> FoundModes | None:
         """Compare modes of a hierarchy by what they hold, if the first one is not the only one.
 
@@ -371,31 +405,31 @@ class _Search:
         have no mode where most of the mass is.  None if the marginal of the scales has no mode
         other than the first one, or there are no scales.
         """
-        own, prior = self.sampler.space, self.sampler.density(None).slopes
-        columns = [np.ravel(each) for each in own.columns.values()]
+        space, prior = self.sampler.space, self.sampler.density(None).slopes
+        columns = [np.ravel(each) for each in space.columns.values()]
 
         def of_prior(points: np.ndarray) -> np.ndarray:
             return prior(points).gradients
 
         def of_rows(points: np.ndarray) -> np.ndarray:
-            gradients: np.ndarray = np.asarray(space.slopes(points)[1]) - of_prior(points)
+            gradients: np.ndarray = density.gradients(points) - of_prior(points)
             return gradients
 
         is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
         if is_scale is None:
             return None
         error = _ERROR if self.size < self.sampler.n_rows else 0.0
+        some, full = density.slopes, self.full.slopes
         found = modes_given_scales(
-            space, self.full.slopes, prior, is_scale, first.x, error=error, rng=rng
+            space, some, full, prior, is_scale, first.x, error=error, rng=rng
         )
         if found is None:
             return None
         modes, of_scales = found
-        return self._given_scales(space, noticeable(distinct(modes)), is_scale, of_scales, rng)
+        return self._given_scales(noticeable(distinct(modes)), is_scale, of_scales, rng)
 
     def _given_scales(
         self,
-        space: Unconstrained,
         modes: Sequence[LocalMode],
         is_scale: np.ndarray,
         of_scales: MarginalModes,
@@ -406,7 +440,7 @@ class _Search:
         Other modes of these, given the scales, are only looked for: the search is incomplete if
         there are any.
         """
-        orbits = self._orbits(space, modes[0]).that_keep(is_scale)
+        orbits = self._orbits(modes[0]).that_keep(is_scale)
         every: list[LocalMode] = []
         is_complete = of_scales.is_complete
         for mode in modes:
@@ -425,9 +459,9 @@ class _Search:
         if self.sampler.has_log_concave_rows(held):
             return True
         near = replace(self, at=mode.x, held=held)
-        space = self.sampler.space.with_density(near.density_of(self.size))
+        density = near.density_of(self.size)
         try:
-            found = near.others(space, mode_of(space, laplace(space, mode.x)), rng=rng)
+            found = near.others(density, mode_of(density, laplace(density, mode.x)), rng=rng)
         except SamplingError as error:
             _log.info("No search for other modes given the scales: %s", error)
             return False
@@ -435,10 +469,10 @@ class _Search:
         return len(alone) == 1 and _each_met_twice(alone) and not found.was_cut_short
 
     def _starts(
-        self, space: Unconstrained, first: LocalMode, rng: np.random.Generator
+        self, density: Density, first: LocalMode, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return starts by the prior and the data; and near the initial point, no search alone."""
-        of_prior, nearby = starting_points(space, rng=rng)
+        of_prior, nearby = starting_points(self.sampler.space, density, rng=rng)
         size = min(self.size, self.sampler.n_rows)
         scan = self.sampler.scan(size, key=self.key, distinct=True)
         of_data = starts_from_data(
@@ -447,11 +481,11 @@ class _Search:
             first.around,
             rng=rng,
         )
-        return np.concatenate([of_prior, highest(space, of_data, len(of_data), 0)]), nearby
+        return np.concatenate([of_prior, highest(density, of_data, len(of_data), 0)]), nearby
 
-    def _orbits(self, space: Unconstrained, first: LocalMode) -> Orbits:
+    def _orbits(self, first: LocalMode) -> Orbits:
         """Return what makes the images of modes, under symmetries that all rows have."""
-        prior = self._held(self.sampler.density(None))
+        space, prior = self.sampler.space, self._held(self.sampler.density(None))
         most = int(min(MOST_IMAGES, max(_NUMBERS // space.n_dims**2, 1)))
         sizes = (min(_FEW_ROWS, self.size), self.size)
         test = SymmetryTest(space, first.around, prior, [self.density_of(n) for n in sizes])
@@ -500,7 +534,7 @@ class _Search:
         is_complete |= found.is_only
         return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
 
-    def polished(self, found: Sequence[LocalMode], full: PosteriorDensity) -> list[LocalMode]:
+    def polished(self, found: Sequence[LocalMode], full: Density) -> list[LocalMode]:
         """Find the modes of all rows from those of the sample; raises if there are none."""
         polished, refused = [], None
         for local in found:
@@ -513,7 +547,7 @@ class _Search:
             raise refused
         return polished
 
-    def around_all(self, start: Normal, full: PosteriorDensity) -> Normal:
+    def around_all(self, start: Normal, full: Density) -> Normal:
         """Find the mode of all rows near that of the sample, and the curvature there."""
         n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
         if n_rows > keyed.MANY_ROWS:
@@ -526,7 +560,7 @@ class _Search:
             return normal_near(mode, start, self.density_of(few), polish=False)
         return normal_near(mode, start, full, polish=True)
 
-    def _by_a_large_sample(self, start: Normal, full: PosteriorDensity, size: int) -> Normal | None:
+    def _by_a_large_sample(self, start: Normal, full: Density, size: int) -> Normal | None:
         """Find both by a few gradients of all rows; None if the sample lacks rows that matter.
 
         One gradient more tells this.  Elsewhere it takes a reading, and is left out unless the
@@ -534,7 +568,7 @@ class _Search:
         """
         some, fewer = self.density_of(size), self.density_of(size // 2)
         try:
-            start = laplace(self.sampler.space.with_density(some), start.location)
+            start = laplace(some, start.location)
             mode = improve_by_sample(start, full, some, fewer)
         except SamplingError as error:
             _log.info("No mode of all rows by a large sample of them: %s", error)

@@ -451,8 +451,8 @@ class Mixture:
     >>> parts = [heavy_tailed(np.full(1, centre), np.eye(1)) for centre in (-10.0, 10.0)]
     >>> mixture = Mixture(parts, np.array([0.9, 0.1]))
     >>> draws, logq = mixture.draw(1_000, rng=np.random.default_rng(1))
-    >>> int((draws < 0).sum()), mixture.covariance
-    (700, array([[1.]]))
+    >>> int((draws < 0).sum()), mixture.location
+    (700, array([-10.]))
     """
 
     parts: Sequence[Normal]
@@ -472,9 +472,14 @@ class Mixture:
         return cls(parts, softmax(masses))
 
     @property
+    def largest(self) -> Normal:
+        """The part of most mass."""
+        return self.parts[int(np.argmax(self.masses))]
+
+    @property
     def location(self) -> np.ndarray:
         """The mode of the largest part."""
-        return self.parts[int(np.argmax(self.masses))].location
+        return self.largest.location
 
     @property
     def n_products(self) -> float:
@@ -484,13 +489,6 @@ class Mixture:
     def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Match the widths of a density around each part, see `Normal.split`."""
         return replace(self, parts=[part.split(log_density) for part in self.parts])
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """Covariance around a mode, averaged over all modes, (n_dims, n_dims)."""
-        covariances = np.stack([part.covariance for part in self.parts])
-        covariance: np.ndarray = np.tensordot(self.masses, covariances, axes=1)
-        return covariance
 
     def draw(
         self, n_draws: int, *, rng: np.random.Generator, equally: float = 0.5

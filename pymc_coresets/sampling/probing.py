@@ -72,7 +72,7 @@ class Probing:
             points_of(space, draws)  # its error names the variable
         columns = _columns(space, sum(part.n_terms for part in found.parts))[:most]
         columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
-        impossible = np.isneginf(found.log_density(points))
+        impossible = np.isneginf(found.replacement.log_density(points))
         if impossible.any():
             raise InvalidDataError(
                 f"{impossible.mean():.1%} of the draws have zero density under the approximate "
@@ -89,7 +89,7 @@ class Probing:
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         of_each = which[np.arange(len(columns)) % n_draws]
         lines = Lines.through(points, of_each, columns, ~space.continuous, modes)
-        return cls(found, lines, Profile.of(lines, found.log_density), names)
+        return cls(found, lines, Profile.of(lines, found.replacement.log_density), names)
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Return log-ratios of draws (n_draws,); the first call also evaluates the lines."""
@@ -130,7 +130,7 @@ class Probing:
         found, n_points, largest = missed(
             self.lines,
             self.profile,
-            self.found.log_density,
+            self.found.replacement.log_density,
             self.evaluated,
             self._ratios.reshape(len(self.lines), -1),
             tolerance=self.found.tolerance,
@@ -186,7 +186,7 @@ def compared(probes: Probes, found: StandIn, draws: Draws, n_chains: int = 1) ->
 def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
     space, n_each = found.space, draws.n_draws // n_chains
     # Gradients at a few thousand draws take less than a second.
-    most = int(np.clip(_PRODUCTS / max(found.n_products, 1.0), 400, 8_000))
+    most = int(np.clip(_PRODUCTS / max(found.replacement.n_products, 1.0), 400, 8_000))
     thin = max(math.ceil(draws.n_draws / most), 1)
     numbers = np.arange(n_chains * n_each).reshape(n_chains, n_each)[:, n_each % thin :: thin]
     some = draws.take(numbers.ravel())
@@ -206,7 +206,7 @@ def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
     def log_density(x: Floats) -> Floats:
         whole = points.copy()
         whole[:, columns] = x
-        return found.log_density(whole)
+        return found.replacement.log_density(whole)
 
     scores = _scores(found, points)
     if scores is not None:
@@ -222,7 +222,7 @@ def _scores(found: StandIn, points: Floats) -> Floats | None:
     """Return the gradients at points (n_points, n_dims); None if there are none."""
     try:
         with np.errstate(all="ignore"):
-            scores = np.asarray(found.slopes(points)[1])
+            scores = np.asarray(found.replacement.slopes(points)[1])
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("The draws are compared by values of the density alone: %s", error)
         return None

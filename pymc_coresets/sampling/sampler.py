@@ -25,9 +25,9 @@ from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture, laplace_parts
 from pymc_coresets.sampling.density import (
-    PosteriorDensity,
+    Density,
     Slopes,
-    WeightedPosterior,
+    Surrogate,
     posterior_slopes,
     resampled,
     slopes_of_all,
@@ -130,7 +130,7 @@ class CoresetSampler:
         self._orbits: Orbits | None = None
         self._curvature: OfPoint | None = None
         self._tally = _Tally(kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE)
-        self._nuts = WarmNuts(loglik, quadratic, tune=tune)
+        self._nuts = WarmNuts(tune=tune)
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model with another method of sampling."""
@@ -147,7 +147,7 @@ class CoresetSampler:
             Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
             sparse: that of Laplace's approximation, in place of differences of gradients.
         """
-        _ = self.log_prior, self.loglikelihood.gradients
+        _ = self.log_prior  # which copies share
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
@@ -228,7 +228,7 @@ class CoresetSampler:
         """The log-density without rows and quadratic."""
         if self.quadratic is None:
             return self.loglikelihood.log_prior
-        return self.loglikelihood.log_prior_beside(self.quadratic.graph)
+        return self.loglikelihood.functions.log_prior_beside(self.quadratic.graph)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
@@ -313,7 +313,7 @@ class CoresetSampler:
 
     def _moved(
         self,
-        posterior: WeightedPosterior,
+        posterior: Surrogate,
         starts: np.ndarray,
         curvature: OfPoint,
         rng: np.random.Generator,
@@ -328,8 +328,7 @@ class CoresetSampler:
         some = starts[:4]
         factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
-        density = self.weighted_density(posterior.rows, posterior.weights)
-        points = SplitHmc(density.slopes, around).moved(starts, rng=rng)
+        points = SplitHmc(posterior.slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
@@ -340,7 +339,7 @@ class CoresetSampler:
         return points
 
     def _importance_sampled(
-        self, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
+        self, posterior: Surrogate, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw by Laplace's approximation; None if that is not near."""
         found = None
@@ -358,12 +357,12 @@ class CoresetSampler:
         return found
 
     def _drawn_along_axes(
-        self, near: Normal, posterior: WeightedPosterior, n_draws: int, rng: np.random.Generator
+        self, near: Normal, posterior: Surrogate, n_draws: int, rng: np.random.Generator
     ) -> Drawn | None:
         """Draw if the posterior is normal except in some directions; None if it is not."""
-        density = self.weighted_density(posterior.rows, posterior.weights)
+        density = Density(posterior.slopes)
         if self._curvature is not None:  # the mean over the posterior, not that at the mode
-            near = laplace(self.space.with_density(density), near.location)
+            near = laplace(density, near.location)
         most = 2**32 / posterior.n_products  # a few seconds
         found = AxisTables.around(near, posterior.log_density, density.gradients, most=most)
         if found is None:
@@ -427,51 +426,56 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        space = self.posterior_of(rows, weights)
+        self._require_continuous()
+        density = self.posterior(rows, weights).density
         if self._orbits is None:
-            return laplace_mixture(space, self._starts)
-        found = zip(*laplace_parts(space, self._searched), strict=True)
+            return laplace_mixture(density, self._starts or [self.start])
+        found = zip(*laplace_parts(density, self._searched), strict=True)
         modes = [m for part, height in found for m in self._orbits.of(LocalMode(part, height))]
         return Mixture.of([mode.around for mode in modes], [mode.height for mode in modes])
 
-    def posterior(self, rows: Rows, weights: np.ndarray) -> WeightedPosterior:
+    def posterior(self, rows: Rows, weights: np.ndarray) -> Surrogate:
         """Return the posterior of weighted rows, and of the quadratic if there is one."""
-        return WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
-
-    def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
-        """Return the space of the model with the density of weighted rows."""
-        density, curvature = self.weighted_density(rows, weights), self._curvature
-        if curvature is None:
-            return self.space.with_density(density)
-        return self.space.with_density(density, lambda x: as_dense(curvature(x)))
+        known = self._curvature
+        curvature = None if known is None else lambda x: as_dense(known(x))
+        return Surrogate(self.loglikelihood, rows, weights, self.quadratic, curvature)
 
     @property
-    def full_density(self) -> PosteriorDensity:
+    def full_density(self) -> Density:
         """The log-density of the model with all rows."""
         return self.density(self.loglikelihood.source)
 
-    def weighted_density(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
-        """Return the density of the posterior of weighted rows, with its gradients."""
-        if not weights.any():
-            return self.density(None)
-        return self.density(InMemoryRows.of(replace(rows, base_weights=weights)))
-
-    def density_of_some(self, size: int, key: int) -> PosteriorDensity:
+    def density_of_some(self, size: int, key: int) -> Density:
         """Return the density of a sample of the rows."""
         if size >= self.n_rows:
             return self.density(InMemoryRows.of(self.loglikelihood.all_rows))
         scan = self.scan(size, key=key, distinct=True)
-        return self.weighted_density(scan.rows, scan.weights)
+        return self.density(InMemoryRows.of(replace(scan.rows, base_weights=scan.weights)))
 
-    def density(self, source: RowBlocks | None) -> PosteriorDensity:
-        """Return the density of the rows of a source, or of none, with prior and quadratic."""
+    def density(self, source: RowBlocks | None) -> Density:
+        """Return the density of the rows of a source, or of none, with prior and quadratic.
+
+        Raises
+        ------
+        SamplingError
+            If variables are discrete.
+        """
         of_rows = None if source is None else partial(slopes_of_all, self.loglikelihood, source)
         return self._density(of_rows)
 
-    def density_of_each(self, each: Sequence[Rows]) -> PosteriorDensity:
+    def density_of_each(self, each: Sequence[Rows]) -> Density:
         """Return the density of which each point has few rows of its own."""
         return self._density(partial(slopes_of_each, self.loglikelihood, each))
 
-    def _density(self, of_rows: Callable[[np.ndarray], Slopes] | None) -> PosteriorDensity:
-        add_up = partial(posterior_slopes, self.loglikelihood, of_rows, self.quadratic)
-        return PosteriorDensity(add_up)
+    def _density(self, of_rows: Callable[[np.ndarray], Slopes] | None) -> Density:
+        self._require_continuous()
+        return Density(partial(posterior_slopes, self.loglikelihood, of_rows, self.quadratic))
+
+    def _require_continuous(self) -> None:
+        """Raise if variables are discrete, along which there is no slope."""
+        names = [v.name for v in self.space.model.discrete_value_vars]
+        if names:
+            raise SamplingError(
+                f"{names!r} are discrete, so there is no Laplace approximation: sum them out, or "
+                "use method='pursuit' with weighting='prior', or with your own draws."
+            )

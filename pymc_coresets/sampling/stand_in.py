@@ -477,7 +477,7 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     for part in result.stand_in.parts:
         refuse_unweighted(part.observations)
     model, idata = result.model, draws_tree(idata)
-    values = result.stand_in.loglik(idata)
+    values = result.stand_in.replacement.loglik(idata)
     posterior = posterior_dataset(idata, "idata")
     shapes = {name: v.type.shape for name, v in parameter_inputs(model).items()}
     Draws.of(posterior, shapes)  # its error names missing variables

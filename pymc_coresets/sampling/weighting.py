@@ -92,8 +92,8 @@ class Laplace:
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
-        space = sampler.space.with_density(sampler.full_density)
-        return space.constrain(laplace(space, sampler.start).draw(n_draws, rng=rng)[0])
+        around = laplace(sampler.full_density, sampler.start)
+        return sampler.space.constrain(around.draw(n_draws, rng=rng)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ import pytensor
 import pytest
 from pymc.model.transform.basic import prune_vars_detached_from_observed
 
-from pymc_coresets.potentials import evaluation
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
@@ -164,11 +164,8 @@ class Specimen:
     @cached_property
     def loglik(self) -> LogLikelihood:
         """With compiled loops, as for many rows."""
-        found = LogLikelihood(self.observations)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluation, "_FEW", 0)
-            _ = found.kernel
-        return found
+        functions = Functions(self.observations, for_few=False)
+        return LogLikelihood(self.observations, functions=functions)
 
     @cached_property
     def by_numpy(self) -> LogLikelihood:

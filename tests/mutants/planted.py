@@ -81,6 +81,11 @@ PLANTED = [
         ("kept = max(1 - error / squares, 0.0) if squares else 0.0", "kept = 1.0"),
     ),
     *plant(
+        "sampling/steps/one_point.py",
+        ("(weights * of_rows).sum()", "of_rows.sum()"),
+        ("away @ slope + half_form(matrix, away)", "away @ slope"),
+    ),
+    *plant(
         "sampling/steps/starts.py",
         ("1 / np.square(weights).sum() < n_chains", "False"),
         ("len(parts), len(known.modes or ())) > 1", "0) > 1"),
@@ -741,7 +746,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/steps/starts.py",
-        ('"is_cov": True', '"is_cov": False'),
+        ("around = around.largest", "around = around.parts[-1]"),
         ("_OTHER_STARTS & options.keys() or not known", "not known"),
         ("own[i] for n, own", "own[0] for n, own"),
         ('return {"tune": 300} | {', "return {"),

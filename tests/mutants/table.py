@@ -151,6 +151,7 @@ TESTS = {
     "sampling/steps/many_chains": unit("many_chains"),
     "sampling/steps/starts": unit("metropolis", "metric", "many_chains"),
     "sampling/steps/playback": unit("metropolis", "many_chains"),
+    "sampling/steps/one_point": (*unit("metric", "sparse_curvature"), SAMPLER, CONTROL_VARIATES),
     "sampling/steps/nuts": (*unit("metric", "sparse_curvature", "hierarchy"), SAMPLER),
     "sampling/steps/metropolis": unit("metropolis", "metric"),
     "sampling/normal": (*unit("proposal", "modes", "sparse_curvature"), PROPOSALS),

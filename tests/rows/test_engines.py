@@ -119,7 +119,7 @@ def loglik(files):
 
 @pytest.fixture(scope="module")
 def gradient(loglik):
-    return loglik.gradients
+    return loglik.functions.gradients
 
 
 @pytest.fixture(scope="module")
@@ -294,9 +294,9 @@ def test_files_are_written_where_there_is_a_cluster(tmp_path):
 
 
 def test_kernels_are_small_and_compiled_once_in_a_process(loglik, gradient):
-    assert len(loglik.kernel.graph) < 2**16
+    assert len(loglik.functions.kernel.graph) < 2**16
     assert len(gradient.graph) < 2**16
-    sent = cloudpickle.dumps(loglik.kernel)
+    sent = cloudpickle.dumps(loglik.functions.kernel)
     assert cloudpickle.loads(sent).program is cloudpickle.loads(sent).program
 
 

@@ -360,7 +360,7 @@ def test_pymcs_own_densities_give_the_same_divergence(stand_in):
     assert found.n_draws == 50
     assert found.difference < 1e-9
     full = full_loglik(idata["posterior"]["b"].values).ravel()
-    expected = np.var(full - stand_in.stand_in.loglik(idata))
+    expected = np.var(full - stand_in.stand_in.replacement.loglik(idata))
     assert found.by_pymc == pytest.approx(expected, rel=1e-9)
     assert found.by_us == pytest.approx(expected, rel=1e-9)
 

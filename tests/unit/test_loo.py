@@ -332,7 +332,7 @@ def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
     grid = np.linspace(-1.0, 3.0, 4_001)
     values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
     on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
-    full, own = values.sum(axis=0), stand_in.stand_in.loglik(on_grid)
+    full, own = values.sum(axis=0), stand_in.stand_in.replacement.loglik(on_grid)
     weights, heights = (
         np.exp(log_p - log_p.max()) for log_p in (full - grid**2 / 18, own - grid**2 / 18)
     )

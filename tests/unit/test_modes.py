@@ -19,7 +19,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.mode_search import (
     apart,
     find_modes,
@@ -34,20 +34,10 @@ from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import changes
 
 
-def space_of(logp_and_gradient, n_dims):
-    """A density without any model."""
-
-    def at(x):
-        return tuple(map(np.asarray, logp_and_gradient(np.asarray(x))))
-
-    return SimpleNamespace(
-        model=SimpleNamespace(discrete_value_vars=[]),
-        start=np.zeros(n_dims),
-        curvature=None,
-        n_dims=n_dims,
-        logp_and_gradient=at,
-        gradients=lambda points: np.stack([at(x)[1] for x in points]),
-        slopes=lambda points: list(map(np.stack, zip(*map(at, points), strict=True))),
+def density_of(logp_and_gradient):
+    """A density of functions of one point."""
+    return Density(
+        lambda points: list(map(np.stack, zip(*map(logp_and_gradient, points), strict=True)))
     )
 
 
@@ -59,13 +49,13 @@ def normals(weights, centres, sds):
         logs = np.log(weights / sds) - z**2 / 2
         return np.logaddexp.reduce(logs), -np.sum(softmax(logs) * z / sds, keepdims=True)
 
-    return space_of(logp_and_gradient, 1)
+    return density_of(logp_and_gradient)
 
 
-def looked_for(space, begin, starts, error=0.0):
-    first = mode_of(space, laplace(space, np.atleast_1d(begin)))
+def looked_for(density, begin, starts, error=0.0):
+    first = mode_of(density, laplace(density, np.atleast_1d(begin)))
     starts = np.array(starts, dtype=float)
-    found, n_starts = find_modes(space, [first], starts, error=lambda one, other: error)
+    found, n_starts = find_modes(density, [first], starts, error=lambda one, other: error)
     assert n_starts == len(starts)
     return found
 
@@ -89,7 +79,7 @@ def test_a_much_lower_mode_is_kept_only_where_the_sample_cannot_tell(error, kept
 
 def test_a_higher_mode_than_the_first_is_found():
     high = normals(np.array([np.exp(-40.0), 1.0]), np.array([-5.0, 15.0]), np.ones(2))
-    assert [m.height.round() for m in looked_for(high, -5.0, [[15.1]])] == [-40, 0]
+    assert [round(m.height) for m in looked_for(high, -5.0, [[15.1]])] == [-40, 0]
 
 
 def test_of_two_modes_that_are_one_the_higher_is_kept():
@@ -109,13 +99,13 @@ def ridge(x):
 
 def test_points_along_a_curved_ridge_are_one_mode():
     """The straight way between them dips by some ninety nats."""
-    space = space_of(ridge, 2)
+    density = density_of(ridge)
     stopped = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in
                ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
     middle = (stopped[0].location + stopped[1].location) / 2
-    assert space.logp_and_gradient(middle)[0] < -90
-    assert not apart(space, *stopped)
-    assert len(looked_for(space, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
+    assert density.logp_and_gradient(middle)[0] < -90
+    assert not apart(density, *stopped)
+    assert len(looked_for(density, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
 
 
 def test_the_two_branches_of_a_hyperbola_are_two_modes():
@@ -123,7 +113,7 @@ def test_the_two_branches_of_a_hyperbola_are_two_modes():
         off = 100 * (x[0] * x[1] - 1.5)
         return -(off**2) / 200 - x @ x / 2, -off * x[::-1] - x
 
-    found = looked_for(space_of(both, 2), [1.0, 1.3], [[-1.0, -1.0], [2.0, 1.0], [-3.0, 0.5]])
+    found = looked_for(density_of(both), [1.0, 1.3], [[-1.0, -1.0], [2.0, 1.0], [-3.0, 0.5]])
     np.testing.assert_allclose(found[0].x, -found[1].x, atol=1e-3)
     assert len(found) == 2
 
@@ -132,7 +122,7 @@ def test_climbs_survive_where_the_density_is_no_number():
     def half(x):
         return (-(x[0] ** 2), -2 * x) if abs(x[0]) < 50 else (np.nan, x * np.nan)
 
-    assert [m.n_ended for m in looked_for(space_of(half, 1), 1.0, [[3.0], [49.9]])] == [2]
+    assert [m.n_ended for m in looked_for(density_of(half), 1.0, [[3.0], [49.9]])] == [2]
 
 
 def test_climbs_survive_steps_along_enormous_gradients():
@@ -140,7 +130,7 @@ def test_climbs_survive_steps_along_enormous_gradients():
         return 3 * x[0] - np.exp(x[0]), 3 - np.exp(x)
 
     with np.errstate(over="ignore"):
-        [found] = looked_for(space_of(count, 1), np.log(3), [[300.0], [600.0], [-600.0]])
+        [found] = looked_for(density_of(count), np.log(3), [[300.0], [600.0], [-600.0]])
     assert found.x == pytest.approx(np.log(3))
 
 
@@ -149,10 +139,12 @@ def test_a_flat_prior_has_no_draws():
         pm.Normal("y", pm.Flat("a"), 1.0, observed=[0.5, 1.5])
     space, rng = Unconstrained(model), np.random.default_rng(1)
     assert prior_draws(space, 10, rng=rng).shape == (0, 1)
-    of_prior, nearby = starting_points(space, rng=rng)
+    density = Density.of_model(space)
+    of_prior, nearby = starting_points(space, density, rng=rng)
     assert of_prior.shape == (0, 1)
     assert nearby.shape == (4, 1)  # with jitter
-    assert starts_at_images(space, laplace(space).location).shape == (1, 1)  # of other sign
+    mode = laplace(density, space.start).location
+    assert starts_at_images(space, density, mode).shape == (1, 1)  # of other sign
 
 
 def test_the_search_for_a_mode_goes_on_from_a_saddle():
@@ -160,7 +152,7 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
     with pm.Model() as model:
         a, b = pm.Normal("a"), pm.Normal("b")
         pm.Potential("product", -50 * (a * b - 1.5) ** 2)
-    found = laplace(Unconstrained(model))
+    found = laplace(Density.of_model(Unconstrained(model)), np.zeros(2))
     # The gradient vanishes at a = b = sqrt(1.5 - 1 / 100), or both negative.
     np.testing.assert_allclose(found.location**2, 1.49, rtol=1e-4)
 
@@ -169,9 +161,9 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
 def test_a_search_begins_again_only_where_it_has_not_ended_at_a_mode(start, most):
     """Between two peaks, at -2 and 2, the curvature has the other sign."""
     calls = []
-    space = normals(np.array([0.5, 0.5]), np.array([-2.0, 2.0]), 0.5)
-    space.logp_and_gradient = lambda x, of=space.logp_and_gradient: calls.append(1) or of(x)
-    found = laplace(space, np.array([start]), climbed=True)
+    density = normals(np.array([0.5, 0.5]), np.array([-2.0, 2.0]), 0.5)
+    density.logp_and_gradient = lambda x, of=density.logp_and_gradient: calls.append(1) or of(x)
+    found = laplace(density, np.array([start]), climbed=True)
     np.testing.assert_allclose(np.abs(found.location), 2.0, atol=1e-3)
     assert len(calls) <= most
 
@@ -368,7 +360,7 @@ def test_a_model_may_have_a_dimension_called_mode():
         pm.Normal("cost", dims="mode")
     around = heavy_tailed(np.array([1.0, 2.0, 3.0]), np.eye(3))
     found = FoundModes([LocalMode(around, 0.0, 1)], n_starts=1)
-    table = found.table(Unconstrained(model), model.named_vars_to_dims)
+    table = found.table(Unconstrained(model))
     assert table.positions["cost"].sizes == {"posterior_mode": 1, "mode": 2}
     draws = {"time": np.array([1.1]), "cost": np.array([[2.0, 3.1]])}
     assert table.seen_by(draws).unseen == []
@@ -392,7 +384,7 @@ def test_files_keep_the_modes(built, tmp_path, is_complete):
 
 
 def of_points(log_density_and_slopes):
-    return PosteriorDensity(lambda x: Slopes(*log_density_and_slopes(x)))
+    return Density(log_density_and_slopes)
 
 
 class FromPoints:

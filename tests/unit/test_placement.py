@@ -99,10 +99,9 @@ def test_draws_together_are_draws_one_by_one(mode):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("common", [True, False])
 @pytest.mark.parametrize("mode", [PLAIN_MODE, "NUMBA"], ids=["NumPy", "Numba"])
-def test_a_loop_of_pytensor_is_the_same(mode, common):
-    graph = with_loops(pt.stack(outputs()), common=common)
+def test_a_loop_of_pytensor_is_the_same(mode):
+    graph = with_loops(pt.stack(outputs()))
     function = pytensor.function(INPUTS, graph, mode=mode)
     for rate in RATES:
         found = function(rate, *DATA.values())

@@ -38,16 +38,19 @@ def stands_in(space, log_ratio=lambda x: 0.0 * x[:, 0], **changes):
         both = log_densities_at(draws)
         return (0 * both[0], both[1]) if given["has_all_rows"]() else both
 
+    own = {
+        "log_density": lambda x: stats.norm.logpdf(x).sum(axis=1),
+        "slopes": lambda x: (stats.norm.logpdf(x).sum(axis=1), -x),
+        "n_products": 10.0,
+    }
     given = {
         "space": space,
         "parts": [SimpleNamespace(n_terms=1_000)],
-        "log_density": lambda x: stats.norm.logpdf(x).sum(axis=1),
-        "slopes": lambda x: (stats.norm.logpdf(x).sum(axis=1), -x),
+        "replacement": SimpleNamespace(**{name: changes.pop(name, own[name]) for name in own}),
         "log_densities_at": log_densities_at,
         "free": {"b": (3,), "scale": ()},
         "has_all_rows": lambda: False,
         "tolerance": TOLERANCE,
-        "n_products": 10.0,
         "impossible": "build another.",
         "modes": None,
         "log_densities": log_densities,

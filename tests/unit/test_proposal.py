@@ -11,7 +11,6 @@ from scipy import optimize, stats
 from pymc_coresets import open_rows
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -23,7 +22,7 @@ from pymc_coresets.sampling import curvature, modes
 from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes, pass_of
+from pymc_coresets.sampling.density import Density, Slopes, pass_of
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -179,19 +178,23 @@ def test_discrete_variables_have_no_mode():
     assert proposed(CoresetSampler(LogLikelihood(find_observations(model)))) is None
 
 
+def density_of(model):
+    return Density.of_model(Unconstrained(model))
+
+
 @pytest.fixture(scope="module")
-def spaces():
+def densities():
     with pm.Model() as few:
         pm.MvNormal("m", np.array([30.0, -20.0]), tau=np.array([[2.0, 0.5], [0.5, 1.0]]))
     with pm.Model() as everything:
         m = pm.MvNormal("m", np.zeros(2), tau=np.array([[1.5, 0.0], [0.0, 2.0]]))
         pm.Potential("skewed", -0.1 * pm.math.logsumexp(m))
-    return Unconstrained(few, mode=loop_mode()), Unconstrained(everything, mode=loop_mode())
+    return density_of(few), density_of(everything)
 
 
-def test_the_mode_is_found_from_afar(spaces):
-    few, everything = spaces
-    mode = improve(laplace(few), everything)
+def test_the_mode_is_found_from_afar(densities):
+    few, everything = densities
+    mode = improve(laplace(few, np.zeros(2)), everything)
     assert np.abs(everything.logp_and_gradient(mode)[1]).max() < 0.2
 
 
@@ -200,16 +203,16 @@ def test_a_sample_leads_to_the_mode_of_all_rows(sampler, size, n_gradients):
     """With the fewer gradients of all rows, the larger it is."""
     full = sampler.density(sampler.loglikelihood.source)
     sample, half = (sampler.density_of_some(n, 5) for n in (size, size // 2))
-    start = laplace(sampler.space.with_density(sample))
+    start = laplace(sample, sampler.start)
     mode = improve_by_sample(start, full, sample, half)
     away = np.abs(np.linalg.cholesky(PRECISION).T @ (mode - MEAN)).max()
     assert away < 0.6  # twice as much as it aims at: the error is estimated from two halves
     assert full.n_gradients <= n_gradients
 
 
-def test_newton_s_step_and_the_curvature(spaces):
-    few, everything = spaces
-    like, exact = laplace(few), laplace(everything)
+def test_newton_s_step_and_the_curvature(densities):
+    everything = densities[1]
+    like, exact = (laplace(own, np.zeros(2)) for own in densities)
     found = normal_near(exact.location + 0.05, like, everything, polish=True)
     np.testing.assert_allclose(found.location, exact.location, atol=1e-3)
     np.testing.assert_allclose(found.factor.matrix, exact.factor.matrix, rtol=1e-3, atol=1e-3)
@@ -220,7 +223,7 @@ def groups_of(n, means):
     with pm.Model() as model:
         away = pm.HalfNormal("scale", 2.5) * pm.Normal("z", shape=len(means))
         pm.Normal("y", pm.Normal("mean", 0, 5) + away, n**-0.5, observed=means)
-    return Unconstrained(model, mode=loop_mode())
+    return density_of(model)
 
 
 EFFECTS = np.array([0.55, -0.25, 0.28, 0.03, -0.31, 0.13, 0.12, 0.06, -0.09, -0.09])
@@ -230,12 +233,13 @@ EFFECTS = np.array([0.55, -0.25, 0.28, 0.03, -0.31, 0.13, 0.12, 0.06, -0.09, -0.
 def ridge():
     """The density of many rows, whose ridge bends, and its mode."""
     everything = groups_of(3_000, EFFECTS)
-    return everything, laplace(everything).location
+    return everything, laplace(everything, np.zeros(12)).location
 
 
 def like_ridge(seed):
     """Mode and curvature of a thirtieth of the rows."""
-    return laplace(groups_of(100, EFFECTS + np.random.default_rng(seed).normal(size=10) / 10))
+    means = EFFECTS + np.random.default_rng(seed).normal(size=10) / 10
+    return laplace(groups_of(100, means), np.zeros(12))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -271,7 +275,7 @@ def test_no_step_crosses_the_bound_of_a_row(start):
         share = np.exp(slope * x[:, :1] - beyond[:, None])
         return Slopes(values, -x / width**2 - slope * share * [1.0, 0.0])
 
-    density = PosteriorDensity(add_up)
+    density = Density(add_up)
     like = Normal(np.zeros(2), CholeskyFactor(np.diag(width**-2.0)))
     found = normal_near(np.array([start, 0.1]), like, density, polish=True)
     heights = add_up(np.stack([np.linspace(-0.1, 0.1, 100_001), np.zeros(100_001)], axis=1)).values
@@ -312,17 +316,17 @@ def test_steps_on_a_flat_place_are_not_halved(monkeypatch):
     failing(monkeypatch, 0)  # so that it climbs
     like = Normal(np.zeros(2), CholeskyFactor(np.eye(2)))
     monkeypatch.setattr(curvature, "climb", lambda *_, **__: SimpleNamespace(x=np.zeros(2)))
-    found = normal_near(highest, like, PosteriorDensity(add_up), polish=True)
+    found = normal_near(highest, like, Density(add_up), polish=True)
     np.testing.assert_array_equal(found.location, highest)
     assert not {0.015, 0.0075} & set(np.round(tried, 6))
 
 
-def test_no_curvature_no_proposal(spaces):
+def test_no_curvature_no_proposal(densities):
     with pm.Model() as model:
         pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0), shape=2)
-    like = laplace(spaces[0])
+    like = laplace(densities[0], np.zeros(2))
     with pytest.raises(SamplingError, match="no proper mode"):
-        normal_near(np.zeros(2), like, Unconstrained(model, mode=loop_mode()), polish=True)
+        normal_near(np.zeros(2), like, density_of(model), polish=True)
 
 
 def log_mixture(location, precision, x):
@@ -366,7 +370,8 @@ def test_the_mode_on_a_narrow_ridge_is_found():
     with pm.Model() as model:
         scale, z = pm.HalfNormal("scale", 0.2), pm.Normal("z", shape=12)
         pm.Normal("y", scale * size * z, 1e-5, observed=y)
-    found = laplace(Unconstrained(model))
+    space = Unconstrained(model)
+    found = laplace(Density.of_model(space), space.start)
     square = (1 + np.sqrt(1 + 4 * np.sum((y / size) ** 2) / 0.2**2)) * 0.2**2 / 2
     np.testing.assert_allclose(np.exp(2 * found.location[0]), square, rtol=1e-3)
 
@@ -387,7 +392,7 @@ def test_a_density_without_a_mode_is_refused(no_mode, seed):
     y = np.random.default_rng(seed).normal(0, 0.05, 8)
     no_mode.model["y"].set_value(y)
     with pytest.raises(SamplingError, match=r"no (proper )?mode"):
-        laplace(no_mode)
+        laplace(Density.of_model(no_mode), no_mode.start)
 
 
 def test_a_split_normal_density_is_normalised_and_bounds_the_weights_of_a_skewed_one():

@@ -15,7 +15,7 @@ from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.data_starts import starts_from_data
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
@@ -36,7 +36,7 @@ def found_by(sampler, *, size=1_000, seed=1):
 
 def flat_density(gradient=0.0):
     """The density of a prior that rises at the same rate in all coordinates."""
-    return PosteriorDensity(lambda x: Slopes(gradient * x.sum(axis=1), np.full_like(x, gradient)))
+    return Density(lambda x: Slopes(gradient * x.sum(axis=1), np.full_like(x, gradient)))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_images_of_negligible_mass_are_left_out(two):
         return Slopes(-np.square(x).sum(axis=1) / 32, -x / 16)
 
     mode = LocalMode(heavy_tailed(np.zeros(2), 4 * np.eye(2)), 0.0)
-    found = Orbits(two, [SHIFT, BACK], PosteriorDensity(normal), 100).of(mode)
+    found = Orbits(two, [SHIFT, BACK], Density(normal), 100).of(mode)
     assert sorted(round(image.x[0]) for image in found) == [-15, -10, -5, 0, 5, 10, 15]
 
 
@@ -136,7 +136,7 @@ def symmetries(model, full=None):
     """Those of the posterior of some rows, and of all."""
     sampler = sampler_of(model)
     some = sampler.density_of_some(100, 1)
-    around = laplace(sampler.space.with_density(some))
+    around = laplace(some, sampler.start)
     test = SymmetryTest(sampler.space, around, sampler.density(None), [some])
     return test.symmetries(lambda: full or sampler.full_density, 500)
 
@@ -150,10 +150,9 @@ def test_a_symmetry_that_few_rows_break_is_none():
         b = pm.Normal("b", 0, 5, initval=1.0)
         pm.Normal("y", pm.math.switch(x, b, b**2), 1.0, observed=y)
     sampler = sampler_of(model)
-    without = sampler.weighted_density(
-        sampler.loglikelihood.source.take(slice(0, 500)), np.ones(500)
-    )
-    around = laplace(sampler.space.with_density(without))
+    some = sampler.loglikelihood.source.take(slice(0, 500))
+    without = sampler.posterior(some, np.ones(500)).density
+    around = laplace(without, sampler.start)
     test = SymmetryTest(sampler.space, around, sampler.density(None), [without])
     assert [own.name for own in test.symmetries(lambda: without, 500)] == ["sign of b"]
     assert test.symmetries(lambda: sampler.full_density, 500) == []
@@ -202,7 +201,7 @@ def test_all_orders_of_exchangeable_entries_are_modes_of_equal_mass(k, n_images)
     assert sum(image == "" for image in found.modes.images) == 1
     # The curvature at an image is that which the density has there.
     some = found.around.parts[-1]
-    own = laplace(sampler.space.with_density(sampler.full_density), some.location)
+    own = laplace(sampler.full_density, some.location)
     np.testing.assert_allclose(some.factor.matrix, own.factor.matrix, rtol=0.02, atol=5.0)
     draws = found.around.draw(4_000, rng=np.random.default_rng(1), equally=0.0)[0]
     error = 4 * draws.std(axis=0) / np.sqrt(4_000)
@@ -280,7 +279,7 @@ def clusters(each):
         values = np.array([-np.log1p(z**2).sum() for z in away])
         return Slopes(values, np.array([[(2 * z / (1 + z**2)).sum()] for z in away]))
 
-    return PosteriorDensity(slopes)
+    return Density(slopes)
 
 
 def test_rows_on_either_side_of_a_gap_give_starts_at_both_clusters():

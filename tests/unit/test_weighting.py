@@ -11,11 +11,11 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
 
@@ -65,13 +65,17 @@ def test_laplace_counts_merged_rows_as_often_as_they_occur():
     assert_same_normal(draws, *posterior(np.where(np.arange(N) < 100, 3.0, 0.0)))
 
 
+def laplace_of(model):
+    space = Unconstrained(model)
+    return laplace(Density.of_model(space), space.start)
+
+
 def test_laplace_covariance_is_the_inverse_hessian_on_the_unconstrained_scale():
     with pm.Model() as model:
         pm.MvNormal("x", np.zeros(2), cov=np.array([[2.0, 1.8], [1.8, 2.0]]))
         pm.LogNormal("s", 1.0, 0.3)
-    space = Unconstrained(model)
-    points, _ = laplace(space).draw(20_000, rng=np.random.default_rng(1))
-    draws = space.constrain(points).values
+    points, _ = laplace_of(model).draw(20_000, rng=np.random.default_rng(1))
+    draws = Unconstrained(model).constrain(points).values
     limit = 5 / np.sqrt(20_000)
     np.testing.assert_allclose(np.cov(draws["x"].T), [[2, 1.8], [1.8, 2]], atol=limit * 4)
     assert abs(np.log(draws["s"]).mean() - 1.0) < 0.3 * limit
@@ -87,7 +91,7 @@ def test_laplace_does_not_depend_on_units():
         with pm.Model() as model:
             b, a = pm.Normal("b", 0, 10 * unit), pm.Normal("a", 0, 10)
             pm.Poisson("y", pm.math.exp(a + b / unit * x), observed=counts)
-        return laplace(Unconstrained(model, mode=loop_mode())).factor.root
+        return laplace_of(model).factor.root
 
     expected, found = factor(1.0), factor(1e-9)
     found[0] *= 1e-9
@@ -99,7 +103,7 @@ def test_laplace_sees_the_curvature_beyond_the_kinks():
     y = RNG.laplace(size=1_000)
     with pm.Model() as model:
         pm.Laplace("y", pm.Flat("m"), 1.0, observed=np.repeat(y, 4))
-    found = laplace(Unconstrained(model, mode=loop_mode()))
+    found = laplace_of(model)
     # The Fisher information is one for each row; a fifth of it is the noise of the rows there.
     assert 1 / 1.5 < found.factor.root.item() / np.sqrt(4_000) < 1.5
 
@@ -109,7 +113,7 @@ def test_laplace_says_where_there_is_no_mode():
         log_scale = pm.Flat("log_scale")
         pm.Normal("x", 0, pm.math.exp(log_scale), shape=10)
     with pytest.raises(SamplingError, match="subsample"):
-        laplace(Unconstrained(funnel))
+        laplace_of(funnel)
 
 
 def test_a_prior_without_draws_is_refused_by_name():

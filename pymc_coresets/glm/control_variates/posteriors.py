@@ -41,8 +41,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.modes import (
     FEW_TO_SEARCH,
     FoundModes,
-    along_modes,
     beside_mode,
+    table_of,
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
@@ -144,7 +144,7 @@ class Posteriors:
     def at_mode(self, expansion: Expansion, *, key: int) -> "Posteriors":
         """Return the same at the mode of the sample, with the hierarchy that the prior is there."""
         space, loglik = self.sampler.space, self.sampler.loglikelihood
-        of_some = space.with_density(self.sampler.density(self.some.source))
+        of_some = self.sampler.density(self.some.source)
         start = self._start_of(key)
         like = self._normal_at(start, expansion)
         mode = mode_given_the_rest(of_some, start, self.is_seen, most_steps=400, like=like)
@@ -190,8 +190,8 @@ class Posteriors:
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
         """Return the mode of the posterior of a quadratic, given variables only in the prior."""
-        space = self.sampler_of(quadratic).posterior_of(*self._no_rows)
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=2_000)
+        density = self.sampler_of(quadratic).posterior(*self._no_rows).density
+        return mode_given_the_rest(density, self.mode, self.is_seen, most_steps=2_000)
 
     def gain(self, x: np.ndarray, loglik: LogLikelihood) -> float:
         """Return the log-density of some rows and the prior at a point, minus that at the mode."""
@@ -212,13 +212,12 @@ class Posteriors:
         if is_simple or n_dims > FEW_TO_SEARCH:
             return self.mode
         density = self.sampler.density_of_some(max(keyed.rows_to_start(n_dims), 5_000), key)
-        space = self.sampler.space.with_density(density)
 
         def climbed(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
             ends = [
-                mode_given_the_rest(space, x, self.is_seen, most_steps=most_steps) for x in starts
+                mode_given_the_rest(density, x, self.is_seen, most_steps=most_steps) for x in starts
             ]
-            heights = np.nan_to_num([space.logp_and_gradient(x)[0] for x in ends], nan=-1e300)
+            heights = np.nan_to_num(density.values(np.stack(ends)), nan=-1e300)
             return np.stack(ends)[np.argsort(-heights)], heights
 
         starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * self.is_seen  # as PyMC's jitter
@@ -334,10 +333,9 @@ class Posteriors:
         center = best.points.mean(axis=0)
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self.without_rows)
-        dims = sampler.space.model.named_vars_to_dims
         if sampler.is_log_concave:
             only = LocalMode(Normal(center, CholeskyFactor(precision)), 0.0)
-            return FoundModes([only], 0).table(sampler.space, dims)
+            return FoundModes([only], 0).table(sampler.space)
         size = min(max(1_000, 20 * len(center)), sampler.n_rows)
         half_a_second = 1e8 / size / len(center)
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
@@ -362,7 +360,7 @@ class Posteriors:
             return None
         if found is None:
             return None
-        return found.table(sampler.space, dims)
+        return found.table(sampler.space)
 
     def _modes_of_scales(self, best: Approximation) -> Modes | None:
         """Return the modes of the scales, and of the rest given these, if they have several.
@@ -397,18 +395,14 @@ class Posteriors:
         masses = softmax(log_masses + errors)
         kept = [int(i) for i in np.argsort(-masses) if masses[i] >= NOTICEABLE]
         drawn = [given(found.parts[i]).draw(_TO_MEASURE, rng=rng)[0] for i in kept]
-        each = [space.constrain(points).values for points in drawn]
-        sds = {name: np.stack([d[name].std(axis=0) for d in each]) for name in each[0]}
-        dims = space.model.named_vars_to_dims
         # Others given the scales were not looked for.
         are_alone = self.sampler.has_log_concave_rows(near.hierarchy.is_scale)
-        return Modes(
-            positions=along_modes(space.constrain(at[kept]).values, dims),
-            sds=along_modes(sds, dims),
-            mass=masses[kept] / masses[kept].sum(),
-            n_ended=np.ones(len(kept), dtype=np.int64),
+        return table_of(
+            space,
+            at[kept],
+            drawn,
+            masses[kept] / masses[kept].sum(),
             n_starts=found.n_climbs,
-            images=("",) * len(kept),
             is_complete=found.is_complete and are_alone,
         )
 

@@ -6,16 +6,16 @@ import numpy as np
 from scipy import sparse
 
 from pymc_coresets.reading.quadratic import Curvature
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
 def mode_given_the_rest(
-    space: Unconstrained,
+    density: Density,
     start: np.ndarray,
     free: np.ndarray,
     *,
@@ -29,7 +29,7 @@ def mode_given_the_rest(
 
     Parameters
     ----------
-    space : Unconstrained
+    density : Density
     start : ndarray of shape (n_dims,)
     free : ndarray of bool, of shape (n_dims,)
     most_steps : int
@@ -42,7 +42,7 @@ def mode_given_the_rest(
 
     def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
         x[free] = some
-        logp, gradient = space.logp_and_gradient(x)
+        logp, gradient = density.logp_and_gradient(x)
         return -logp, -gradient[free]
 
     if like is None:

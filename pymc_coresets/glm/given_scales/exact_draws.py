@@ -32,7 +32,7 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
-from pymc_coresets.sampling.modes import along_modes
+from pymc_coresets.sampling.modes import table_of
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.scales.which_scales import are_quadratic
@@ -173,7 +173,7 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
         _log.info("Not known to be normal given scales: %s", error.message)
         return None
     rows = seen.of(loglik.all_rows)
-    log_prior = loglik.log_prior_beside(seen.found.coefficients)
+    log_prior = loglik.functions.log_prior_beside(seen.found.coefficients)
     hierarchy = _hierarchy_of(log_prior, rows)
     if hierarchy is None or not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
         return None
@@ -274,7 +274,7 @@ def _drawn(
         draws=draws,
         log_ratios=log_prior.values(found.points) - found.logq,
         around=posterior,
-        modes=_modes(posterior, found, draws),
+        modes=_modes(posterior, found),
     )
     return first.weighed(loglik.sums(draws).total)
 
@@ -347,25 +347,14 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | N
     return None
 
 
-def _modes(posterior: GivenScales, found: _Weighted, draws: Draws) -> Modes:
+def _modes(posterior: GivenScales, found: _Weighted) -> Modes:
     """Return the modes of the scales, and of the others given these, with their masses by weights.
 
     Deviations are those of the draws next to each that have weights.
     """
-    near, modes, space = posterior.near, posterior.modes, posterior.log_prior.space
-    is_scale, dims = near.hierarchy.is_scale, space.model.named_vars_to_dims
-    nearest = modes.nearest(found.points[:, is_scale])
+    near, modes = posterior.near, posterior.modes
+    nearest = modes.nearest(found.points[:, near.hierarchy.is_scale])
     masses = np.bincount(nearest, softmax(found.log_weights), len(modes))
     at = np.stack([replace(near, scales=part).mode for part in modes.parts])
-    every = range(len(modes))
-    sds = {
-        n: np.stack([v[nearest == i].std(axis=0) for i in every]) for n, v in draws.values.items()
-    }
-    return Modes(
-        positions=along_modes(space.constrain(at).values, dims),
-        sds=along_modes(sds, dims),
-        mass=masses,
-        n_ended=np.ones(len(modes), dtype=np.int64),
-        n_starts=modes.n_climbs,
-        images=("",) * len(modes),
-    )
+    next_to = [found.points[nearest == i] for i in range(len(modes))]
+    return table_of(posterior.log_prior.space, at, next_to, masses, n_starts=modes.n_climbs)

@@ -27,6 +27,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
+from pymc_coresets.sampling.density import Density
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -230,24 +231,12 @@ class PolynomialSummary:
         """
         return StandIn(
             parts=[part.loglikelihood for part in self.parts],
-            loglik=self._loglik,
-            slopes=self._slopes,
+            replacement=_Replacement(self),
             impossible="the support of the likelihood depends on the predictor, which polynomials "
             "cannot represent. Use another link, or build_coreset.",
             remedy="check() shows why.",
             progressbar=self.progressbar,
         )
-
-    def _slopes(self, points: np.ndarray) -> Sequence[np.ndarray]:
-        return self._space.slopes(points)
-
-    @cached_property
-    def _space(self) -> Unconstrained:
-        """The unconstrained space of `model`, with its density."""
-        return Unconstrained(self.model)
-
-    def _loglik(self, draws: DrawsLike) -> np.ndarray:
-        return self.statistics.loglik(coefficient_draws(self.parts[0].held, draws))
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -357,3 +346,27 @@ class PolynomialSummary:
 
     __reduce__ = shared.pickled
     __copy__ = replace
+
+
+@dataclass(frozen=True, eq=False)
+class _Replacement:
+    """The polynomials of a summary, as what replaces all rows."""
+
+    of: PolynomialSummary
+    n_products: float = 0.0
+
+    def loglik(self, draws: DrawsLike) -> np.ndarray:
+        """See `Replacement`."""
+        return self.of.statistics.loglik(coefficient_draws(self.of.parts[0].held, draws))
+
+    def log_density(self, points: np.ndarray) -> np.ndarray:
+        """See `Replacement`."""
+        return self.of.parts[0].loglikelihood.log_prior.with_rows(points, self.loglik)
+
+    def slopes(self, points: np.ndarray) -> Sequence[np.ndarray]:
+        """See `Replacement`."""
+        return self._density.slopes(points)
+
+    @cached_property
+    def _density(self) -> Density:
+        return Density.of_model(Unconstrained(self.of.model))

@@ -497,34 +497,32 @@ def _with_draws(op: Placement, node: Apply, *inputs: Variable) -> Apply:
 
 
 @lru_cache(maxsize=2)  # it takes seconds, and a build needs it for several models of one graph
-def with_loops(graph: TensorVariable, *, common: bool) -> TensorVariable:
-    """Write the operation as a loop of PyTensor's, which every backend has.
+def with_loops(graph: TensorVariable) -> TensorVariable:
+    """Write the operation as a loop of PyTensor's, and those of `ragged` by common ones.
+
+    Every backend has these.
 
     Parameters
     ----------
     graph : TensorVariable
-    common : bool
-        Whether to write the operations of `ragged` by common ones, too.
     """
 
     def write(node: Apply, inputs: Sequence[Variable]) -> list[Variable] | None:
         if not isinstance(node.op, Placement):
             return None
-        return _as_loop(node.op, inputs, common=common)
+        return _as_loop(node.op, inputs)
 
     with ops.compiling():
         found = ops.checked_tensor(rewritten_by(write, [graph])[0])
-        return in_common_operations([found])[0] if common else found
+        return in_common_operations([found])[0]
 
 
-def _as_loop(op: Placement, inputs: Sequence[Variable], *, common: bool) -> list[Variable]:
+def _as_loop(op: Placement, inputs: Sequence[Variable]) -> list[Variable]:
     centre, factor, *given = ops.checked_tensors(inputs)
     graphs, n_dims = op.graphs, op.n_dims
     if op.at_draws:
         raise NotImplementedError("Models have one value of each variable.")
-    steps, end = list(graphs.step), list(graphs.end)
-    if common:
-        steps, end = in_common_operations(steps), in_common_operations(end)
+    steps, end = in_common_operations(graphs.step), in_common_operations(graphs.end)
 
     def filled(value: float | TensorVariable) -> TensorVariable:
         return ops.checked_tensor(pt.zeros(centre.shape[:1]) + value)

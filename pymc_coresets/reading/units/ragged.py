@@ -3,9 +3,7 @@
 # ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
 
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,6 @@ from pymc_coresets.loops.rewrites import as_index
 from pymc_coresets.reading.folding import rewritten_by
 
 _NONE: Any = ops.disconnected_type()
-#: Of the functions here, for PyTensor's cache of what is compiled.
-_VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 class _Ragged(Op):
@@ -133,54 +129,6 @@ def _(op: Spread, node: Apply) -> TensorVariable | None:
         return None
     index = (slice(None),) * (x.type.ndim - 1)
     return ops.checked_tensor(x[(*index, UnitOfRow()(sizes, x.shape[-1]))])
-
-
-@ops.numba_njit
-def _with_three_axes(x: np.ndarray, n_before: int) -> np.ndarray:
-    """Join the axes before one, and those after it."""
-    n_first, n_last = 1, 1
-    for i in range(n_before):
-        n_first *= x.shape[i]
-    for i in range(n_before + 1, x.ndim):
-        n_last *= x.shape[i]
-    return np.ascontiguousarray(x).reshape((n_first, x.shape[n_before], n_last))
-
-
-@ops.register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
-def _spread(op: Spread, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
-    n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
-
-    @ops.numba_njit
-    def spread(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        flat = _with_three_axes(x, n_before)
-        found = flat[:, np.repeat(np.arange(len(sizes)), sizes)]
-        shape: Any = ops.tuple_setitem(x.shape, n_before, found.shape[1])  # type: ignore[call-arg]
-        return found.reshape(shape)
-
-    return spread, f"{_VERSION} spread {n_before} {n_after}"
-
-
-@ops.register_funcify_and_cache_key(Collect)  # type: ignore[untyped-decorator]
-def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
-    n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
-
-    @ops.numba_njit
-    def collect(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        flat = _with_three_axes(x, n_before)
-        n_first, n_rows, n_last = flat.shape
-        if n_rows == len(sizes) and np.all(sizes == 1):
-            return x.copy()
-        total = np.zeros((n_first, len(sizes), n_last), x.dtype)
-        if sizes.sum() != n_rows:
-            raise ValueError("The rows are not those of the units.")
-        if n_last == 1:
-            _sum_of_numbers(flat[:, :, 0], sizes, total[:, :, 0])
-        else:
-            _sum_of_arrays(flat, sizes, total)
-        shape: Any = ops.tuple_setitem(x.shape, n_before, len(sizes))  # type: ignore[call-arg]
-        return total.reshape(shape)
-
-    return collect, f"{_VERSION} collect {n_before} {n_after}"
 
 
 @direct_call.register

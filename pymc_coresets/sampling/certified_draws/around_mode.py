@@ -2,9 +2,10 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pymc as pm
@@ -18,11 +19,13 @@ from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidDataError, SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.predictive.pymc_densities import verify
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.modes import FEW_TO_SEARCH, proposal
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -113,10 +116,8 @@ class _WithoutRows:
 
     @property
     def stand_in(self) -> StandIn:
-        def nothing(draws: Any) -> Floats:  # noqa: ANN401
-            return np.zeros(Draws.of(draws, self.of.stand_in.free).n_draws)
-
-        return replace(self.of.stand_in, loglik=nothing)
+        own = self.of.loglikelihood
+        return replace(self.of.stand_in, replacement=Surrogate(own, own.some_row, np.zeros(1)))
 
 
 class HasLogDensity(Protocol):
@@ -134,24 +135,42 @@ class KnowsRows(Protocol):
         """Return the log-likelihood at points (n_points, n_dims), (n_points,), in nats."""
 
 
-def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> StandIn:
-    """Return a known distribution as what stands for all rows: its log-density less the prior's."""
-    space, log_prior = loglik.observations.space, loglik.log_prior
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """A known distribution, as what replaces all rows: its log-density less the prior's."""
 
-    def of_rows(draws: DrawsLike) -> Floats:
-        points = space.free(Draws.of(draws, loglik.observations.shapes))
-        if isinstance(around, KnowsRows):
-            return around.of_rows(points)
-        values: Floats = around.log_density(points) - log_prior.values(points)
+    loglikelihood: LogLikelihood
+    around: HasLogDensity | KnowsRows
+    n_products: float = 0.0
+
+    def loglik(self, draws: DrawsLike) -> Floats:
+        """See `Replacement`."""
+        own = self.loglikelihood.observations
+        points = own.space.free(Draws.of(draws, own.shapes))
+        if isinstance(self.around, KnowsRows):
+            values = self.around.of_rows(points)
+        else:
+            values = self.around.log_density(points) - self._log_prior.values(points)
         return values
 
-    def slopes(_: Floats) -> Any:  # noqa: ANN401
-        raise NotImplementedError("its draws are independent, and need no comparison with it")
+    def log_density(self, points: Floats) -> Floats:
+        """See `Replacement`."""
+        return self._log_prior.with_rows(points, self.loglik)
 
+    def slopes(self, points: Floats) -> Sequence[Floats]:
+        """Raise: its draws are independent, and need no comparison with it."""
+        raise NotImplementedError
+
+    @property
+    def _log_prior(self) -> LogPrior:
+        return self.loglikelihood.log_prior
+
+
+def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> StandIn:
+    """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     return StandIn(
         parts=(loglik,),
-        loglik=of_rows,
-        slopes=slopes,
+        replacement=_Known(loglik, around),
         impossible="the distribution around the mode is not to be used.",
         remedy="Build a coreset.",
     )

@@ -173,7 +173,8 @@ class LaplaceGivenScales:
 
 
 def modes_given_scales(
-    some: Unconstrained,
+    space: Unconstrained,
+    some: OfPoints,
     full: OfPoints,
     prior: OfPoints,
     is_scale: Array,
@@ -189,10 +190,10 @@ def modes_given_scales(
 
     Parameters
     ----------
-    some : Unconstrained
-        With the density of some rows, or all.
-    full, prior : callable
-        Return log-densities, of all rows and of none, and gradients at points (n_points, n_dims).
+    space : Unconstrained
+    some, full, prior : callable
+        Return log-densities, of some rows or all, of all, and of none, and gradients at points
+        (n_points, n_dims).
     is_scale : ndarray of bool, of shape (n_dims,)
     at : ndarray of shape (n_dims,)
         A mode of the density, or another point.
@@ -205,19 +206,14 @@ def modes_given_scales(
     list of LocalMode, and MarginalModes
         Of all variables, and of the scales, in the same order.
     """
-
-    def density(points: Array) -> tuple[Array, Array]:
-        values, gradients = some.slopes(points)
-        return np.asarray(values), np.asarray(gradients)
-
     try:
         with np.errstate(all="ignore"):
-            own = LaplaceGivenScales.at(density, prior, is_scale, at)
+            own = LaplaceGivenScales.at(some, prior, is_scale, at)
             known = own.near(heavy_tailed(at[is_scale], 10 * np.eye(int(is_scale.sum()))))
 
             def starts_of(part: Normal) -> Array:
                 middle = own.given(part.location[None]).points[0]
-                return starts_around(some, part, middle, is_scale, rng=rng)
+                return starts_around(space, part, middle, is_scale, rng=rng)
 
             found = marginal_modes(
                 own.log_marginals,

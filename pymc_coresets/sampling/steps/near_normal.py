@@ -53,13 +53,6 @@ class Table:
     def _masses(self) -> np.ndarray:
         return log_linear_masses(self.places, self.heights)
 
-    @property
-    def variance(self) -> float:
-        """Approximate variance of a draw, with the mass between two places in their middle."""
-        middles = (self.places[1:] + self.places[:-1]) / 2
-        shares = self._masses / self._masses.sum()
-        return float(shares @ np.square(middles - shares @ middles))
-
     def flattened(self, power: float) -> "Table":
         """Return a power of the density."""
         return Table(self.places, power * self.heights)
@@ -182,20 +175,6 @@ class AxisTables:
     def n_products(self) -> float:
         """See `KnownDensity`."""
         return float(len(self.location) ** 2)
-
-    @property
-    def variances(self) -> np.ndarray:
-        """Approximate variances of the coordinates along the axes, (n_dims,)."""
-        variances = np.ones(len(self.location))
-        for axis, table in self.tables.items():
-            variances[axis] = table.variance
-        return variances
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """Approximate covariance of its draws, (n_dims, n_dims)."""
-        covariance: np.ndarray = (self.axes * self.variances) @ self.axes.T
-        return covariance
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
 from typing import Any, Literal, Self, get_args
@@ -13,11 +13,10 @@ import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
-from pytensor.graph import graph_inputs
 
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pymc_api import PyMCSamplingError, RaveledVars, State
-from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
+from pymc_coresets.compat.pytensor_api import compiling, untraced
 from pymc_coresets.deadline import paced
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.exceptions import (
@@ -27,14 +26,10 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.rewrite import coreset_model, row_values
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.normal import CholeskyFactor
+from pymc_coresets.sampling.steps.one_point import OnePoint
 
 #: NUTS implementations of `pm.sample`.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
@@ -327,17 +322,13 @@ class Run:
 
 
 class WarmNuts:
-    """PyMC's NUTS on one density whose rows, weights and quadratic are inputs: compiled once.
+    """PyMC's NUTS on the densities of surrogates of one model, which are compiled once.
 
     Later runs start at the end of the last one, with its metric and step size, and tune for half as
     long.  Two chains run one after the other.
 
     Parameters
     ----------
-    loglik : LogLikelihood
-        The potentials of the model.
-    quadratic : Quadratic or None
-        Added to the weighted rows; runs may use others of the same interface.
     tune : int
         Tuning steps of each chain.
 
@@ -349,15 +340,15 @@ class WarmNuts:
         Divergences among the draws, and runs that failed.
     """
 
-    def __init__(self, loglik: LogLikelihood, quadratic: Quadratic | None, *, tune: int) -> None:
-        self._loglik, self._quadratic = loglik, quadratic
+    def __init__(self, *, tune: int) -> None:
         self.tune = tune
+        self._density: OnePoint | None = None
         self.last: Run | None = None
         self.counts = {"n_divergences": 0, "n_failed_starts": 0}
 
     def draw(
         self,
-        posterior: WeightedPosterior,
+        posterior: Surrogate,
         n_draws: int,
         *,
         starts: Sequence[np.ndarray] = (),
@@ -370,8 +361,8 @@ class WarmNuts:
 
         Parameters
         ----------
-        posterior : WeightedPosterior
-            Of the same model, and a quadratic of the same interface.
+        posterior : Surrogate
+            Of the same model as those before, with a quadratic of the same form.
         n_draws : int
         starts : sequence of ndarray of shape (n_dims,), optional
             Starting points of chains that start afresh, by default the model's initial point.
@@ -385,26 +376,23 @@ class WarmNuts:
         SamplingError
             If NUTS fails.
         """
-        values = row_values(self._loglik.observations, posterior.rows, posterior.weights)
-        if posterior.quadratic is not None:
-            values = values | posterior.quadratic.values
-        for name, variable in self._shared.items():
-            if name in values:
-                variable.set_value(values[name])
+        refuse_discrete(posterior.space.model)
+        density = self._density = (self._density or OnePoint(posterior)).of(posterior)
         run = None
         if self.last is not None and metric is None:
             try:
-                run = self._run(n_draws, self.last, [], None, rng)
+                run = self._run(density, n_draws, self.last, [], None, rng)
             except SamplingError as error:
                 _log.info("NUTS starts afresh: %s", error)
         if run is None:
-            run = self._run(n_draws, None, list(starts), metric, rng)
+            run = self._run(density, n_draws, None, list(starts), metric, rng)
         self.last = run
         self.counts["n_divergences"] += run.n_divergences
         return run.positions
 
     def _run(
         self,
+        density: OnePoint,
         n_draws: int,
         last: Run | None,
         known: list[np.ndarray],
@@ -412,7 +400,7 @@ class WarmNuts:
         rng: np.random.Generator,
     ) -> Run:
         tune = self.tune // (4 if metric is not None else 2 if last is not None else 1)
-        starts = known or [self._space.start]
+        starts = known or [density.space.start]
         if last is not None:
             starts = list(rng.choice(last.positions, N_CHAINS, replace=False))
         per_chain = -(-n_draws // N_CHAINS)
@@ -421,14 +409,15 @@ class WarmNuts:
             with np.errstate(over="ignore", invalid="ignore"):
                 n_steps = N_CHAINS * (tune + per_chain)
                 with paced("sampling a coreset's posterior by NUTS", n_steps, "steps") as count:
+                    chain = partial(_chain, density, tune=tune, last=last, metric=metric)
                     chains = [
-                        self._chain(x, per_chain, tune, last, metric, stream, count)
+                        chain(x, per_chain, rng=stream, count=count)
                         for x, stream in zip(cycle(starts), rng.spawn(N_CHAINS), strict=False)
                     ]  # mode after mode
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.counts["n_failed_starts"] += 1
             if last is None and not known and isinstance(error, PyMCSamplingError):
-                raise at_initial_point(self._space.model) from error
+                raise at_initial_point(density.posterior.model) from error
             raise SamplingError(f"{_FAILED}: {text_of(error)}.") from error
         return Run(
             positions=np.concatenate([own.positions for own in chains])[:n_draws],
@@ -436,66 +425,72 @@ class WarmNuts:
             n_divergences=sum(own.n_divergences for own in chains),
         )
 
-    def _chain(
-        self,
-        x: np.ndarray,
-        n_draws: int,
-        tune: int,
-        last: Run | None,
-        metric: CholeskyFactor | None,
-        rng: np.random.Generator,
-        count: Callable[[int], None],
-    ) -> Run:
-        step, stream = self._step, rng.spawn(1)[0]
-        integrator = pymc_api.CpuLeapfrogIntegrator
-        if metric is not None:
-            step.potential, integrator = PrecisionPotential(metric, stream), PrecisionLeapfrog
-        else:
-            mean, variance = x, np.ones(len(x))
-            if last is not None:
-                mean, variance = last.positions.mean(axis=0), last.positions.var(axis=0)
-            step.potential = pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, 10, rng=stream)
-        step.integrator = integrator(step.potential, self._space.density)
-        size = 0.25 / len(x) ** 0.25 if last is None else last.step_size
-        step.step_adapt = pymc_api.DualAverageAdaptation(size, 0.8, 0.05, 0.75, 10)
-        step.reset()
-        step.setup_chain(rng, tune, n_draws)
-        state: Any = self._space.raveled(x)
-        positions, n_divergences = [], 0
-        for i in range(tune + n_draws):
-            if i == tune:
-                step.stop_tuning()
-            state, [stats] = step.astep(state)
-            count(1)
-            if i >= tune:
-                positions.append(state.data)
-                n_divergences += bool(stats["diverging"])
-        return Run(
-            positions=np.stack(positions),
-            step_size=float(step.step_adapt.current(tune=False)),
-            n_divergences=n_divergences,
+
+def _chain(
+    density: OnePoint,
+    x: np.ndarray,
+    n_draws: int,
+    *,
+    tune: int,
+    last: Run | None,
+    metric: CholeskyFactor | None,
+    rng: np.random.Generator,
+    count: Callable[[int], None],
+) -> Run:
+    space, stream = density.space, rng.spawn(1)[0]
+    point = space.initial_point
+    step: Any = pm.NUTS(model=space.model, logp_dlogp_func=density, initial_point=point)
+    integrator = pymc_api.CpuLeapfrogIntegrator
+    if metric is not None:
+        step.potential, integrator = PrecisionPotential(metric, stream), PrecisionLeapfrog
+    else:
+        mean, variance = x, np.ones(len(x))
+        if last is not None:
+            mean, variance = last.positions.mean(axis=0), last.positions.var(axis=0)
+        step.potential = pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, 10, rng=stream)
+    step.integrator = integrator(step.potential, density)
+    size = 0.25 / len(x) ** 0.25 if last is None else last.step_size
+    step.step_adapt = pymc_api.DualAverageAdaptation(size, 0.8, 0.05, 0.75, 10)
+    step.reset()
+    step.setup_chain(rng, tune, n_draws)
+    state: Any = space.raveled(x)
+    positions, n_divergences = [], 0
+    for i in range(tune + n_draws):
+        if i == tune:
+            step.stop_tuning()
+        state, [stats] = step.astep(state)
+        count(1)
+        if i >= tune:
+            positions.append(state.data)
+            n_divergences += bool(stats["diverging"])
+    return Run(
+        positions=np.stack(positions),
+        step_size=float(step.step_adapt.current(tune=False)),
+        n_divergences=n_divergences,
+    )
+
+
+def refuse_discrete(model: pm.Model) -> None:
+    """Raise if variables of a model are discrete, which NUTS cannot sample.
+
+    Raises
+    ------
+    SamplingError
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     k = pm.Poisson("k", 3.0)
+    >>> refuse_discrete(model)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.SamplingError: ['k'] are discrete, and NUTS cannot sample them: ...
+    """
+    discrete = [v.name for v in model.discrete_value_vars]
+    if discrete:
+        raise SamplingError(
+            f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
+            "method='pursuit' with weighting='prior', or with your own draws."
         )
-
-    @cached_property
-    def _space(self) -> Unconstrained:
-        observations, some, of_one = self._loglik.observations, self._loglik.some_row, np.ones(1)
-        model = coreset_model(observations, some, of_one, quadratic=self._quadratic, lean=True)
-        discrete = [v.name for v in model.discrete_value_vars]
-        if discrete:
-            raise SamplingError(
-                f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
-                "method='pursuit' with weighting='prior', or with your own draws."
-            )
-        return Unconstrained(model, mode=density_mode())
-
-    @cached_property
-    def _step(self) -> Any:  # noqa: ANN401
-        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)
-
-    @cached_property
-    def _shared(self) -> dict[str, SharedVariable]:
-        inputs = graph_inputs([self._space.model.logp()])
-        return {str(v.name): v for v in inputs if isinstance(v, SharedVariable)}
 
 
 def at_initial_point(model: pm.Model) -> SamplingError:

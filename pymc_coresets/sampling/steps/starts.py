@@ -16,7 +16,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.normal import (
     CholeskyFactor,
     KnownDensity,
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 def better_start(
     model: pm.Model,
     known: Proposal[Draws],
-    posterior: WeightedPosterior,
+    posterior: Surrogate,
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Return options of `pm.sample` for chains that are made in advance, or for a better NUTS.
@@ -61,7 +61,7 @@ def better_start(
     model : pm.Model
     known : Proposal
         Near the posterior, in the model's unconstrained space.
-    posterior : WeightedPosterior
+    posterior : Surrogate
         Of the same model.
     options : mapping of str
         Options for `pm.sample`.
@@ -92,7 +92,7 @@ def better_start(
 
 def _independent(
     known: Proposal[Draws],
-    posterior: WeightedPosterior,
+    posterior: Surrogate,
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
@@ -117,7 +117,7 @@ def _independent(
     return found
 
 
-def _around(known: Proposal[Draws], posterior: WeightedPosterior) -> KnownDensity | None:
+def _around(known: Proposal[Draws], posterior: Surrogate) -> KnownDensity | None:
     around: KnownDensity | None = known.around
     if not isinstance(around, KnownDensity):
         around = around_draws(posterior.space.free(known.draws))
@@ -128,7 +128,7 @@ def _around(known: Proposal[Draws], posterior: WeightedPosterior) -> KnownDensit
 
 def _many_chains(
     known: Proposal[Draws],
-    posterior: WeightedPosterior,
+    posterior: Surrogate,
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
@@ -171,9 +171,8 @@ def _going_on(
 ) -> dict[str, Any]:
     """Return options for NUTS from where many chains are, in the metric around them."""
     n_chains, n_points = options["chains"], len(tuned.points)
-    chosen = rng.choice(n_points, n_chains, replace=n_chains > n_points)
-    metric = tuned.around.factor if not tuned.around.factor.is_dense else tuned.around
-    return _with_metric(model, metric, space.constrain(tuned.points[chosen]), options, rng)
+    chosen = space.constrain(tuned.points[rng.choice(n_points, n_chains, n_chains > n_points)])
+    return _with_metric(model, tuned.around.factor, chosen, options, rng)
 
 
 def _has_several_modes(known: Proposal[Draws]) -> bool:
@@ -184,17 +183,18 @@ def _has_several_modes(known: Proposal[Draws]) -> bool:
 def normal_of(known: Proposal[Draws], space: Unconstrained) -> Normal | None:
     """Return a normal distribution near a posterior; None if there are too few draws of it.
 
+    Around the largest mode, if there are several.
+
     Parameters
     ----------
     known : Proposal
-        With one mode.
     space : Unconstrained
     """
     points = space.free(known.draws)
     # Some distributions provide the posterior's width, which may exceed their own.
     around = getattr(known.around, "metric", None) or known.around
     if isinstance(around, Mixture):
-        [around] = around.parts
+        around = around.largest
     if isinstance(around, Normal):
         return around
     if isinstance(around, CholeskyFactor):
@@ -259,9 +259,9 @@ def known_metric(
     model : pm.Model
         All its free variables are continuous.
     known : Proposal
-        Near the posterior, in the model's unconstrained space: its covariance or precision gives
-        the metric, and some of its draws the starting points of the chains, divided among the
-        modes.  Without a known distribution, the covariance is that of the draws.
+        Near the posterior, in the model's unconstrained space: the precision around its largest
+        mode, or else of its draws, gives the metric, and some of its draws the starting points of
+        the chains, divided among the modes.
     space : Unconstrained
         Of the model.
     options : mapping of str
@@ -289,13 +289,10 @@ def known_metric(
         return dict(options)
     rng, n_chains = generator(options.get("random_seed")), options["chains"]
     chosen = known.draws.take(_beginnings(known, n_chains, rng))
-    # Some distributions provide the posterior's width, which may exceed their own.
-    around = getattr(known.around, "metric", known.around)
-    if around is None:
-        around = around_draws(space.free(known.draws))
-    if around is None:
+    near = normal_of(known, space)
+    if near is None:
         return {"init": "adapt_diag", "initvals": _points(chosen), **options}
-    return _with_metric(model, around, chosen, options, rng)
+    return _with_metric(model, near.factor, chosen, options, rng)
 
 
 def _points(draws: Draws) -> list[dict[str, np.ndarray]]:
@@ -304,7 +301,7 @@ def _points(draws: Draws) -> list[dict[str, np.ndarray]]:
 
 def _with_metric(
     model: pm.Model,
-    around: Any,  # noqa: ANN401 - a root of the precision, or a distribution with a covariance
+    precision: CholeskyFactor,
     starts: Draws,
     options: Mapping[str, Any],
     rng: np.random.Generator,
@@ -313,22 +310,16 @@ def _with_metric(
     # `pm.sample` passes options that are not its own parameters to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]
-    by: dict[str, Any] = (
-        {"potential": PrecisionPotential(around, stream)}
-        if isinstance(around, CholeskyFactor)
-        else {"scaling": around.covariance, "is_cov": True}
-    )
     # With longer steps than for 0.9, trajectories diverge if the tails are not normal.
     step = pm.NUTS(
-        **by,
+        potential=PrecisionPotential(precision, stream),
         model=model,
         compile_kwargs=options["compile_kwargs"],
         rng=stream,
         **{"target_accept": 0.9} | {name: options[name] for name in of_nuts},
     )
-    if isinstance(around, CholeskyFactor):
-        density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
-        step.integrator = PrecisionLeapfrog(step.potential, density)
+    density = step._logp_dlogp_func  # noqa: SLF001 (which PyMC keeps under no other name)
+    step.integrator = PrecisionLeapfrog(step.potential, density)
     return {"tune": 300} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbing import improve
 from pymc_coresets.sampling.curvature import normal_near
-from pymc_coresets.sampling.density import PosteriorDensity, Slopes
+from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import (
@@ -89,7 +89,7 @@ class Symmetry:
             around, location=self.at(around.location), factor=CholeskyFactor.of_root(root)
         )
 
-    def of_mode(self, mode: LocalMode, prior: PosteriorDensity) -> LocalMode | None:
+    def of_mode(self, mode: LocalMode, prior: Density) -> LocalMode | None:
         """Return the image of a mode; None if there is no mode nearby.
 
         If the prior differs there, the mode is that of the normal distribution around the image,
@@ -98,7 +98,7 @@ class Symmetry:
         Parameters
         ----------
         mode : LocalMode
-        prior : PosteriorDensity
+        prior : Density
             The density without rows.
         """
         around = self.of_normal(mode.around)
@@ -115,7 +115,7 @@ class Symmetry:
                 here.gradients - away - there.gradients @ back,
             )
 
-        density = PosteriorDensity(slopes)
+        density = Density(slopes)
         try:
             found = normal_near(improve(around, density), around, density, polish=True)
         except (SamplingError, LinAlgError, ValueError) as error:
@@ -133,7 +133,7 @@ class Orbits:
     ----------
     space : Unconstrained
     symmetries : sequence of Symmetry
-    prior : PosteriorDensity
+    prior : Density
         The density without rows.
     most : int
         Largest number of images of a mode, with itself.
@@ -141,7 +141,7 @@ class Orbits:
 
     space: Unconstrained
     symmetries: Sequence[Symmetry]
-    prior: PosteriorDensity
+    prior: Density
     most: int
 
     def that_keep(self, columns: np.ndarray) -> "Orbits":
@@ -204,18 +204,18 @@ class SymmetryTest:
     space : Unconstrained
     around : Normal
         A mode.
-    prior : PosteriorDensity
+    prior : Density
         The density without rows.
-    samples : sequence of PosteriorDensity
+    samples : sequence of Density
         The densities of some rows: of few, and then of more.
     """
 
     space: Unconstrained
     around: Normal
-    prior: PosteriorDensity
-    samples: Sequence[PosteriorDensity]
+    prior: Density
+    samples: Sequence[Density]
 
-    def symmetries(self, full: Callable[[], PosteriorDensity], most: int) -> list[Symmetry]:
+    def symmetries(self, full: Callable[[], Density], most: int) -> list[Symmetry]:
         """Return symmetries of the likelihood that make up all those which were found.
 
         Only those that move the mode.  All rows are read once if there are any, else not.
@@ -286,7 +286,7 @@ class SymmetryTest:
             ])  # fmt: skip
         return found
 
-    def _likelihood(self, density: PosteriorDensity, points: np.ndarray) -> np.ndarray:
+    def _likelihood(self, density: Density, points: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             values: np.ndarray = density.values(points) - self.prior.values(points)
         return values
@@ -308,7 +308,7 @@ class SymmetryTest:
         keeps_volume = abs(np.linalg.slogdet(matrix)[1]) < 1e-9
         return own if is_affine and keeps_volume else None
 
-    def _preserving(self, density: PosteriorDensity, maps: Sequence[Symmetry]) -> list[Symmetry]:
+    def _preserving(self, density: Density, maps: Sequence[Symmetry]) -> list[Symmetry]:
         """Return the maps that preserve the likelihood of some rows, in one reading of them."""
         points = np.concatenate([self._points, *(own.at(self._points) for own in maps)])
         own, *images = np.split(self._likelihood(density, points), len(maps) + 1)

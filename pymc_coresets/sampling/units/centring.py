@@ -163,14 +163,12 @@ class _Form:
     @cached_property
     def loglik(self) -> LogLikelihood:
         """The potentials by one node."""
-        found = LogLikelihood(self.units.observations_at_zero)
-        found.prepare()
-        return found
+        return LogLikelihood(self.units.observations_at_zero)
 
     @property
     def modes(self) -> UnitModes:
         """Finds where nodes lie."""
-        return self.loglik.unit_modes
+        return self.loglik.functions.unit_modes
 
     def in_words(self, rule: Rule) -> str:
         """Return how many nodes and rows the sample has."""
@@ -203,7 +201,7 @@ class _Form:
         enough, some = 0.5 / share, _by_nodes_of(loglik, self.sample.rows)
         for _ in range(8):
             some = self.placed(x, some)
-            guarded = negative_of(sampler.weighted_density(some, weights))
+            guarded = negative_of(sampler.posterior(some, weights).density)
             start = guarded(x)[0]
             descend(guarded, x, most_steps=100)
             if guarded.x is None:
@@ -211,7 +209,7 @@ class _Form:
             x, gained = guarded.x, start - guarded(guarded.x)[0]
             if gained < enough:
                 break
-        return laplace(sampler.posterior_of(self.placed(x, some), weights), x)
+        return laplace(sampler.posterior(self.placed(x, some), weights).density, x)
 
     def sums(self, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
         """Return the sum of the potentials of all units at draws of a wider posterior."""

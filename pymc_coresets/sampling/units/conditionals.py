@@ -147,7 +147,7 @@ class Conditionals:
         Of values of discrete variables, without draws.  It returns the variables there, of the same
         shape, and the log-densities of the units.
         """
-        kernel = self.loglik.unit_places
+        kernel = self.loglik.functions.unit_places
         evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
         arrays = kernel.arrays(rows)
 
@@ -278,7 +278,10 @@ class Conditionals:
         """Find where the units lie at some draws, by Newton's steps."""
         q, parts = self.n_dims, []
         x = np.concatenate([np.zeros((1, q)), np.eye(q)])[:, None]
-        kernel, arrays = self.loglik.unit_places, self.loglik.unit_places.arrays(rows)
+        kernel, arrays = (
+            self.loglik.functions.unit_places,
+            self.loglik.functions.unit_places.arrays(rows),
+        )
         for some in self._blocks(rows, which, self._n_modes * len(x)):
             shape = (len(some), len(x), len(rows), q)
             evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))
@@ -289,7 +292,7 @@ class Conditionals:
 
     def _log_densities(self, rows: Rows, which: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function of the units' variables, (q, n_draws, n_places, n_units)."""
-        kernel = self.loglik.unit_densities
+        kernel = self.loglik.functions.unit_densities
         evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
         arrays = kernel.arrays(rows)
 

@@ -116,7 +116,7 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
         include=["fast_run", "numba"],
         exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *own],
     )
-    mode: Mode = Mode(_LoopLinker(n_given), query).register(
+    mode: Mode = Mode(_LoopLinker(n_given, compiled=compiled), query).register(
         (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability
         *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
     )
@@ -133,9 +133,18 @@ class Program:
         Its operations, each after those that it depends on.
     n_given : int
         Number of inputs, the first ones, that many calls have in common.
+    compiled : bool, default True
+        Whether to compile what NumPy has a slower function for.
     """
 
-    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], n_given: int) -> None:
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        n_given: int,
+        *,
+        compiled: bool = True,
+    ) -> None:
         self._n_given, self._n_inputs = n_given, len(fgraph.inputs)
         slots = {v: i for i, v in enumerate(fgraph.inputs)}
         self._constants: list[Any] = []
@@ -156,7 +165,7 @@ class Program:
 
         def step(node: Apply, *, is_later: bool) -> Step:
             done = {v for v in node.inputs if last_use[v] is node} - set(fgraph.outputs)
-            function = _function_of(node, of_rows=is_later)
+            function = _function_of(node, of_rows=is_later, compiled=compiled)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
             # Views may have any memory order.
@@ -216,9 +225,9 @@ class _LoopLinker(ops.JITLinker):
     # In-place operations would write into rows and draws.
     incompatible_rewrites = ("cxx_only", "BlasOpt", "local_careduce_fusion", "inplace")
 
-    def __init__(self, n_given: int = 0) -> None:
+    def __init__(self, n_given: int = 0, *, compiled: bool = True) -> None:
         super().__init__()
-        self.n_given = n_given
+        self.n_given, self.compiled = n_given, compiled
 
     def fgraph_convert(
         self,
@@ -229,7 +238,7 @@ class _LoopLinker(ops.JITLinker):
         storage_map: dict[Variable, Storage],
         **kwargs: object,
     ) -> Program:
-        return Program(fgraph, order, self.n_given)
+        return Program(fgraph, order, self.n_given, compiled=self.compiled)
 
     def jit_compile(self, fn: Function) -> Function:
         return fn
@@ -238,7 +247,7 @@ class _LoopLinker(ops.JITLinker):
         return [storage_map[v] for v in cast(FunctionGraph, self.fgraph).inputs]
 
 
-def _function_of(node: Apply, *, of_rows: bool) -> Function:
+def _function_of(node: Apply, *, of_rows: bool, compiled: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
     if isinstance(op, ops.Blockwise):
@@ -254,7 +263,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         return compiled_loop(node)
     if isinstance(op, PlainSum | PlainMax):
         return compiled_loop(node)  # NumPy's takes ten times as long
-    if isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc:
+    if compiled and isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc:
         axis = axis_by_numbers(op, node.inputs[2:])
         if axis is not None and node.inputs[2].type.ndim == 1:
             return _added(node, axis)

@@ -18,6 +18,8 @@ from pymc_coresets.loops import compilation, fused_loops
 from pymc_coresets.loops.fused_loops import Kernel, loop_mode
 from pymc_coresets.loops.plain_loops import density_mode
 
+pytestmark = pytest.mark.compiled
+
 STABLE = ("canonicalize", "stabilize", "specialize", "local_check_parameter_to_ninf_switch")
 PLAIN_MODE = Mode("py", RewriteDatabaseQuery(include=STABLE))
 RNG = np.random.default_rng(11)
@@ -370,6 +372,15 @@ def test_graphs_of_small_arrays_need_no_compilation(monkeypatch):
     function = pytensor.function(inputs, graph, mode=loop_mode(compiled=False))
     plain = pytensor.function(inputs, graph, mode=PLAIN_MODE)
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
+
+
+def test_adding_to_places_of_small_arrays_needs_no_compilation(monkeypatch):
+    """As in the gradient of a lookup, for which Numba takes five seconds."""
+    monkeypatch.delattr(fused_loops, "compiled_loop")
+    x, codes = pt.vector("x"), pt.lvector("codes")
+    slope = pt.grad(pt.sqr(x[codes]).sum(), x)
+    function = pytensor.function([x, codes], slope, mode=loop_mode(compiled=False))
+    np.testing.assert_array_equal(function([1.0, 2.0, 3.0], [0, 2, 2]), [2.0, 0.0, 12.0])
 
 
 def test_another_backend_is_left_to_the_user():

@@ -48,14 +48,14 @@ demo-big: $(READY) ## ten million flights in files, with 2 GB of memory (5 to 10
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
-test-all: $(READY) ## every test
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(TEST_FLAGS)
+test-all: $(READY) ## every test, with all loops compiled
+	@OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_COMPILED=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(TEST_FLAGS)
 
 test-processors: $(READY) ## the tests as other processors compute, and the statistical ones with other seeds
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py AVX512) \
-		OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py) \
-		OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 	@for seed in $(SEEDS); do \
 		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 			tests/statistical tests/properties $(TEST_FLAGS) \

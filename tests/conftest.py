@@ -11,6 +11,8 @@ import pytensor
 import pytest
 from hypothesis import settings
 
+from pymc_coresets.loops import fused_loops
+
 # A rewrite that fails is otherwise logged, and left out.
 pytensor.config.on_opt_error = "raise"
 
@@ -38,6 +40,29 @@ LONG = (
     "unit/test_sparse_curvature.py",
     "statistical/test_units_of_coresets.py",
 )
+
+
+#: Set to compile the loops of all tests, as `make test-all` does.
+COMPILED = "PYMC_CORESETS_TEST_COMPILED" in os.environ
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _loops(request):
+    """Let NumPy run what is evaluated a few times, but in modules marked as `compiled`.
+
+    Without caches, loops of models that no other test has took a quarter of the time to compile.
+    """
+    if COMPILED or request.node.get_closest_marker("compiled"):
+        yield
+        return
+    mode = fused_loops.loop_mode
+
+    def by_numpy(n_given=0, *, compiled=True):
+        return mode(n_given, compiled=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_loops, "loop_mode", by_numpy)
+        yield
 
 
 def pytest_collection_modifyitems(items):

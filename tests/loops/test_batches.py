@@ -10,6 +10,8 @@ from pymc_coresets.compat import pytensor_api
 from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import loop_mode
 
+pytestmark = pytest.mark.compiled
+
 RNG = np.random.default_rng(3)
 
 

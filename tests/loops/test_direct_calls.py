@@ -9,6 +9,8 @@ from pymc_coresets.compat.pytensor_api import Split
 from pymc_coresets.loops import direct_calls
 from pymc_coresets.loops.direct_calls import direct_call
 
+pytestmark = pytest.mark.compiled
+
 RNG = np.random.default_rng(28)
 MATRIX, OTHER, ROW = RNG.normal(size=(7, 3)), RNG.normal(size=(7, 3)), RNG.normal(size=(1, 3))
 NUMBERS, PLACES = RNG.normal(size=7), np.array([2, 0, -1, 1, 1, 0, 2])

@@ -24,6 +24,8 @@ from pymc_coresets.loops.vectormath import (
     vector_trigamma,
 )
 
+pytestmark = pytest.mark.compiled
+
 SPECIAL = np.r_[
     [0.0, -0.0, 1.0, -1.0, -2.0, 37.0, np.inf, -np.inf, np.nan],
     [5e-324, 1e-310, 1e-20, -1e-20, 1e308, -1e308, -745.1, -800.0, 709.7, 709.79, 800.0],

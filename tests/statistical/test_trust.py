@@ -10,6 +10,8 @@ from scipy.special import expit
 from pymc_coresets import Reason, build_coreset
 from pymc_coresets.diagnostics.judging import TOLERANCE
 
+pytestmark = pytest.mark.compiled
+
 QUIET = {"progressbar": False, "random_seed": 1}
 N = 2_000
 

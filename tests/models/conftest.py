@@ -1,6 +1,6 @@
 """Each model of the zoo is read and compiled once; its tests share what comes of it."""
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pymc as pm
@@ -218,6 +218,11 @@ PARAMETERS = [
 ]
 
 
+@lru_cache(12)  # tests of some models come between those of all
+def specimen_of(name: str) -> Specimen:
+    return Specimen(CASES[name])
+
+
 @pytest.fixture(scope="session", params=PARAMETERS)
 def specimen(request: pytest.FixtureRequest) -> Specimen:
-    return Specimen(request.param)
+    return specimen_of(request.param.name)

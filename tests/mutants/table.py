@@ -8,7 +8,6 @@ CONTROL_VARIATES_OF_ROWS = "tests/rows/test_control_variates_of_rows.py"
 SEVERAL_PREDICTORS = "tests/models/test_several_predictors.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
-POTENTIALS = "tests/models/test_potentials.py"
 MODELS = "tests/models/test_coreset_model.py"
 LINEAR = "tests/models/test_glm.py"
 BUILD = "tests/statistical/test_build.py"
@@ -82,7 +81,7 @@ TESTS = {
     "compat/dask_api": (ENGINES,),
     "compat/pyarrow_api": (ROW_SOURCES,),
     "compat/xarray_api": (ENGINES,),
-    "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
+    "reading/": (*unit("pushdown"), ERRORS, MODELS),
     "reading/likelihood/template": (
         "tests/models/test_template_refusals.py",
         ROWS_ELSEWHERE,
@@ -91,32 +90,32 @@ TESTS = {
     "reading/long_format": (
         *unit("long_format", "pushdown"),
         "tests/models/test_cells.py",
-        POTENTIALS,
+        MODELS,
     ),
     "reading/other_forms": (
         *unit("long_format", "pushdown"),
         "tests/models/test_cells.py",
-        POTENTIALS,
+        MODELS,
     ),
     "reading/draws": unit("draws"),
     "reading/likelihood/": (OBSERVATIONS, ERRORS, "tests/models/test_several_terms.py"),
     "reading/likelihood/layouts": ("tests/models/test_cells.py", OBSERVATIONS, ERRORS),
     "reading/likelihood/row_terms": (*unit("sums"), OBSERVATIONS, ERRORS, MODELS),
-    "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),
+    "reading/observations": (OBSERVATIONS, ERRORS, MODELS),
     "reading/user_model": (OBSERVATIONS, ROWS_ELSEWHERE, ERRORS),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
-    "potentials/": (ERRORS, POTENTIALS, BUILD),
+    "potentials/": (ERRORS, MODELS, BUILD),
     "loops/": (FUSED_LOOPS, VECTORMATH),
-    "loops/fused_loops": (FUSED_LOOPS, ENGINES, POTENTIALS),
+    "loops/fused_loops": (FUSED_LOOPS, ENGINES, MODELS),
     "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
     "loops/batches": ("tests/loops/test_batches.py", FUSED_LOOPS),
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "potentials/units": (UNITS, UNITS_OF_CORESETS),
-    "loops/vectormath": (VECTORMATH, POTENTIALS),
+    "loops/vectormath": (VECTORMATH, MODELS),
     "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
     "potentials/of_model": (
         "tests/models/test_template_refusals.py",

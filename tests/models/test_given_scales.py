@@ -21,6 +21,7 @@ from pymc_coresets.glm.given_scales.exact_draws import (
     may_be_normal,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.sampling.normal import CholeskyFactor, heavy_tailed
 
@@ -160,7 +161,7 @@ def test_effects_given_the_scales_have_the_mean_and_covariance_of_dense_algebra(
 def test_it_differs_from_the_models_density_by_a_constant(posterior):
     _, model, _, found = posterior
     points, _ = found.near.draw(30, rng=np.random.default_rng(3))
-    log_density, space = model.compile_logp(), found.log_prior.space
+    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.log_prior.space
     expected = np.array([float(log_density(space.point(x))) for x in points])
     assert np.var(expected - found.log_density(points)) < 1e-15
 
@@ -298,7 +299,7 @@ def test_rows_of_several_widths_are_summed_by_their_kinds(likelihood):
     assert may_be_normal(observations)
     found = _posterior_of(LogLikelihood(observations), rng=np.random.default_rng(1))
     points, _ = found.near.draw(20, rng=np.random.default_rng(3))
-    log_density, space = model.compile_logp(), found.log_prior.space
+    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.log_prior.space
     expected = np.array([float(log_density(space.point(x))) for x in points])
     assert np.var(expected - found.log_density(points)) < 1e-12
 

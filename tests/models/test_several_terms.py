@@ -10,6 +10,7 @@ from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, Unsupport
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from tests.models.reference import density
@@ -110,8 +111,8 @@ def test_each_row_counts_for_its_own_term_alone():
     found = find_observations(model, observed=["y", "z"])
     weights = np.random.default_rng(2).uniform(0, 3, size=found.n_obs)
     small = density(coreset_model(found, LogLikelihood(found).source.all, weights))
-    of_terms = model.compile_logp(vars=[model["y"], model["z"]], sum=False)
-    prior = model.compile_logp(vars=model.free_RVs)
+    of_terms = model.compile_logp(vars=[model["y"], model["z"]], sum=False, mode=PLAIN_MODE)
+    prior = model.compile_logp(vars=model.free_RVs, mode=PLAIN_MODE)
     for point in points(model):
         y, z = of_terms(point)
         expected = prior(point) + weights[:N] @ y + weights[N:] @ z
@@ -250,7 +251,7 @@ def test_the_divergence_is_that_of_pymcs_own_densities(survival):
     rng, space = np.random.default_rng(4), coreset.proposal.draws
     which = rng.choice(space.n_draws, 40, replace=False)
     draws = {name: values[which] for name, values in space.values.items()}
-    full, small = (m.compile_logp() for m in (coreset.full_model, coreset.model))
+    full, small = (m.compile_logp(mode=PLAIN_MODE) for m in (coreset.full_model, coreset.model))
     found = []
     for a, b, shape in zip(draws["a"], draws["b"], draws["shape"], strict=True):
         point = {"a": a, "b": b, "shape_log__": np.log(shape)}

@@ -28,6 +28,7 @@ from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.streamed import StreamedRows
@@ -238,7 +239,10 @@ def test_files_are_summarised_by_a_quadratic_without_being_asked_for(coreset):
     scale = np.abs(other.curvature).max()
     assert_allclose(one.curvature, other.curvature, rtol=1e-8, atol=1e-8 * scale)
     draws = {"slope": other.center + 0.05 * np.random.default_rng(3).normal(size=(9, P))}
-    found = coreset.model.compile_logp(), expected.model.compile_logp()
+    found = (
+        coreset.model.compile_logp(mode=PLAIN_MODE),
+        expected.model.compile_logp(mode=PLAIN_MODE),
+    )
     values = np.array([[f({"slope": s}) for s in draws["slope"]] for f in found])
     assert_allclose(np.diff(values[0]), np.diff(values[1]), atol=1e-6)
 

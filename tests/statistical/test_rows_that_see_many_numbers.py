@@ -13,8 +13,11 @@ from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.sampling.sampler import CoresetSampler
+
+pytestmark = pytest.mark.compiled
 
 N, K, P = 4_000, 7, 5
 
@@ -81,7 +84,7 @@ def test_a_file_has_its_quadratic(classes, tmp_path):
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", classes)
     x = coreset.model.initial_point()
-    logp, other = (c.model.compile_logp()(x) for c in (coreset, again))
+    logp, other = (c.model.compile_logp(mode=PLAIN_MODE)(x) for c in (coreset, again))
     assert float(logp) == pytest.approx(float(other), rel=1e-12)
 
 
@@ -136,7 +139,7 @@ def test_new_rows_are_added_to_the_quadratic(data):
     )
     coreset = build_coreset(half, random_seed=1, progressbar=False)
     coreset = coreset.extend(rest, random_seed=1, progressbar=False)
-    full, own = (model.compile_logp() for model in (regression(data), coreset.model))
+    full, own = (model.compile_logp(mode=PLAIN_MODE) for model in (regression(data), coreset.model))
     draws = coreset.sample(draws=100, chains=2, cores=1, random_seed=1, progressbar=False)
     points = [{"w": w} for w in draws["posterior"]["w"].to_numpy().reshape(-1, P, K - 1)[::4]]
     ratios = [float(full(point) - own(point)) for point in points]

@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from pymc_coresets import Reason, build_coreset
 from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.reading.folding import PLAIN_MODE
 
 pytestmark = pytest.mark.compiled
 
@@ -98,7 +99,7 @@ def test_rows_alone_follow_that_tail(counts):
     model, coreset = counts
     assert coreset.method == "auto"
     assert coreset.certificate.reliable
-    full, own = (m.compile_logp() for m in (model, coreset.model))
+    full, own = (m.compile_logp(mode=PLAIN_MODE) for m in (model, coreset.model))
     draws = coreset.certificate and coreset.proposal.draws.values
     middle = {"level": draws["level"].mean(axis=0), "b": draws["b"].mean(axis=0)}
     points = [middle | {"alpha_log__": np.log(a)} for a in (100.0, 300.0, 1e3, 1e4)]

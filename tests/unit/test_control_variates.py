@@ -39,6 +39,7 @@ from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -622,7 +623,7 @@ def test_a_normal_regression_is_exact():
     own = each[:, coreset.indices] @ coreset.weights + coreset.quadratic.at(beta)
     difference = own - each.sum(axis=1)
     assert_allclose(difference, difference[0], atol=1e-9 * np.ptp(each.sum(axis=1)))
-    theirs, full = coreset.model.compile_logp(), model.compile_logp()
+    theirs, full = coreset.model.compile_logp(mode=PLAIN_MODE), model.compile_logp(mode=PLAIN_MODE)
     between = [theirs({"beta": b}) - full({"beta": b}) for b in beta]
     assert_allclose(between, between[0], atol=1e-9 * np.ptp(each.sum(axis=1)))
 
@@ -936,7 +937,7 @@ def test_gains_are_those_of_pymc_s_density():
     model = regression("poisson")
     loglik = LogLikelihood(find_observations(model))
     found = posteriors_of(loglik)
-    logp, x = model.compile_logp(), found.mode + 0.1
+    logp, x = model.compile_logp(mode=PLAIN_MODE), found.mode + 0.1
     expected = logp({"beta": x}) - logp({"beta": found.mode})
     assert expected < -1.0  # not of the prior alone, which favours zero
     assert_allclose(found.gain(x, loglik), expected, rtol=1e-8)
@@ -960,7 +961,7 @@ def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
     (mode, few), (same, many) = found
     assert few < 20 < many / 2
     assert_allclose(mode, same, atol=0.02)
-    gradient = model.compile_dlogp()({"beta": mode})
+    gradient = model.compile_dlogp(mode=PLAIN_MODE)({"beta": mode})
     assert np.abs(gradient / (x**2).sum(axis=0) ** 0.5).max() < 0.05  # a standard deviation is 2
 
 

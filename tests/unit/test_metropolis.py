@@ -11,6 +11,7 @@ from scipy.special import digamma, polygamma
 from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
@@ -211,7 +212,7 @@ def test_sample_needs_no_nuts_where_the_posterior_is_known(coreset):
     )
     assert (np.diff(posterior["level"].to_numpy(), axis=1) != 0).mean() > 0.8
     assert coreset.check(idata).reliable
-    lp = coreset.model.compile_logp()
+    lp = coreset.model.compile_logp(mode=PLAIN_MODE)
     space = Unconstrained(coreset.model)
     some = posterior.isel(chain=0, draw=slice(0, 5))
     points = space.free(Draws({n: some[n].to_numpy() for n in ("slopes", "level")}))

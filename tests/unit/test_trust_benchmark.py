@@ -15,6 +15,7 @@ from benchmarks.trust_grids import Curves, NormalLevels, grid, half_normal, norm
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from benchmarks.trust_models import on_grid
 from benchmarks.trust_truth import LEVELS, Marginal
+from pymc_coresets.reading.folding import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
 
@@ -258,8 +259,13 @@ def test_a_model_collapsed_by_hand_has_the_posterior_of_the_whole():
     start = collapsed.initial_point()
     moved = start | {"a": np.array(0.8), "tau_log__": np.array(-0.4), "s_log__": np.array(0.1)}
     (effect,) = collapsed.replace_rvs_by_values([collapsed["effect"]])
-    modes = collapsed.compile_fn(effect, inputs=collapsed.value_vars, on_unused_input="ignore")
-    density, slope = whole.compile_logp(), whole.compile_dlogp([whole["effect"]])
+    modes = collapsed.compile_fn(
+        effect, inputs=collapsed.value_vars, on_unused_input="ignore", mode=PLAIN_MODE
+    )
+    density, slope = (
+        whole.compile_logp(mode=PLAIN_MODE),
+        whole.compile_dlogp([whole["effect"]], mode=PLAIN_MODE),
+    )
     found, exact = [], []
     for point in (start, moved):
         full = {name: value for name, value in point.items() if name != "noise"}
@@ -267,5 +273,5 @@ def test_a_model_collapsed_by_hand_has_the_posterior_of_the_whole():
         np.testing.assert_allclose(slope(full), 0.0, atol=1e-8)
         tau, s = (np.exp(point[name]) for name in ("tau_log__", "s_log__"))
         exact.append(density(full) - 600 / 2 * np.log(1 / tau**2 + 5 / s**2))
-        found.append(collapsed.compile_logp()(point))
+        found.append(collapsed.compile_logp(mode=PLAIN_MODE)(point))
     np.testing.assert_allclose(np.diff(found), np.diff(exact), rtol=1e-8)

@@ -1,8 +1,10 @@
 """Failed rewrites are errors, and the examples of hypothesis the same in every run by default."""
 
+import ctypes
 import gc
 import os
 import signal
+import sys
 from _thread import interrupt_main
 from collections import Counter
 from pathlib import Path
@@ -22,23 +24,33 @@ pytensor.config.traceback__limit = 0
 gc.set_threshold(20_000, 20, 50)
 
 
-#: Few tests, of which some take a minute with empty caches, the slowest first.  Whoever began one
-#: of these files last would work alone at the end.
+#: Those that take longest with empty caches, the slowest first.  Whoever began one of these files
+#: last would work alone at the end.
 LONG = (
-    "statistical/test_trust.py",
-    "models/test_missing_covariates.py",
-    "models/test_modes_of_units.py",
-    "unit/test_control_variates.py",
-    "models/test_walks_of_units.py",
+    "models/test_coreset_model.py",
     "statistical/test_rows_that_see_many_numbers.py",
+    "statistical/test_trust.py",
+    "unit/test_control_variates.py",
     "models/test_units.py",
+    "models/test_modes_of_units.py",
+    "statistical/test_control_variates.py",
+    "rows/test_engines.py",
+    "unit/test_sparse_curvature.py",
+    "models/test_given_scales.py",
+    "models/test_walks_of_units.py",
     "statistical/test_recovery.py",
+    "test_removable_rooms.py",
+    "statistical/test_stand_in.py",
+    "statistical/test_pass_glm.py",
+    "statistical/test_build.py",
+    "statistical/test_units_of_coresets.py",
+    "bad_input/test_bad_input.py",
+    "unit/test_one_call.py",
     "statistical/test_units_of_measurement.py",
+    "unit/test_unconstrained.py",
     "models/test_guides.py",
     "models/test_data_of_draws.py",
-    "models/test_groups.py",
-    "unit/test_sparse_curvature.py",
-    "statistical/test_units_of_coresets.py",
+    "models/test_missing_covariates.py",
 )
 
 
@@ -77,10 +89,15 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
 def pytest_runtest_teardown(item, nextitem):
     # What a file left open is closed while its folder is there, and what it holds is freed.
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
+        if sys.platform == "linux" and hasattr(LIBC, "malloc_trim"):
+            LIBC.malloc_trim(0)  # what compilations and large arrays leave stays with us otherwise
 
 
 settings.register_profile("fixed", derandomize=True, deadline=None)

@@ -81,11 +81,11 @@ def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
     """Of five builds, whose rows follow it more or less; those of one may follow it well enough."""
     model, method = nearly_poisson(), "control_variates"
     with pytest.warns(match="reaches further along alpha"):
-        build_coreset(model, method=method, **QUIET)
-    found = [
-        build_coreset(model, method=method, **QUIET | {"random_seed": seed}).certificate
-        for seed in range(1, 6)
-    ]
+        first = build_coreset(model, method=method, **QUIET)
+    others = (
+        build_coreset(model, method=method, **QUIET | {"random_seed": seed}) for seed in range(2, 6)
+    )
+    found = [coreset.certificate for coreset in (first, *others)]
     assert {certificate.probes.where for certificate in found} == {"alpha"}
     # from four standard deviations on
     assert np.mean([certificate.probes.outside for certificate in found]) > 2 * TOLERANCE

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 _LEAST_ROWS = 40  #: Fewest rows in addition to a quadratic: fewer save no time.
 _SETTLED = 0.7  #: Stop once a round leaves more than this share of the divergence.
 _SETTLING = 100  #: Draws that determine the widths of the rows' predictors.
+_NOTICED = 0.01  #: Nats that a damped step gains at least.
+_DAMPED_STEPS = 40  #: Largest number of steps to the mode, most of which may be damped.
 _WORTHWHILE = 10_000  #: Rows: with fewer, sampling the model itself may be faster.
 
 
@@ -190,6 +192,15 @@ class _Place(Place):
     quadratic: Quadratic
     coefficients: np.ndarray
     size: int = _LEAST_ROWS // 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Step:
+    """Where a step led, the nats that it gained, and whether it was the first that was tried."""
+
+    x: np.ndarray
+    gained: float
+    is_whole: bool
 
 
 class _Run:
@@ -363,24 +374,48 @@ class _Run:
 
         Newton steps from the mode for a sample of rows, halved while they lower the density: levels
         with few rows in the sample end far from the mode, and quadratics there lead further away.
+        Where a quadratic has no mode, or leads downhill, steps are damped: a search that is not
+        over ends at such points, and which of them it is depends on rounding.
         """
-        if self.posteriors.base is not None:
+        posteriors, n_steps = self.posteriors, 0
+        if posteriors.base is not None:
             return quadratic
-        for _ in range(self.options.max_rounds):
-            step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
-            for halvings in range(10):
-                tried = self.posteriors.mode + step / 2**halvings
-                gained = self._gain(tried, source)
-                if gained > 0:
-                    break
-            if not gained > 0:
+        for _ in range(_DAMPED_STEPS):
+            tried, near = self._newton_step(quadratic, source), False
+            if tried is not None:
+                n_steps += 1
+                near = tried.is_whole and tried.gained < len(tried.x)  # as a typical draw is
+            else:
+                steps = posteriors.damped_steps(quadratic)
+                tried = self._first_that_gains(steps, source, least=_NOTICED)
+            if tried is None:
                 break
-            self.posteriors.mode = tried
-            near = not halvings and gained < len(tried)  # within the distance of a typical draw
-            if near or time.perf_counter() > self.job.deadline:
+            posteriors.mode = tried.x
+            if near or n_steps >= self.options.max_rounds:
                 break
-            quadratic = self._at(tried, source)
+            if time.perf_counter() > self.job.deadline:
+                break
+            quadratic = self._at(tried.x, source)
         return quadratic
+
+    def _newton_step(self, quadratic: Quadratic, source: _Source) -> _Step | None:
+        """Return a step to the mode of a quadratic's posterior, or a part of it, that gains."""
+        posteriors = self.posteriors
+        if not posteriors.has_mode(quadratic):
+            return None
+        step = posteriors.mode_of(quadratic) - posteriors.mode
+        parts = (posteriors.mode + step / 2**halvings for halvings in range(10))
+        return self._first_that_gains(parts, source)
+
+    def _first_that_gains(
+        self, points: Iterable[np.ndarray], source: _Source, *, least: float = 0.0
+    ) -> _Step | None:
+        """Return the first of some points at which the density is higher than at the mode."""
+        for number, x in enumerate(points):
+            gained = self._gain(x, source)
+            if gained > least:
+                return _Step(x=x, gained=gained, is_whole=number == 0)
+        return None
 
     def _gain(self, x: np.ndarray, source: _Source) -> float:
         """Return the log-density at a point, minus that at the mode."""

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -14,6 +15,7 @@ from scipy.special import softmax
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.concavity import is_concave, is_definite
 from pymc_coresets.glm.control_variates.approximations import Approximation
 from pymc_coresets.glm.control_variates.averaged import ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
@@ -27,6 +29,7 @@ from pymc_coresets.glm.control_variates.surroundings import (
     derivatives,
     mode_given_the_rest,
     precision_near,
+    uphill_steps,
 )
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.glm.predictor.predictors import Predictors
@@ -177,12 +180,8 @@ class Posteriors:
         quadratic, seen = averaged.quadratic(self.found), self.is_seen
         if self.base is not None:
             quadratic = quadratic.plus(self.base)
-        precision = self._precision_near(x, quadratic)
-        is_dense = isinstance(precision, np.ndarray)
         try:
-            factor = CholeskyFactor.near(
-                precision[np.ix_(seen, seen)] if is_dense else precision[seen][:, seen]
-            )
+            factor = CholeskyFactor.near(self._seen(self._precision_near(x, quadratic)))
         except SamplingError as error:  # not finite, or not definite, so far from the mode
             _log.info("The search for the mode has no scale: %s", error)
             return None
@@ -192,6 +191,33 @@ class Posteriors:
         """Return the mode of the posterior of a quadratic, given variables only in the prior."""
         density = self.sampler_of(quadratic).posterior(*self._no_rows).density
         return mode_given_the_rest(density, self.mode, self.is_seen, most_steps=2_000)
+
+    def has_mode(self, quadratic: Quadratic) -> bool:
+        """Whether the posterior of a quadratic is bounded, or at least concave at the mode.
+
+        The scales of effects apart, where rows are concave.
+        """
+        if is_concave(quadratic.curvature):
+            return True
+        return is_definite(self._seen(self._precision_near(self.mode, quadratic)))
+
+    def damped_steps(self, quadratic: Quadratic) -> Iterator[np.ndarray]:
+        """Yield points uphill from the mode by the posterior of a quadratic; see `uphill_steps`."""
+        x, seen = self.mode, np.flatnonzero(self.is_seen)
+        space = self.sampler_of(quadratic).posterior_of(*self._no_rows)
+        precision, gradient = self._precision_near(x, quadratic), space.logp_and_gradient(x)[1]
+        for step in uphill_steps(self._seen(precision), gradient[seen]):
+            point = x.copy()
+            point[seen] += step
+            yield point
+
+    def _seen(self, precision: Curvature) -> Curvature:
+        """Return the part of a precision that the coefficients depend on."""
+        seen = self.is_seen
+        if isinstance(precision, np.ndarray):
+            return precision[np.ix_(seen, seen)]
+        part: Curvature = precision[seen][:, seen]
+        return part
 
     def gain(self, x: np.ndarray, loglik: LogLikelihood) -> float:
         """Return the log-density of some rows and the prior at a point, minus that at the mode."""

@@ -1,16 +1,23 @@
 """Modes and curvatures of posteriors of which only some coordinates are in the likelihood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import LinAlgError, eigh
+from scipy.sparse.linalg import eigsh
 
-from pymc_coresets.reading.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 
+#: Shares of its diagonal by which a precision is raised; lengths of steps along its most convex
+#: direction, in standard deviations by the diagonal; and dimensions up to which all are known.
+_DAMPING = (0.0, *np.logspace(-3, 4, 8))
+_LENGTHS, _DECOMPOSED = (1.0, 0.3, 0.1), 3_000
 _STEP = 1e-2  #: Step of differences, in a coordinate's scale: their errors are of its square.
 
 
@@ -89,3 +96,54 @@ def precision_near(
     of_prior = sparse_differences(gradients, x, steps)
     precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
     return precision
+
+
+def uphill_steps(precision: Curvature, gradient: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield steps uphill by a gradient and a curvature, (n_dims,), each shorter than the last.
+
+    Newton steps whose precision is raised by shares of its diagonal until it is definite, as by
+    Levenberg and Marquardt.  At a saddle they are zero: then steps follow along the direction of
+    the most convexity, both ways.
+
+    Parameters
+    ----------
+    precision : ndarray or csr_array, of shape (n_dims, n_dims)
+        Its negative Hessian, which need not be definite.
+    gradient : ndarray of shape (n_dims,)
+
+    Examples
+    --------
+    Of ``x**2 / 2 - y**2 / 2``, at a point and at its saddle:
+
+    >>> saddle = np.diag([-1.0, 1.0])
+    >>> next(uphill_steps(saddle, np.array([0.1, -1.0]))).round(2)
+    array([ 0.01, -0.09])
+    >>> [*uphill_steps(saddle, np.zeros(2))][-1].round(2)
+    array([-0.1,  0. ])
+    """
+    size = np.abs(precision.diagonal())
+    size = np.where(size > 0, size, 1.0)
+    for damping in _DAMPING:
+        damped = precision + sparse.diags_array(damping * size)
+        with suppress(LinAlgError, ValueError):  # not definite
+            factor = CholeskyFactor(
+                damped if isinstance(damped, np.ndarray) else sparse.csr_array(damped)
+            )
+            yield factor.solve(gradient)
+    scale = 1 / np.sqrt(size)
+    lowest, direction = _lowest(sparse.diags_array(scale) @ precision @ sparse.diags_array(scale))
+    if lowest < 0:
+        for length in _LENGTHS:
+            step = length * scale * direction
+            yield step
+            yield -step
+
+
+def _lowest(matrix: Curvature) -> tuple[float, np.ndarray]:
+    """Return the lowest eigenvalue of a symmetric matrix, and its eigenvector."""
+    if matrix.shape[0] <= _DECOMPOSED:
+        value, vector = eigh(as_dense(matrix), subset_by_index=(0, 0))
+    else:
+        first = np.random.default_rng(0).standard_normal(matrix.shape[0])
+        value, vector = eigsh(matrix, 1, which="SA", v0=first, tol=1e-2)
+    return float(value[0]), vector[:, 0]

@@ -22,7 +22,7 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     SamplingError,
 )
-from pymc_coresets.glm.concavity import concave, is_concave, largest_share
+from pymc_coresets.glm.concavity import concave, is_concave, is_definite, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
 from pymc_coresets.glm.control_variates.averaged import row_quadratics
 from pymc_coresets.glm.control_variates.expansion import (
@@ -50,7 +50,9 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.climbing import Guarded
+from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import WarmNuts
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
@@ -941,6 +943,56 @@ def test_gains_are_those_of_pymc_s_density():
     expected = logp({"beta": x}) - logp({"beta": found.mode})
     assert expected < -1.0  # not of the prior alone, which favours zero
     assert_allclose(found.gain(x, loglik), expected, rtol=1e-8)
+
+
+class _ArrivedError(Exception):
+    """Ends a build where its first quadratic is."""
+
+
+def convex_at(kind):
+    """Return a model of rows that are convex at a point, and a point of that kind near zero."""
+    rng = np.random.default_rng(5)
+    x, b = rng.normal(size=(400, P)), np.array([2.0, -1.5, 1.0])
+    with pm.Model() as model:
+        eta = pm.math.dot(x, pm.Normal("b", 0, 5, shape=P))
+        if kind == "tails":  # of Student's t: residuals are 10 scales
+            y = x @ b + 0.2 * rng.standard_t(3, 400)
+            pm.StudentT("y", nu=3, mu=eta, sigma=0.2, observed=y)
+        else:  # at zero, which is as far from one sign as from the other
+            y = x @ b * rng.choice([-1, 1], 400) + rng.normal(size=400)
+            parts = [pm.Normal.dist(eta, 1), pm.Normal.dist(-eta, 1)]
+            pm.Mixture("y", [0.5, 0.5], parts, observed=y)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["tails", "saddle"])
+def test_a_search_that_ended_where_rows_are_convex_goes_on_to_a_mode(kind, monkeypatch):
+    model, given_the_rest = convex_at(kind), posteriors.mode_given_the_rest
+
+    def not_over(space, start, free, *, most_steps, like=None):
+        if like is not None:  # the search for the mode of a sample
+            return np.zeros(P)
+        return given_the_rest(space, start, free, most_steps=most_steps)
+
+    climbed, ends = method._Run._climbed, []
+
+    def end(run, quadratic, source):
+        assert not is_concave(quadratic.curvature)
+        assert_array_equal(run.posteriors.mode, np.zeros(P))
+        ends.append((run.posteriors, climbed(run, quadratic, source)))
+        raise _ArrivedError
+
+    monkeypatch.setattr(posteriors, "mode_given_the_rest", not_over)
+    monkeypatch.setattr(posteriors.Posteriors, "_normal_at", lambda *_: Normal(np.zeros(P), None))
+    monkeypatch.setattr(method._Run, "_climbed", end)
+    with pytest.raises(_ArrivedError):
+        build_coreset(model, **SETTINGS)
+    [(found, quadratic)] = ends
+    space = Unconstrained(model)
+    mode = laplace(space, found.mode)
+    gained = space.logp_and_gradient(mode.location)[0] - space.logp_and_gradient(found.mode)[0]
+    assert gained < 1.0
+    assert is_definite(-quadratic.curvature)
 
 
 def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):

@@ -80,6 +80,29 @@ def test_chains_that_do_not_forget_give_nothing():
     assert hmc.moved(points, rng=rng) is None
 
 
+@pytest.mark.parametrize(("width", "comes"), [(2.6, True), (4.0, False)])
+def test_chains_that_forget_slowly_go_on_while_that_is_worth_it(width, comes):
+    """A normal density that is wider than the one around: a trajectory keeps 0.82, or 0.92."""
+    rng = np.random.default_rng(6)
+    calls = []
+
+    def wide(x):
+        calls.append(len(x))
+        return -np.square(x / width).sum(axis=1) / 2, -x / width**2
+
+    hmc = SplitHmc(wide, Normal(np.zeros(1), CholeskyFactor(np.eye(1))))
+    points = rng.normal(0, width, (2_000, 1))
+    found = hmc.moved(points, rng=rng)
+    n_trajectories = (len(calls) - 1) / 4
+    if comes:
+        assert 12 < n_trajectories < 20
+        assert abs(np.corrcoef(points[:, 0], found[:, 0])[0, 1]) < 0.05 + 4 / 2_000**0.5
+        assert found.std() == pytest.approx(width, rel=5 / 4_000**0.5)
+    else:
+        assert found is None
+        assert n_trajectories == 12
+
+
 def test_no_chain_goes_where_the_density_is_not_finite():
     rng = np.random.default_rng(5)
 

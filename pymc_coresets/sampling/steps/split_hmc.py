@@ -1,6 +1,7 @@
 """Hamiltonian Monte Carlo of many chains at once, around a normal distribution."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ type OfPoints = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 #: Angle of a trajectory under the normal distribution after which its end is independent of its
 #: start.
 QUARTER = np.pi / 2
+#: Trajectories after which the correlation with the starts must show that as many again, at most,
+#: bring it to the other number.
+_TRAJECTORIES, _FORGOTTEN = 12, 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -106,20 +110,22 @@ class SplitHmc:
 
         Trajectories are repeated until every chain has moved and the product of the correlations
         between the ends of each trajectory is at most 0.05.  The largest correlation counts, of a
-        coordinate or the log-density.
+        coordinate or the log-density.  After twelve, as many again follow if they will be enough:
+        other samplers take longer, and begin at fewer points.
         """
         chains, n_steps, left = self.at(points), 4, 1.0
         moved = np.zeros(len(points), bool)
-        for _ in range(12):
+        for n_done in range(1, 2 * _TRAJECTORIES + 1):
             after = self.after(chains, QUARTER, n_steps, rng=rng)
             left, moved = left * chains.correlation(after.states), moved | after.accepted
             chains, share = after.states, float(after.accepted.mean())
             _log.info("%d gradients: %.2f accepted, correlation %.2g", n_steps, share, left)
-            if left <= 0.05 and moved.all():
+            if left <= _FORGOTTEN and moved.all():
                 return chains.points
             if share < 0.8:
                 n_steps *= 2
-            if n_steps > 16 or not np.isfinite(left):
+            is_slow = n_done == _TRAJECTORIES and left > math.sqrt(_FORGOTTEN)
+            if n_steps > 16 or is_slow or not np.isfinite(left):
                 break
         return None
 

@@ -204,9 +204,9 @@ class Posteriors:
     def damped_steps(self, quadratic: Quadratic) -> Iterator[np.ndarray]:
         """Yield points uphill from the mode by the posterior of a quadratic; see `uphill_steps`."""
         x, seen = self.mode, np.flatnonzero(self.is_seen)
-        space = self.sampler_of(quadratic).posterior_of(*self._no_rows)
-        precision, gradient = self._precision_near(x, quadratic), space.logp_and_gradient(x)[1]
-        for step in uphill_steps(self._seen(precision), gradient[seen]):
+        posterior = self.sampler_of(quadratic).posterior(*self._no_rows)
+        precision, gradients = self._precision_near(x, quadratic), posterior.slopes(x[None])[1]
+        for step in uphill_steps(self._seen(precision), gradients[0, seen]):
             point = x.copy()
             point[seen] += step
             yield point

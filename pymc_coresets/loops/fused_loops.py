@@ -46,6 +46,7 @@ from pymc_coresets.loops.direct_calls import (
     in_order,
     require_within,
 )
+from pymc_coresets.loops.parts import is_large, parts_of
 from pymc_coresets.loops.plain_loops import (
     PlainMax,
     PlainSum,
@@ -249,7 +250,9 @@ class _LoopLinker(ops.JITLinker):
 
 def _function_of(node: Apply, *, of_rows: bool, compiled: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
-    op = node.op
+    op, as_loop = node.op, of_rows and is_large(node)
+    if not as_loop and (graph := parts_of(node)) is not None:
+        return _in_parts(graph)
     if isinstance(op, ops.Blockwise):
         return batched_call(node, node.inputs) or _performed(node)
     if isinstance(op, ops.BlockwiseWithCoreShape):
@@ -261,13 +264,25 @@ def _function_of(node: Apply, *, of_rows: bool, compiled: bool) -> Function:
         return known or (_performed(node) if is_ufunc else compiled_loop(node))
     if isinstance(op, (ops.HasInnerGraph, ops.NoPythonOp)):
         return compiled_loop(node)
-    if isinstance(op, PlainSum | PlainMax):
+    if as_loop and isinstance(op, PlainSum | PlainMax):
         return compiled_loop(node)  # NumPy's takes ten times as long
-    if compiled and isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc:
+    to_add = isinstance(op, ops.AdvancedIncSubtensor) and not op.set_instead_of_inc
+    if compiled and as_loop and to_add:
         axis = axis_by_numbers(op, node.inputs[2:])
         if axis is not None and node.inputs[2].type.ndim == 1:
             return _added(node, axis)
     return direct_call(op, node) or _performed(node)
+
+
+def _in_parts(graph: FunctionGraph) -> Function:
+    """Return a function of the inputs of a graph that evaluates its operations by NumPy."""
+    program, is_one = Program(graph, graph.toposort(), 0), len(graph.outputs) == 1
+
+    def evaluate(*inputs: Any) -> Any:  # noqa: ANN401
+        found = program(*inputs)
+        return found[0] if is_one else tuple(found)
+
+    return evaluate
 
 
 def _of_batch(node: Apply, *, of_rows: bool) -> Function:

@@ -251,6 +251,7 @@ _FUNCTIONS: dict[type, Callable[..., float]] = {
     ps.TriGamma: vector_trigamma,
 }
 _BY_NAME = {function.__name__: function for function in _FUNCTIONS.values()}
+_KINDS = {function.__name__: kind for kind, function in _FUNCTIONS.items()}
 
 
 class _VectorFunction(ps.ScalarOp):
@@ -279,6 +280,15 @@ def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, s
 def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace functions of double precision by those of this module."""
     return _replaced(node)
+
+
+@node_rewriter([ops.Elemwise])
+def as_pytensors(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Undo `vectorise`: NumPy and SciPy have the functions of PyTensor."""
+    if not isinstance(node.op.scalar_op, _VectorFunction):
+        return None
+    kind = _KINDS[node.op.scalar_op.name]
+    return _elementwise(kind(ps.upgrade_to_float), node.inputs)
 
 
 @node_rewriter([ops.Elemwise])

@@ -36,7 +36,7 @@ class Functions:
     observations : Observations
         Some of that form.
     for_few : bool
-        Whether there are so few rows that NumPy evaluates them at all draws sooner than loops are
+        Whether there are so few rows, or evaluations, that NumPy makes them sooner than loops are
         compiled.
     """
 

@@ -7,7 +7,7 @@ import pytest
 from pytensor.graph import vectorize_graph
 
 from pymc_coresets.compat import pytensor_api
-from pymc_coresets.loops import fused_loops
+from pymc_coresets.loops import batches, fused_loops
 from pymc_coresets.loops.fused_loops import loop_mode
 
 pytestmark = pytest.mark.compiled
@@ -33,6 +33,12 @@ def batched(graph, *inputs):
     return function
 
 
+@pytest.fixture(params=[0, 2**22], ids=["compiled", "numpy"])
+def many(request, monkeypatch):
+    monkeypatch.setattr(batches, "_MANY", request.param)
+
+
+@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8"])
 @pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3)])
 def test_entries_are_looked_up_in_each_array(dtype, shape):
@@ -44,6 +50,20 @@ def test_entries_are_looked_up_in_each_array(dtype, shape):
     np.testing.assert_array_equal(found, expected)
 
 
+def test_many_numbers_are_looked_up_by_a_compiled_loop(monkeypatch):
+    calls = []
+    for name in ("_take", "_take_by_numpy"):
+        take = getattr(batches, name)
+        monkeypatch.setattr(batches, name, lambda *a, n=name, f=take: (calls.append(n), f(*a))[1])
+    monkeypatch.setattr(batches, "_MANY", 40)
+    x, k = pt.vector("x"), pt.lvector("k")
+    look_up = batched(x[k], x, k)
+    for _ in range(2):
+        look_up(np.ones((5, 4)), np.zeros((5, 6), dtype=int))
+    assert calls == ["_take_by_numpy", "_take"]
+
+
+@pytest.mark.usefixtures("many")
 def test_entries_of_two_axes_are_looked_up_at_places_that_are_broadcast():
     x, i, j = pt.matrix("x"), pt.lvector("i"), pt.lmatrix("j")
     values, rows = RNG.normal(size=(5, 3, 4)), RNG.integers(-3, 3, size=(5, 7))
@@ -53,6 +73,7 @@ def test_entries_of_two_axes_are_looked_up_at_places_that_are_broadcast():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("place", [-5, 4])
 def test_places_that_do_not_exist_are_refused(place):
     x, k = pt.vector("x"), pt.lvector("k")

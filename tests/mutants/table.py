@@ -112,6 +112,7 @@ TESTS = {
     "loops/": (FUSED_LOOPS, VECTORMATH),
     "loops/fused_loops": (FUSED_LOOPS, ENGINES, MODELS),
     "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
+    "loops/parts": ("tests/loops/test_parts.py", FUSED_LOOPS),
     "loops/batches": ("tests/loops/test_batches.py", FUSED_LOOPS),
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "potentials/units": (UNITS, UNITS_OF_CORESETS),

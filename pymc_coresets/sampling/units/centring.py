@@ -12,6 +12,7 @@ import pymc as pm
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.unit_modes import MOST_MODES, UnitModes
 from pymc_coresets.potentials.units import (
@@ -415,7 +416,7 @@ def integrated_out(
         _tell(why_none_is_chosen(rows), tell)
         return None
     with doing("comparing rows with PyMC's log-density"):
-        verify(LogLikelihood(rows), rng=rng)
+        verify(LogLikelihood(rows, functions=Functions(rows, for_few=True)), rng=rng)
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):

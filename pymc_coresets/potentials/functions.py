@@ -159,17 +159,18 @@ class Functions:
 
         Of shapes (n_draws, q, n_places, n_units) and (n_draws, n_places, n_units).  The first
         argument is these places, (n_draws, n_places, n_units, q); for discrete variables, their
-        values, the same at all draws, (n_places, n_units, q).  With several modes, there are as
-        many places around each, mode by mode.
+        values, the same at all draws, (n_places, n_units, q), or (n_places, 1, q) if units have
+        them in common.  With several modes, there are as many places around each, mode by mode.
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
         factor, density = obs.units.source.factor, obs.units.source.density
-        x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
+        in_common = 1 if factor.values and density.has_common_values else None
+        x = pt.tensor("x", dtype="float64", shape=(None, in_common, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}
         if factor.values:
             z = pt.moveaxis(x, -1, 0)
-            at_z = vectorize_graph(density.density, {density.variables: x})
+            at_z = density.at_values(x)
         else:
             around = placed(density, inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
             columns = zip(*(each.columns for each in around), strict=True)

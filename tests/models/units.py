@@ -63,7 +63,12 @@ def potentials(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarra
 
 
 def by_grid(
-    units: Observations, x: np.ndarray, *, half: float = 18.0, step: float = 0.05
+    units: Observations,
+    x: np.ndarray,
+    *,
+    half: float = 18.0,
+    step: float = 0.05,
+    values: np.ndarray | None = None,
 ) -> np.ndarray:
     """Integrate PyMC's own densities over a grid of the variables of each unit, (n_units,).
 
@@ -76,15 +81,18 @@ def by_grid(
         The shared variables, unconstrained.
     half, step : float
         Of the grid along each axis, on the unconstrained scale of the variables.
+    values : ndarray of shape (n_values, q), optional
+        All values of discrete variables, which are summed instead.
     """
     factor, model = units.units.source.factor, units.units.source.rows.held.whole
     axis = np.arange(-half, half + step / 2, step)
-    grid = np.array(list(product(axis, repeat=factor.n_dims)))
+    grid = np.array(list(product(axis, repeat=factor.n_dims))) if values is None else values
     own = {}
     for part in factor.parts:
         places = grid[:, part.columns].reshape(len(grid), 1, *part.shape)
         every = np.repeat(places, factor.n_levels, axis=1)
-        own[model.rvs_to_values[model[part.name]]] = np.moveaxis(every, 1, 1 + part.axis)
+        value = model.rvs_to_values[model[part.name]]
+        own[value] = np.moveaxis(every, 1, 1 + part.axis).astype(value.dtype)
     terms = model.logp(vars=[model[t.name] for t in units.terms], sum=False)
     priors = model.logp(vars=[model[name] for name in factor.names], sum=False)
     inputs = {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in own}
@@ -98,15 +106,17 @@ def by_grid(
     shared = units.space.point(x)
     found = function(*(shared[name] for name in known), *own.values())
     at_levels = np.zeros((len(grid), factor.n_levels))
-    for values in found[: len(terms)]:
+    for of_term in found[: len(terms)]:
         n_obs = len(factor.level_of_row)
-        each = values.reshape(len(grid), n_obs, -1).sum(axis=2)
+        each = of_term.reshape(len(grid), n_obs, -1).sum(axis=2)
         for level in range(factor.n_levels):
             at_levels[:, level] += each[:, factor.level_of_row == level].sum(axis=1)
-    for values, part in zip(found[len(terms) :], factor.parts, strict=True):
-        every = np.broadcast_to(values, (len(grid), *values.shape[1:]))
+    for prior, part in zip(found[len(terms) :], factor.parts, strict=True):
+        every = np.broadcast_to(prior, (len(grid), *prior.shape[1:]))
         each = np.moveaxis(every, 1 + part.axis, 1)
         at_levels += each.reshape(len(grid), factor.n_levels, -1).sum(axis=2)
     at_levels[np.isnan(at_levels)] = -np.inf  # infinite rates
-    integrals = logsumexp(at_levels, axis=0) + factor.n_dims * np.log(step)
+    integrals = logsumexp(at_levels, axis=0)
+    if values is None:
+        integrals += factor.n_dims * np.log(step)
     return integrals[units.units.source.levels]

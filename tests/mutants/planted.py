@@ -548,6 +548,11 @@ PLANTED = [
         ("values = known.copy()", "values = known"),
     ),
     *plant(
+        "reading/units/integral.py",
+        ("if x in own or not fixed", "if x in own"),
+        ("if not units.has_common_values", "if units.has_common_values"),
+    ),
+    *plant(
         "loops/parts.py",
         ("kind.shape[0] is None and", ""),
         ("if not any(kind.dtype", "if any(kind.dtype"),

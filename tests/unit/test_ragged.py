@@ -20,6 +20,7 @@ from pymc_coresets.reading.units.ragged import (
 
 SIZES = np.array([2, 0, 1, 3, 0])
 N_ROWS = SIZES.sum()
+RNG = np.random.default_rng(5)
 
 
 def by_hand(x: np.ndarray, axis: int) -> np.ndarray:
@@ -115,6 +116,16 @@ def test_draws_are_new_axes_of_one_operation():
     values = np.random.default_rng(2).normal(size=(4, len(SIZES)))
     f = pytensor.function([draws, sizes], batched, mode=PLAIN_MODE)
     np.testing.assert_allclose(f(values, SIZES), values * SIZES, rtol=1e-14)
+
+
+def test_one_value_of_all_units_stays_one(mode):
+    x, sizes = pt.vector("x"), pt.lvector("sizes")
+    of_all = pt.tensor("of_all", shape=(None, 1))
+    at_rows, total = vectorize_graph([spread(x, sizes), collect(x, sizes)], {x: of_all})
+    values = RNG.normal(size=(4, 1))
+    found, sums = pytensor.function([of_all, sizes], [at_rows, total], mode=mode)(values, SIZES)
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_allclose(sums, values * SIZES)
 
 
 def test_sizes_that_depend_on_draws_are_refused():

@@ -31,9 +31,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
+from pytensor.graph import Constant, Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
     checked_tensor,
     checked_tensors,
@@ -47,7 +48,7 @@ from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.columns import by_columns
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.placement import Root, Surface
-from pymc_coresets.reading.units.ragged import collect
+from pymc_coresets.reading.units.ragged import Collect, Spread, collect
 
 #: Names of what a unit has besides its data.
 SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
@@ -126,6 +127,44 @@ class UnitDensity:
         """Number of variables of a unit, q."""
         return cast(int, self.variables.type.shape[1])
 
+    @cached_property
+    def has_common_values(self) -> bool:
+        """Whether what all units have in common may be one value, for all of them and their rows.
+
+        Rows then look up what it selects once, and not for each unit.  Not so if the density counts
+        the units, or looks something up by them.
+        """
+        own: set[Variable] = {self.variables}
+        for node in ops.io_toposort([self.variables], [self.density]):
+            if own.isdisjoint(node.inputs):
+                continue
+            own.update(node.outputs)
+            x, *others = node.inputs
+            fixed = all(v in own or isinstance(v, Constant) for v in others)
+            if isinstance(node.op, ops.AdvancedSubtensor):
+                if x in own or not fixed:
+                    return False
+            elif isinstance(node.op, ops.Subtensor):  # a column
+                if x is not self.variables or node.op.idx_list[0] != slice(None) or not fixed:
+                    return False
+            elif not isinstance(node.op, ops.Elemwise | ops.DimShuffle | Spread | Collect):
+                return False
+        return True
+
+    def at_values(self, values: TensorVariable) -> TensorVariable:
+        """Return log-densities at values of discrete variables, of all units or of each.
+
+        Parameters
+        ----------
+        values : TensorVariable of shape (n_values, 1 or n_units, q)
+            The former if `has_common_values`.
+
+        Returns
+        -------
+        TensorVariable of shape (n_values, n_units)
+        """
+        return checked_tensor(vectorize_graph(self.density, {self.variables: values}))
+
     def derivatives_of(self, density: TensorVariable) -> list[TensorVariable]:
         """Return the gradients of log-densities, (n_units, q), and the rows of their Hessians."""
         with compiling():
@@ -176,10 +215,10 @@ def integrated(
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:
     """Return the graph of the sum over all values of discrete variables: see `integrated`."""
     with compiling():
-        values: dict[Variable, Variable] = {
-            units.variables: points[:, None, :] + 0.0 * centre[None]
-        }
-        at_values = checked_tensor(vectorize_graph(units.density, values))
+        values = points[:, None, :]
+        if not units.has_common_values:
+            values = values + 0.0 * centre[None]
+        at_values = units.at_values(checked_tensor(values))
         return checked_tensor(pt.logsumexp(at_values, axis=0))
 
 

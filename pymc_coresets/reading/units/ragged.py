@@ -1,12 +1,13 @@
 """Sums over the rows of each unit, and values of units at their rows: for units of any sizes."""
 
-# ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
+# ruff: noqa: ARG002 (PyTensor determines the arguments of its methods and callbacks)
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph import Apply, Op, Variable
 from pytensor.tensor import TensorVariable
@@ -181,6 +182,14 @@ def _sum_of_arrays(x: np.ndarray, sizes: np.ndarray, total: np.ndarray) -> None:
 def _with_more_axes(op: _Ragged, node: Apply, x: Variable, sizes: Variable) -> Apply:
     if sizes.type.ndim > 1:
         raise NotImplementedError("The sizes of units are data: they do not depend on draws.")
+    [x, sizes], [before, _] = map(ops.checked_tensors, ([x, sizes], node.inputs))
+    axis = -1 - op.n_after
+    if x.type.shape[axis] == 1 != before.type.shape[axis]:  # one value for all units, or rows
+        if isinstance(op, Spread):
+            return cast(Apply, ops.Elemwise(ps.identity).make_node(x))
+        shape: list[Any] = [*x.shape]
+        shape[axis] = sizes.sum()
+        x = pt.broadcast_to(x, shape)
     return op.make_node(x, sizes)
 
 

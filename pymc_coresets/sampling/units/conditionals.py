@@ -11,7 +11,7 @@ from around the mode, which is regressed on theta, too.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -160,14 +160,18 @@ class Conditionals:
     def _enumerated(self, rows: Rows, rng: np.random.Generator) -> np.ndarray:
         """Draw discrete variables in proportion to the densities of all their values."""
         assert self._values is not None
-        every, found = self._values, []
-        values = np.broadcast_to(every[:, None], (len(every), len(rows), self.n_dims))
+        every, values = self._values, self._values[:, None]
+        found = np.empty((self.draws.n_draws, len(rows), self.n_dims))
+        if not self.loglik.observations.units.source.density.has_common_values:
+            values = np.broadcast_to(values, (len(every), len(rows), self.n_dims))
         for which in self._blocks(rows, np.arange(self.draws.n_draws), len(every)):
             _, logs = self._densities(rows, which)(values)
-            below = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+            below = np.exp(logs - logs.max(axis=1, keepdims=True))
+            for before, after in pairwise(range(len(every))):
+                below[:, after] += below[:, before]
             level = rng.random((len(which), 1, len(rows))) * below[:, -1:]
-            found.append(every[np.minimum((below <= level).sum(axis=1), len(every) - 1)])
-        return np.concatenate(found)
+            found[which] = every[(below[:, :-1] <= level).sum(axis=1)]
+        return found
 
     # -- one number: distribution functions ----------------------------------------------------
 

@@ -548,11 +548,6 @@ PLANTED = [
         ("values = known.copy()", "values = known"),
     ),
     *plant(
-        "reading/units/integral.py",
-        ("if x in own or not fixed", "if x in own"),
-        ("if not units.has_common_values", "if units.has_common_values"),
-    ),
-    *plant(
         "loops/parts.py",
         ("kind.shape[0] is None and", ""),
         ("if not any(kind.dtype", "if any(kind.dtype"),
@@ -770,6 +765,8 @@ PLANTED = [
     ),
     *plant(
         "reading/units/integral.py",
+        ("if x in own or not fixed", "if x in own"),
+        ("if not units.has_common_values", "if units.has_common_values"),
         ("row[-1] * abs(z) < 1e12", "row[-1] * abs(z) < np.inf"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
     ),

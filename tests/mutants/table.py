@@ -106,6 +106,7 @@ TESTS = {
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
+    "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (ERRORS, MODELS, BUILD),

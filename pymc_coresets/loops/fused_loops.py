@@ -169,9 +169,9 @@ class Program:
             function = _function_of(node, of_rows=is_later, compiled=compiled)
             written = {i for which in node.op.destroy_map.values() for i in which}
             shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
-            # Views may have any memory order.
+            # Views may have any memory order, for each of which a loop would be compiled.
             is_view = isinstance(node.op, ops.DimShuffle | ops.Subtensor | ops.AdvancedSubtensor)
-            if is_later and is_view and not _in_products(node, fgraph):
+            if is_view and not _in_products(node, fgraph):
                 function = _with_result_in_order(function)
             return (
                 _with_copies(function, shared) if shared else function,

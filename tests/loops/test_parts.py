@@ -91,3 +91,29 @@ def test_functions_that_numpy_lacks_stay_loops() -> None:
     function = pytensor.function(many, pt.add(*many), mode=loop_mode())
     [node] = [n for n in function.maker.fgraph.apply_nodes if isinstance(n.op, ops.Elemwise)]
     assert parts_of(node) is None
+
+
+@pytest.mark.parametrize("n_draws", [1, 4])
+def test_loops_see_columns_of_draws_in_one_memory_order(
+    n_draws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[bool] = []
+
+    def seen(node: pytensor.graph.Apply) -> fused_loops.Function:
+        loop = compiled_loop(node)
+
+        def run(*arrays: np.ndarray) -> np.ndarray:
+            orders.extend(a.flags.c_contiguous for a in arrays)
+            result: np.ndarray = loop(*arrays)
+            return result
+
+        return run
+
+    monkeypatch.setattr(fused_loops, "compiled_loop", seen)
+    draws, y = pt.matrix("draws", shape=(None, 3)), pt.vector("y")
+    kernel = Kernel([draws], [y], [pt.exp(y * draws[:, 1:2] - draws[:, 2:])], {0: 0})
+    x, rows = np.random.default_rng(3).normal(size=(n_draws, 3)), np.arange(5.0)
+    [found] = kernel.program.given(x)(rows)
+    np.testing.assert_allclose(found, np.exp(rows * x[:, 1:2] - x[:, 2:]), rtol=1e-13)
+    assert orders
+    assert all(orders)

@@ -12,6 +12,8 @@ from pymc_coresets.loops.compilation import compiled_loop
 from pymc_coresets.loops.fused_loops import Kernel, Program, loop_mode
 from pymc_coresets.loops.parts import is_large, parts_of
 
+pytestmark = pytest.mark.compiled
+
 FEW = pt.tensor("few", dtype="float64", shape=(None, 3))
 
 

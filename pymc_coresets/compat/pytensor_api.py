@@ -39,7 +39,6 @@ from pytensor.link.numba.dispatch.basic import (
     numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
-    tuple_setitem,
 )
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker

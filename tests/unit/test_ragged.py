@@ -40,7 +40,7 @@ def at_rows(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 #: How a function of one input, with the sizes as a second, is made.
-MODES = {"NumPy": PLAIN_MODE, "Numba": "NUMBA", "loops": loop_mode(1)}
+MODES = {"NumPy": PLAIN_MODE, "loops": loop_mode(1)}
 SHAPES = [((), 0), ((3,), 0), ((3,), 1), ((2, 3), 1), ((2, 3), 2)]
 
 

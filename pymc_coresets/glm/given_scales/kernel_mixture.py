@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 from scipy.special import gammaln, logsumexp, softmax
 
+from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.sampling.normal import Normal
 
 type Array = np.ndarray
@@ -116,6 +117,11 @@ class KernelMixture:
 
     def log_density(self, points: Array) -> Array:
         """Return the log-density at points (n_points, n_dims), in nats."""
+        step = rows_at_once(self.centers.size)
+        blocks = range(0, max(len(points), 1), step)
+        return np.concatenate([self._of_block(points[i : i + step]) for i in blocks])
+
+    def _of_block(self, points: Array) -> Array:
         n_dims = points.shape[1]
         constant = gammaln((_DEGREES + n_dims) / 2) - gammaln(_DEGREES / 2)
         constant -= n_dims / 2 * np.log(_DEGREES * np.pi)

@@ -116,10 +116,7 @@ def _take_by_numpy(
     of_places: np.ndarray,
     found: np.ndarray,
 ) -> bool:
-    """Do what `_take` does."""
-    n = x.shape[1]
-    if places.size and not -n <= places.min() <= places.max() < n:
-        return False
+    """Do what `_take` does, or raise an IndexError."""
     found[...] = x[of_x[:, None], places[of_places]]
     return True
 

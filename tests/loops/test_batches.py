@@ -50,6 +50,22 @@ def test_entries_are_looked_up_in_each_array(dtype, shape):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("n", [(1, 5), (5, 1)])
+def test_one_array_or_one_set_of_places_is_that_of_all(n):
+    x, k = pt.vector("x"), pt.lvector("k")
+    axes = [1 if length == 1 else None for length in n]
+    arrays = pt.tensor("arrays", shape=(axes[0], None))
+    places = pt.tensor("places", shape=(axes[1], None), dtype="int64")
+    graph = vectorize_graph(x[k], {x: arrays, k: places})
+    values, own = RNG.normal(size=(n[0], 4)), RNG.integers(-4, 4, size=(n[1], 7))
+    found = pytensor.function([arrays, places], graph, mode=loop_mode())(values, own)
+    expected = np.take_along_axis(
+        np.broadcast_to(values, (5, 4)), np.broadcast_to(own % 4, (5, 7)), 1
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_many_numbers_are_looked_up_by_a_compiled_loop(monkeypatch):
     calls = []
     for name in ("_take", "_take_by_numpy"):

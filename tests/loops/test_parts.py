@@ -82,9 +82,11 @@ def _reads(node: pytensor.graph.Apply, rows: Variable) -> bool:
     return any(v.name == rows.name for v in ops.ancestors([*node.outputs]))
 
 
-def test_indices_are_not_large() -> None:
+def test_neither_indices_nor_rows_alone_are_large() -> None:
     index = pt.ltensor3("index")
     assert not is_large(pt.clip(index, 0, 2).owner)
+    assert not is_large(pt.exp(pt.row()).owner)
+    assert not is_large(pt.exp(pt.tensor(shape=(1, None, None))).owner)
     assert is_large((pt.matrix() > 0).owner)
 
 

@@ -559,7 +559,6 @@ PLANTED = [
         ("axis=n + axis", "axis=axis"),
         ("k += n", "k += 0"),
         ("if not 0 <= k < n", "if not 0 <= k <= n"),
-        ("not -n <= places.min() <= places.max() < n", "False"),
         ("places[of_places]]", "places[of_x % len(places)]]"),
         ("if len(lengths) > 1", "if len(lengths) > 2"),
         ("node.op.batch_ndim(node) + node.op.core_op.axis", "node.op.core_op.axis"),

@@ -764,7 +764,6 @@ PLANTED = [
     ),
     *plant(
         "reading/units/integral.py",
-        ("if x in own or not fixed", "if x in own"),
         ("if not units.has_common_values", "if units.has_common_values"),
         ("row[-1] * abs(z) < 1e12", "row[-1] * abs(z) < np.inf"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),

@@ -24,7 +24,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.sampler import CoresetSampler

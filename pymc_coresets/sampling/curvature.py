@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.sampling.climbing import FLAT, REMEDY, climb, descend, negative_of
+from pymc_coresets.sampling.climbs.climbing import FLAT, REMEDY, climb, descend, negative_of
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 

@@ -13,10 +13,10 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbing import climb, negative_of
+from pymc_coresets.sampling.climbs.climbing import climb, negative_of
+from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits

@@ -503,14 +503,14 @@ PLANTED = [
         ("[start_size] + [larger] * has_more", "[start_size]"),
     ),
     *plant(
-        "sampling/climbing.py",
+        "sampling/climbs/climbing.py",
         ("return start.at(found.x)", "return start.location"),
         ("plus(Slopes(points @ slope, slope))", "plus(Slopes(points @ slope, 0 * slope))"),
         (".max() < CLOSE", ".max() > CLOSE"),
         ("is_finite = np.isfinite(slope).all()", "is_finite = True"),
     ),
     *plant(
-        "sampling/modes.py",
+        "sampling/sample_search.py",
         ("if not np.abs(slope).max() < 1.0:", "if False:"),
         ("is_far or not", "not"),
     ),
@@ -526,7 +526,7 @@ PLANTED = [
         ("here.values - there.values", "here.values"),
     ),
     *plant(
-        "sampling/data_starts.py",
+        "sampling/climbs/data_starts.py",
         ("(np.sort(order[:border]), np.sort(order[border:]))", "(np.sort(order[:border]),)"),
     ),
     *plant(

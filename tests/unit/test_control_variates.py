@@ -49,7 +49,7 @@ from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.climbing import Guarded
+from pymc_coresets.sampling.climbs.climbing import Guarded
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal

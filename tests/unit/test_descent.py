@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize, rosen, rosen_der
 
-from pymc_coresets.sampling.climbing import Guarded, descend
+from pymc_coresets.sampling.climbs.climbing import Guarded, descend
 
 
 def beyond_zero(x):

@@ -6,7 +6,7 @@ from scipy.optimize import minimize, rosen, rosen_der
 
 from pymc_coresets.deadline import until
 from pymc_coresets.exceptions import OutOfTimeError
-from pymc_coresets.sampling.many_climbs import climb_together
+from pymc_coresets.sampling.climbs.many_climbs import climb_together
 
 RNG = np.random.default_rng(1)
 

@@ -20,6 +20,7 @@ from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.found_modes import FoundModes
 from pymc_coresets.sampling.mode_search import (
     apart,
     find_modes,
@@ -28,8 +29,9 @@ from pymc_coresets.sampling.mode_search import (
     starting_points,
     starts_at_images,
 )
-from pymc_coresets.sampling.modes import FoundModes, _Search, beside_mode, held_near
+from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.sample_search import SampleSearch, held_near
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import changes
 
@@ -179,10 +181,10 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
     def refused(*_):
         raise SamplingError("No mode nearby.")
 
-    monkeypatch.setattr(_Search, "around_all", refused)
+    monkeypatch.setattr(SampleSearch, "around_all", refused)
     two = [LocalMode(around=None, height=0.0, n_ended=1)] * 2
     with pytest.raises(SamplingError, match="nearby"):
-        _Search(None, 100, 1).polished(two, None)
+        SampleSearch(None, 100, 1).polished(two, None)
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():

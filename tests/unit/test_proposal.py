@@ -18,9 +18,9 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling import curvature, modes
+from pymc_coresets.sampling import curvature, modes, sample_search
 from pymc_coresets.sampling import density as density_module
-from pymc_coresets.sampling.climbing import improve, improve_by_sample
+from pymc_coresets.sampling.climbs.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes, pass_of
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
@@ -74,7 +74,8 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
 
 
 def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
-    monkeypatch.setattr(modes, "FEW_TO_SEARCH", 1)
+    for module in (modes, sample_search):
+        monkeypatch.setattr(module, "FEW_TO_SEARCH", 1)
     monkeypatch.setattr(keyed, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.sums(found.draws).total

@@ -13,8 +13,8 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.climbs.data_starts import starts_from_data
 from pymc_coresets.sampling.curvature import laplace
-from pymc_coresets.sampling.data_starts import starts_from_data
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal

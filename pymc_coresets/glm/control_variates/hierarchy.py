@@ -22,7 +22,7 @@ from pymc_coresets.glm.control_variates.precisions import (
 from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
-from pymc_coresets.sampling.climbing import near_mode
+from pymc_coresets.sampling.climbs.climbing import near_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 from pymc_coresets.sampling.scales.which_scales import (
     REACHES,

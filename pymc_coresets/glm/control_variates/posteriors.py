@@ -41,13 +41,10 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.modes import (
-    FEW_TO_SEARCH,
-    FoundModes,
-    beside_mode,
-    table_of,
-)
+from pymc_coresets.sampling.found_modes import FoundModes, table_of
+from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
+from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.scales.scale_modes import marginal_modes, starts_around
 from pymc_coresets.sampling.steps.near_normal import AxisTables

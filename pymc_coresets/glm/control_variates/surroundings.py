@@ -9,7 +9,7 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import eigsh
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
-from pymc_coresets.sampling.climbing import Guarded, descend, whitened
+from pymc_coresets.sampling.climbs.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal

@@ -32,7 +32,7 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
-from pymc_coresets.sampling.modes import table_of
+from pymc_coresets.sampling.found_modes import table_of
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.scales.which_scales import are_quadratic

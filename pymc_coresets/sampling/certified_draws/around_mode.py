@@ -26,8 +26,9 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.density import Surrogate
-from pymc_coresets.sampling.modes import FEW_TO_SEARCH, proposal
+from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import Probing
+from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.stand_in import importance_draws
 from pymc_coresets.sampling.steps.near_normal import AxisTables

@@ -10,8 +10,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbing import near_mode
-from pymc_coresets.sampling.many_climbs import climb_together
+from pymc_coresets.sampling.climbs.climbing import near_mode
+from pymc_coresets.sampling.climbs.many_climbs import climb_together
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode

@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbing import near_mode
+from pymc_coresets.sampling.climbs.climbing import near_mode
 from pymc_coresets.sampling.mode_search import image_points, prior_draws
 from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
 

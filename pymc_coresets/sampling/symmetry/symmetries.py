@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError, cholesky, inv
 from pymc_coresets.diagnostics.posterior_draws import entry_name
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbing import improve
+from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import normal_near
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal

@@ -35,7 +35,7 @@ from pymc_coresets.reading.units.nodes import (
 )
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbing import descend, negative_of
+from pymc_coresets.sampling.climbs.climbing import descend, negative_of
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler

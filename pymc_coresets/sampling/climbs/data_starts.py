@@ -7,8 +7,8 @@ import numpy as np
 
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.normal import Normal
 
 #: Sizes of the subsets, and how many there are of each.

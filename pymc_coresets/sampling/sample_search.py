@@ -1,0 +1,389 @@
+"""The search for modes on a sample of the rows; what it finds is polished and weighed on all."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows import keyed
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.sampling.climbs.climbing import improve, improve_by_sample
+from pymc_coresets.sampling.climbs.data_starts import starts_from_data
+from pymc_coresets.sampling.curvature import laplace, normal_near
+from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.mode_search import (
+    MOST_SEARCHED,
+    find_modes,
+    highest,
+    image_points,
+    mode_of,
+    n_searched,
+    starting_points,
+    starts_at_images,
+)
+from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.scales.laplace_given_scales import modes_given_scales
+from pymc_coresets.sampling.scales.scale_modes import MarginalModes
+from pymc_coresets.sampling.scales.which_scales import hierarchical_scales
+from pymc_coresets.sampling.symmetry.local_modes import (
+    LocalMode,
+    by_family,
+    distinct,
+    noticeable,
+    without_images,
+)
+from pymc_coresets.sampling.symmetry.symmetries import Orbits, SymmetryTest
+
+#: Dimensions above which there is no search for other modes, and the curvature is that of a
+#: sample: searches and gradients of all rows would cost more than the later steps.
+FEW_TO_SEARCH = 150
+
+#: Number of starts, of all kinds, after which a search may end for want of time.
+ENOUGH_STARTS = 20
+#: Largest number of images of a mode, and of numbers in their curvatures: some 64 MB.
+MOST_IMAGES, _NUMBERS = 1_000, 2**23
+#: Nats by which modes of a sample's scales may be smaller than those of all rows.
+_ERROR = 40.0
+#: Rows on which a symmetry is tested first.
+_FEW_ROWS = 100
+
+_log = logging.getLogger(__name__)
+
+
+def held_near(density: Density, at: np.ndarray, held: np.ndarray) -> Density:
+    """Return a density in which a normal distribution holds some coordinates near a point.
+
+    The density of a hierarchy has no mode: it is unbounded as effects and their scale go to zero.
+    Given the scales it may have one or several.
+
+    Parameters
+    ----------
+    density : Density
+    at : ndarray of shape (n_dims,)
+    held : ndarray of bool, of shape (n_dims,)
+    """
+
+    def add_up(points: np.ndarray) -> Slopes:
+        away = np.where(held, points - at, 0.0)
+        found = density.slopes(points - away)
+        values = found.values - np.square(away).sum(axis=1) / 2
+        return Slopes(values, np.where(held, -away, found.gradients))
+
+    return Density(add_up)
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What a search on a sample has found.
+
+    Parameters
+    ----------
+    modes : sequence of LocalMode
+        With their images.
+    n_starts : int
+        Number of starts; 0 if only the first mode was searched for.
+    orbits : Orbits, optional
+        Which makes the images.
+    is_over : bool
+        Whether it ended before enough starts were used.
+    is_only : bool
+        Whether there can be no other mode.
+    """
+
+    modes: Sequence[LocalMode]
+    n_starts: int = 0
+    orbits: Orbits | None = None
+    is_over: bool = False
+    is_only: bool = False
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether too few starts were used, or some modes were not refined."""
+        return self.is_over or n_searched(self.modes) >= MOST_SEARCHED
+
+
+def each_met_twice(modes: Sequence[LocalMode]) -> bool:
+    """Whether several starts ended at each mode, or at its images.
+
+    The share of starts that met a mode which no other start met estimates the share of further
+    starts that would meet unknown modes (Good 1953).
+    """
+    return bool((by_family(modes, [mode.n_ended for mode in modes]) > 1).all())
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSearch:
+    """A search on a sample of the rows, by its size and key, for modes of all of them."""
+
+    sampler: CoresetSampler
+    size: int
+    key: int
+    at: np.ndarray | None = None
+    held: np.ndarray | None = None
+
+    def density_of(self, size: int) -> Density:
+        """Return the density of a sample of rows of a given size."""
+        return self._held(self.sampler.density_of_some(size, self.key))
+
+    @cached_property
+    def full(self) -> Density:
+        """The density of all rows."""
+        return self._held(self.sampler.full_density)
+
+    def _held(self, density: Density) -> Density:
+        if self.at is None or self.held is None:
+            return density
+        return held_near(density, self.at, self.held)
+
+    def others(
+        self,
+        density: Density,
+        first: LocalMode,
+        *,
+        rng: np.random.Generator,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Searched:
+        """Search for modes of the sample, and for images of those found."""
+        with np.errstate(all="ignore"):  # some starts are far out
+            elsewhere, nearby = self._starts(density, first, rng)
+            if not len(elsewhere):
+                return Searched([first])
+            orbits = self._orbits(first)
+            starts = rng.permutation(np.concatenate([nearby, elsewhere]))  # time may not be enough
+            search = partial(
+                find_modes, density, error=self._error(), is_over=is_over, orbits=orbits
+            )
+            known = orbits.of(replace(first, n_ended=1))  # by the climb that led there
+            found, n_starts = search(known, starts)
+            space = self.sampler.space
+            images = [starts_at_images(space, density, m.x) for m in found if m.parent is None]
+            at_images = np.concatenate(images)[:24]
+            more, n_more = search(found, at_images)
+        # A start at an image of a known mode says nothing if it ends at that mode, or its images.
+        found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
+        found += more[len(found) :]
+        few = n_starts < min(len(starts), ENOUGH_STARTS)
+        return Searched(found, 1 + n_starts + n_more, orbits, few)
+
+    def by_scales(
+        self, density: Density, first: LocalMode, *, rng: np.random.Generator
+    ) -> FoundModes | None:
+        """Compare modes of a hierarchy by what they hold, if the first one is not the only one.
+
+        A joint density may be hundreds of nats higher where effects and their scale are small, and
+        have no mode where most of the mass is.  None if the marginal of the scales has no mode
+        other than the first one, or there are no scales.
+        """
+        space, prior = self.sampler.space, self.sampler.density(None).slopes
+        columns = [np.ravel(each) for each in space.columns.values()]
+
+        def of_prior(points: np.ndarray) -> np.ndarray:
+            return prior(points).gradients
+
+        def of_rows(points: np.ndarray) -> np.ndarray:
+            gradients: np.ndarray = density.gradients(points) - of_prior(points)
+            return gradients
+
+        is_scale = hierarchical_scales(of_prior, of_rows, first.x, columns)
+        if is_scale is None:
+            return None
+        error = _ERROR if self.size < self.sampler.n_rows else 0.0
+        some, full = density.slopes, self.full.slopes
+        found = modes_given_scales(
+            space, some, full, prior, is_scale, first.x, error=error, rng=rng
+        )
+        if found is None:
+            return None
+        modes, of_scales = found
+        return self._given_scales(noticeable(distinct(modes)), is_scale, of_scales, rng)
+
+    def _given_scales(
+        self,
+        modes: Sequence[LocalMode],
+        is_scale: np.ndarray,
+        of_scales: MarginalModes,
+        rng: np.random.Generator,
+    ) -> FoundModes:
+        """Add the images of modes under symmetries of all variables but the scales.
+
+        Other modes of these, given the scales, are only looked for: the search is incomplete if
+        there are any.
+        """
+        orbits = self._orbits(modes[0]).that_keep(is_scale)
+        every: list[LocalMode] = []
+        is_complete = of_scales.is_complete
+        for mode in modes:
+            images = orbits.of(mode, len(every))
+            is_complete &= len(images) < orbits.most and self._is_alone(mode, is_scale, rng)
+            every += images
+        kept, words = _largest_first(noticeable(every), self.sampler.space)
+        n_starts, n_gradients = of_scales.n_climbs, self.full.n_gradients
+        return FoundModes(kept, n_starts, words, n_gradients, is_complete, orbits)
+
+    def _is_alone(self, mode: LocalMode, held: np.ndarray, rng: np.random.Generator) -> bool:
+        """Whether a mode is the only one but for its images, with some coordinates held.
+
+        By proof, if the prior is normal given these, or by a search.
+        """
+        if self.sampler.has_log_concave_rows(held):
+            return True
+        near = replace(self, at=mode.x, held=held)
+        density = near.density_of(self.size)
+        try:
+            found = near.others(density, mode_of(density, laplace(density, mode.x)), rng=rng)
+        except SamplingError as error:
+            _log.info("No search for other modes given the scales: %s", error)
+            return False
+        alone = without_images(found.modes)
+        return len(alone) == 1 and each_met_twice(alone) and not found.was_cut_short
+
+    def _starts(
+        self, density: Density, first: LocalMode, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return starts by the prior and the data; and near the initial point, no search alone."""
+        of_prior, nearby = starting_points(self.sampler.space, density, rng=rng)
+        size = min(self.size, self.sampler.n_rows)
+        scan = self.sampler.scan(size, key=self.key, distinct=True)
+        of_data = starts_from_data(
+            scan,
+            lambda each: self._held(self.sampler.density_of_each(each)),
+            first.around,
+            rng=rng,
+        )
+        return np.concatenate([of_prior, highest(density, of_data, len(of_data), 0)]), nearby
+
+    def _orbits(self, first: LocalMode) -> Orbits:
+        """Return what makes the images of modes, under symmetries that all rows have."""
+        space, prior = self.sampler.space, self._held(self.sampler.density(None))
+        most = int(min(MOST_IMAGES, max(_NUMBERS // space.n_dims**2, 1)))
+        sizes = (min(_FEW_ROWS, self.size), self.size)
+        test = SymmetryTest(space, first.around, prior, [self.density_of(n) for n in sizes])
+        found = test.symmetries(lambda: self.full, most)
+        return Orbits(space, found, prior, most)
+
+    def _error(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        """Return a function for the error of height differences between modes of the sample.
+
+        It adds the standard error of the difference of log-likelihoods at two points, and the
+        excess of the height of a sample's mode over that of all rows.
+        """
+        loglik = self.sampler.loglikelihood
+        share = min(self.size / loglik.n_rows, 1.0)
+        if share == 1.0:
+            return lambda one, other: 0.0  # noqa: ARG005
+        scan = loglik.source.scan(self.size, key=self.key, distinct=True)
+
+        def error(one: np.ndarray, other: np.ndarray) -> float:
+            draws = self.sampler.space.constrain(np.stack([one, other]))
+            difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
+            squares = np.square(scan.weights * (difference - difference.mean()))
+            return float(np.sqrt(squares.sum() * (1 - share))) + loglik.n_dims / share / 2
+
+        return error
+
+    def on_all(self, found: Searched) -> FoundModes:
+        """Polish modes of the sample on all rows, compute their masses, and add their images."""
+        full = self.full
+        searched = without_images(found.modes)
+        polished = self.polished(searched, full)
+        if len(polished) > 1:
+            heights = full.values(np.stack([mode.x for mode in polished]))
+            polished = [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
+            polished = distinct(polished)
+        orbits = found.orbits
+        every: list[LocalMode] = []
+        is_whole = True
+        for mode in polished:
+            images = [mode] if orbits is None else orbits.of(mode, len(every))
+            is_whole &= orbits is None or len(images) < orbits.most
+            every += images
+        kept = noticeable(every)
+        is_complete = is_whole and each_met_twice(kept) and not found.was_cut_short
+        modes, words = _largest_first(kept, self.sampler.space)
+        is_complete |= found.is_only
+        return FoundModes(modes, found.n_starts, words, full.n_gradients, is_complete, orbits)
+
+    def polished(self, found: Sequence[LocalMode], full: Density) -> list[LocalMode]:
+        """Find the modes of all rows from those of the sample; raises if there are none."""
+        polished, refused = [], None
+        for local in found:
+            try:
+                polished.append(replace(local, around=self.around_all(local.around, full)))
+            except SamplingError as error:
+                _log.info("No mode of all rows is near one of a sample: %s", error)
+                refused = error
+        if refused is not None and not polished:
+            raise refused
+        return polished
+
+    def around_all(self, start: Normal, full: Density) -> Normal:
+        """Find the mode of all rows near that of the sample, and the curvature there."""
+        n_rows, n_dims = self.sampler.loglikelihood.n_rows, len(start.location)
+        if n_rows > keyed.MANY_ROWS:
+            found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims))
+            if found is not None:
+                return found
+        mode = improve(start, full) if self.size < n_rows else start.location
+        few = keyed.ROWS_FOR_CURVATURE * n_dims
+        if n_dims > FEW_TO_SEARCH and few < n_rows:
+            return normal_near(mode, start, self.density_of(few), polish=False)
+        return normal_near(mode, start, full, polish=True)
+
+    def _by_a_large_sample(self, start: Normal, full: Density, size: int) -> Normal | None:
+        """Find both by a few gradients of all rows; None if the sample lacks rows that matter.
+
+        One gradient more tells this.  Elsewhere it takes a reading, and is left out unless the
+        mode moved further than samples of that size differ.
+        """
+        some, fewer = self.density_of(size), self.density_of(size // 2)
+        try:
+            start = laplace(some, start.location)
+            mode = improve_by_sample(start, full, some, fewer)
+        except SamplingError as error:
+            _log.info("No mode of all rows by a large sample of them: %s", error)
+            return None
+        source = self.sampler.loglikelihood.source
+        is_far = np.abs(start.whiten(mode)).max() > 6 * np.sqrt(source.n_rows / size)
+        if is_far or not isinstance(source, StreamedRows):
+            slope = start.factor.whiten_gradients(full.gradients(mode[None])[0])
+            if not np.abs(slope).max() < 1.0:
+                return None
+        return replace(start, location=mode).with_tails()
+
+
+def _largest_first(
+    modes: Sequence[LocalMode], space: Unconstrained
+) -> tuple[list[LocalMode], list[str]]:
+    """Sort modes by their mass; also describe, for each, which other one it is an image of."""
+    order = sorted(range(len(modes)), key=lambda i: -round(modes[i].log_mass, 6))
+    found, numbers = [modes[i] for i in order], {old: new for new, old in enumerate(order)}
+    words = [
+        "" if mode.parent is None else f"image of mode {numbers[mode.parent]}: {mode.image}"
+        for mode in found
+    ]
+    searched = [i for i, mode in enumerate(found) if mode.parent is None]
+    for i, words_of_one in zip(searched, _images(found, searched, space), strict=True):
+        words[i] = words_of_one
+    return found, words
+
+
+def _images(modes: Sequence[LocalMode], searched: Sequence[int], space: Unconstrained) -> list[str]:
+    """Describe, for modes that were searched for, the earlier one that it is an image of."""
+    found = dict.fromkeys(searched, "")
+    for i in searched[:-1]:
+        one = modes[i]
+        names, points = image_points(space, one.x)
+        for j in searched:
+            other = modes[j]
+            close = abs(one.height - other.height) < 0.1 * len(one.x)  # the accuracy of the search
+            if j > i and not found[j] and close:
+                distance = np.linalg.norm(other.around.whiten(points), axis=1)
+                if len(distance) and distance.min() < 0.5:
+                    found[j] = f"image of mode {i}: {names[int(distance.argmin())]}"
+    return list(found.values())

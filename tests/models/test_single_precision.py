@@ -4,13 +4,20 @@ import os
 import subprocess
 import sys
 
+import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import widened
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.starts import known_metric
 
 _PROGRAM = """
 import numpy as np, pymc as pm, pytensor
@@ -99,3 +106,38 @@ def test_a_loop_of_single_precision_is_refused():
     total = pytensor.scan(lambda a, b: a + b, x, x[0], return_updates=False)[-1]
     with pytest.raises(UnsupportedModelError, match="floatX = 'float64' before you write"):
         widened([total], {x: pt.vector("x", dtype="float64")})
+
+
+@pytest.fixture
+def sampler():
+    """NUTS of a normal distribution in single precision, whose mode is far from the start."""
+    with pytensor.config.change_flags(floatX="float32"):
+        y = np.random.default_rng(1).normal(20.0, 1.0, size=4_000)
+        with pm.Model():
+            pm.Normal("y", pm.Normal("mu", 0.0, 100.0), 1.0, observed=y)
+            yield CoresetSampler(LogLikelihood(find_observations()), kind="nuts")
+
+
+def test_chains_of_models_in_single_precision_arrive(sampler):
+    every = sampler.loglikelihood.in_memory.all
+    mean, sd = every.inputs[0].mean(), 1 / np.sqrt(4_000)
+    points = sampler.drawn(every, np.ones(4_000), 400, rng=np.random.default_rng(1)).points
+    assert_allclose(points.mean(), mean, atol=0.3 * sd)
+    assert 0.8 < points.std() / sd < 1.25
+
+
+def test_the_metric_that_is_known_serves_models_in_single_precision(sampler):
+    every, space = sampler.loglikelihood.in_memory.all, sampler.space
+    around = sampler.laplace(every, np.ones(4_000))
+    points, _ = around.draw(50, rng=np.random.default_rng(1))
+    known = Proposal(draws=space.constrain(points), log_ratios=np.zeros(50), around=around)
+    options = {"chains": 2, "compile_kwargs": {}, "random_seed": 1}
+    options = known_metric(space.model, known, space, options)
+    quick = {"draws": 200, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
+    idata = pm.sample(model=space.model, **options, **quick)
+    assert_allclose(idata["posterior"]["mu"].mean(), around.location[0], atol=0.3 / np.sqrt(4_000))
+    points = sampler.drawn(
+        every, np.ones(4_000), 200, starts=points, metric=around.largest.factor,
+        rng=np.random.default_rng(1),
+    ).points  # fmt: skip
+    assert_allclose(points.mean(), around.location[0], atol=0.3 / np.sqrt(4_000))

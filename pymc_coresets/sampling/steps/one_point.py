@@ -41,10 +41,11 @@ class OnePoint:
     [-4.257, -3.0]
     """
 
+    #: Also of models in float32: in that, chains from far away do not arrive.
+    dtype = "float64"
     _raveled_inputs = True
 
     def __init__(self, posterior: Surrogate) -> None:
-        self.dtype = pytensor.config.floatX
         self._extra_vars_shared: dict[str, Any] = {}
         with compiling():
             self._function, self._used = _compiled(posterior)
@@ -63,7 +64,7 @@ class OnePoint:
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both at a point (n_dims,)."""
         value, gradient = self._function(np.asarray(x, dtype=np.float64), *self._given)
-        return value, gradient.astype(self.dtype, copy=False)
+        return value, gradient
 
     _pytensor_function = __call__
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.special import softmax
 
@@ -312,7 +313,7 @@ def _with_metric(
     stream = rng.spawn(1)[0]
     # With longer steps than for 0.9, trajectories diverge if the tails are not normal.
     step = pm.NUTS(
-        potential=PrecisionPotential(precision, stream),
+        potential=PrecisionPotential(precision, stream, pytensor.config.floatX),
         model=model,
         compile_kwargs=options["compile_kwargs"],
         rng=stream,

@@ -34,7 +34,11 @@ from pymc_coresets.glm.control_variates.expansion import (
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, _expansion_of
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
-from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
+from pymc_coresets.glm.control_variates.surroundings import (
+    derivatives,
+    precision_near,
+    uphill_steps,
+)
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
@@ -1103,3 +1107,9 @@ def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
         found = [build_coreset(model, size=140, **each).objective for each in options]
         left[times] = stats.gmean(found)
     assert left[4] < 0.8 * left[1]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_no_steps_uphill_where_a_curvature_is_not_finite(kind):
+    for entry in (np.nan, np.inf):
+        assert not list(uphill_steps(kind(np.diag([entry, 1.0])), np.ones(2)))

@@ -103,7 +103,7 @@ def uphill_steps(precision: Curvature, gradient: np.ndarray) -> Iterator[np.ndar
 
     Newton steps whose precision is raised by shares of its diagonal until it is definite, as by
     Levenberg and Marquardt.  At a saddle they are zero: then steps follow along the direction of
-    the most convexity, both ways.
+    the most convexity, both ways.  None where the curvature is not finite.
 
     Parameters
     ----------
@@ -121,6 +121,9 @@ def uphill_steps(precision: Curvature, gradient: np.ndarray) -> Iterator[np.ndar
     >>> [*uphill_steps(saddle, np.zeros(2))][-1].round(2)
     array([-0.1,  0. ])
     """
+    entries = precision if isinstance(precision, np.ndarray) else precision.data
+    if not np.isfinite(entries).all():
+        return
     size = np.abs(precision.diagonal())
     size = np.where(size > 0, size, 1.0)
     for damping in _DAMPING:

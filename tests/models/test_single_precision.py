@@ -16,8 +16,10 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import widened
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.units.placement import with_loops
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.starts import known_metric
+from tests.models.units import by_grid, nodes_at, potentials, read
 
 _PROGRAM = """
 import numpy as np, pymc as pm, pytensor
@@ -141,3 +143,15 @@ def test_the_metric_that_is_known_serves_models_in_single_precision(sampler):
         rng=np.random.default_rng(1),
     ).points  # fmt: skip
     assert_allclose(points.mean(), around.location[0], atol=0.3 / np.sqrt(4_000))
+
+
+def test_effects_are_integrated_out_in_double_precision():
+    units, y = np.repeat(np.arange(5), 3), np.random.default_rng(1).normal(size=15)
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            effect = pm.Normal("effect", 0.0, pm.HalfNormal("scale"), shape=5)
+            pm.StudentT("y", nu=5, mu=effect[units], sigma=1.0, observed=y)
+        x = np.array([0.2])
+        found = nodes_at(read(model, "effect"), 25, x)
+        assert_allclose(potentials(found)(x), by_grid(found, x), rtol=1e-5)
+        assert with_loops(found.loglik).dtype == "float64"

@@ -112,7 +112,7 @@ class UnitDensity:
     @cached_property
     def surface(self) -> Surface:
         """The same by the columns of the variables."""
-        columns = [pt.vector(f"column {j}") for j in range(self.n_dims)]
+        columns = [pt.vector(f"column {j}", dtype="float64") for j in range(self.n_dims)]
         axes, of_members = (
             dict[Variable, int]((row.placeholder, row.axis) for row in rows)
             for rows in (self.arrays, self.members)

@@ -525,7 +525,7 @@ def _as_loop(op: Placement, inputs: Sequence[Variable]) -> list[Variable]:
     steps, end = in_common_operations(graphs.step), in_common_operations(graphs.end)
 
     def filled(value: float | TensorVariable) -> TensorVariable:
-        return ops.checked_tensor(pt.zeros(centre.shape[:1]) + value)
+        return ops.checked_tensor(pt.zeros(centre.shape[:1], dtype="float64") + value)
 
     root = [[0.0] * i + [1 / factor[:, i, i]] for i in range(n_dims)]
     start = _State(

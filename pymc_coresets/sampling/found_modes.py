@@ -11,9 +11,7 @@ from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import Mixture
-from pymc_coresets.sampling.symmetry.local_modes import (
-    LocalMode,
-)
+from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
 
 

@@ -13,9 +13,7 @@ from pymc_coresets.rows import keyed
 from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.found_modes import FoundModes
-from pymc_coresets.sampling.mode_search import (
-    mode_of,
-)
+from pymc_coresets.sampling.mode_search import mode_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sample_search import (
     FEW_TO_SEARCH,

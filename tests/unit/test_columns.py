@@ -4,7 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph import clone_replace
+from pytensor.graph import clone_replace, explicit_graph_inputs
 from scipy.special import expit
 
 from pymc_coresets.compat import pytensor_api as ops
@@ -58,8 +58,22 @@ SHARED = {
     ][:, 0],
     "a check": lambda z, c: pt.all(probabilities(z, c) > 0.2, axis=1) + z,
 }
+#: Of data with a column for each of three goods, at rows of units.
+TASTE, GOODS = spread(X[:, 0], SIZES), pt.constant(np.array([2, 0, 1, 1, 0, 2]))
+NARROW = {
+    "a good by its utilities": pt.special.log_softmax(W * TASTE[:, None] + W**2, axis=1)[
+        pt.arange(SIZES.sum()), GOODS
+    ],
+    "two data, of which one is for all rows": pt.logsumexp(FIXED - W * TASTE[:, None], axis=1),
+    "columns of attributes of goods": pt.special.log_softmax(
+        ((W[:, :, None] - FIXED[:2]) * spread(X[:, :2], SIZES)[:, None, :]).sum(axis=2), axis=1
+    )[pt.arange(SIZES.sum()), GOODS],
+    "a sum": (pt.exp(W) * TASTE[:, None]).sum(axis=1),
+}
 #: These need the whole array.
 WHOLE = {
+    "a product with data of goods": (W * TASTE[:, None]) @ W[:3].T,
+    "a sum over rows": (W * TASTE[:, None]).sum(axis=0),
     "a product of matrices": X @ W[:3].T,
     "a running sum over units": X.cumsum(axis=0).sum(axis=1),
     "a sum over units": X.sum(axis=0),
@@ -81,9 +95,9 @@ def both(graph: pt.TensorVariable) -> tuple[pt.TensorVariable, list[np.ndarray]]
     return apart, [*other(VALUES, WEIGHTS, N_ROWS), *one(*VALUES.T, WEIGHTS, N_ROWS)]
 
 
-@pytest.mark.parametrize("name", GRAPHS | WHOLE)
+@pytest.mark.parametrize("name", GRAPHS | NARROW | WHOLE)
 def test_values_and_gradients_are_the_same(name):
-    _, [values, slopes, own, of_columns] = both((GRAPHS | WHOLE)[name])
+    _, [values, slopes, own, of_columns] = both((GRAPHS | NARROW | WHOLE)[name])
     np.testing.assert_allclose(own, values, rtol=1e-12)
     np.testing.assert_allclose(of_columns, slopes, rtol=1e-12, atol=1e-14)
 
@@ -92,6 +106,24 @@ def test_values_and_gradients_are_the_same(name):
 def test_nothing_is_joined(name):
     apart, _ = both(GRAPHS[name])
     assert not any(isinstance(n.op, ops.Join | ops.Split) for n in ops.io_toposort([], [apart]))
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_units_meet_columns_of_data_one_by_one(name):
+    apart, _ = both(NARROW[name])
+    inputs, wide = set(explicit_graph_inputs([apart])), []
+    of_units = inputs - {W, SIZES}
+    for node in ops.io_toposort([], [apart]):
+        if not of_units.isdisjoint(node.inputs):
+            of_units.update(node.outputs)
+            wide += [v for v in node.outputs if {2, 3} & set(v.type.shape)]
+    assert not wide
+
+
+def test_data_of_many_columns_stay_side_by_side():
+    many, columns = pt.matrix(shape=(None, 9)), [pt.vector() for _ in range(3)]
+    [apart] = by_columns([(many * X[:, :1]).sum(axis=1)], X, columns)
+    assert any(isinstance(n.op, ops.CAReduce) for n in ops.io_toposort([], [apart]))
 
 
 def test_a_component_without_a_density_has_no_share():

@@ -325,6 +325,30 @@ def collapse_units(
     >>> collapse_units(members, [], 3)
     (array([0, 2]), array([2., 1.]))
     """
+    numbers, first = numbered_units(members, arrays, n_units)
+    return first, np.bincount(numbers).astype(float)
+
+
+def numbered_units(
+    members: Members, arrays: Columns, n_units: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the kinds of units with equal data and equal rows in any order, as they appear.
+
+    Exact, as `collapse_units`.
+
+    Returns
+    -------
+    numbers : ndarray of int64
+        The kind of each unit.
+    first : ndarray of int64
+        The first unit of each kind, sorted.
+
+    Examples
+    --------
+    >>> members = Members(np.array([2, 1, 2]), np.arange(5), (np.array([1, 0, 1, 0, 1]),))
+    >>> numbered_units(members, [], 3)
+    (array([0, 1, 0]), array([0, 1]))
+    """
     columns = _columns(members.arrays, len(members.positions))
     hashes = _hashes(columns, len(members.positions))
     units = np.repeat(np.arange(n_units), members.sizes)
@@ -340,8 +364,8 @@ def collapse_units(
     if all(np.array_equal(c, c[same]) for c in own[:-1]) and all(
         np.array_equal(c[order], c[order][others]) for c in columns
     ):
-        return first, np.bincount(numbers).astype(float)
-    return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
+        return numbers, first
+    return np.arange(n_units), np.arange(n_units)  # two kinds have the same hash
 
 
 def _kinds(

@@ -104,6 +104,27 @@ def test_skewed_variables_are_drawn_from_their_own_distribution(rates, width):
     require_uniform(exact.cdf(z), shape if width else None)
 
 
+@pytest.mark.parametrize("width", [0.05, 0.7])
+def test_units_of_equal_data_have_tables_in_common_and_independent_draws(rates, width, monkeypatch):
+    tabulated, tables = [], Conditionals._tables
+
+    def counted(self, rows, places, which):
+        tabulated.append(len(rows))
+        return tables(self, rows, places, which)
+
+    monkeypatch.setattr(Conditionals, "_tables", counted)
+    rng, n = np.random.default_rng(4), 4_000
+    shape, rate = np.exp(width * rng.normal(size=(2, n)))
+    z = np.exp(drawn(rates, shape=shape, rate=rate)[..., 0])
+    kinds = len({tuple(sorted(COUNTS[level == LEVEL])) for level in range(N_LEVELS)})
+    assert kinds < N_LEVELS
+    assert max(tabulated) == kinds
+    exact = gamma(shape[:, None] + TOTAL, scale=1 / (rate[:, None] + NUMBER))
+    scores = ndtri(exact.cdf(z).clip(1e-12, 1 - 1e-12))
+    apart = np.corrcoef(scores.T)[np.triu_indices(N_LEVELS, 1)]
+    assert np.abs(apart).max() < 4.5 / np.sqrt(n)
+
+
 def test_few_draws_are_made_one_by_one(rates):
     shape, rate = np.full((2, 40), 0.7)
     z = np.exp(drawn(rates, shape=shape, rate=rate)[..., 0])

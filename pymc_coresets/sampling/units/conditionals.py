@@ -4,8 +4,9 @@ One number per unit is drawn by the inverse of its distribution function.  At so
 shared variables theta, the density is tabulated along the axis of the unit; its quantiles are
 regressed on theta, and other draws of theta take theirs from the regression.  How far that is off
 is measured at draws that the regression has not seen; units where it is off take a table at each
-draw.  Several numbers per unit are drawn by independence Metropolis-Hastings.  Their proposals come
-from around the mode, which is regressed on theta, too.
+draw.  Units with equal data have tables and regressions in common.  Several numbers per unit are
+drawn by independence Metropolis-Hastings.  Their proposals come from around the mode, which is
+regressed on theta, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +22,18 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
-from pymc_coresets.rows.memory import in_threads
+from pymc_coresets.reading.units.integral import DERIVED
+from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import Chains
 from pymc_coresets.sampling.units.frames import Frames
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
-from pymc_coresets.sampling.units.regressions import Regression, linear_and_quadratic, spread
+from pymc_coresets.sampling.units.regressions import (
+    Regression,
+    linear_and_quadratic,
+    polynomials,
+    spread,
+)
 
 #: Where a density is first looked at, along an axis on which tails that fall with a power of the
 #: distance fall exponentially.
@@ -89,27 +96,43 @@ class Conditionals:
         show : callable, optional
             Is told the number of units that have been drawn, again and again.
         """
+        kinds = self._kinds(rows)
+        order = np.argsort(kinds, kind="stable")  # equal units follow one another
         # Arrays of such a size, of which there are a few, fit into memory for each thread.
-        pieces = list(_pieces(rows, rows_at_once(4 * _AT_ONCE * _PLACES), self.n_dims**2))
+        most = rows_at_once(4 * _AT_ONCE * _PLACES)
+        pieces = list(_pieces(rows.take(order), most, self.n_dims**2))
         found = Drawn(
             np.empty((self.draws.n_draws, len(rows), self.n_dims)), np.ones(len(rows), dtype=bool)
         )
-        streams = rng.spawn(len(pieces))
-        start = 0
-        for drawn in in_threads(self._of_piece, zip(pieces, streams, strict=True)):
-            stop = start + len(drawn.enough)
-            found.values[:, start:stop], found.enough[start:stop] = drawn
-            show(stop - start)
-            start = stop
+        streams, ends = rng.spawn(len(pieces)), np.cumsum([len(piece) for piece in pieces])
+        which = np.split(order, ends[:-1])
+        parts = zip(pieces, (kinds[some] for some in which), streams, strict=True)
+        for some, drawn in zip(which, in_threads(self._of_piece, parts), strict=True):
+            found.values[:, some], found.enough[some] = drawn
+            show(len(some))
         return found
 
-    def _of_piece(self, piece: tuple[Rows, np.random.Generator]) -> Drawn:
-        rows, rng = piece
+    def _kinds(self, rows: Rows) -> np.ndarray:
+        """Number the units whose data differ, (n_units,), where equal ones are drawn together."""
+        if not self._by_tables:
+            return np.arange(len(rows))
+        names = [row.name for row in self.loglik.observations.rows]
+        own = [a for n, a in zip(names, rows.arrays, strict=True) if n not in DERIVED]
+        return numbered_units(rows.members, own, len(rows))[0]
+
+    def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> Drawn:
+        rows, kinds, rng = piece
         if self._values is not None:
             return Drawn(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
-        if self.n_dims > 1 or self._n_modes > 1:
+        if not self._by_tables:
             return self._by_proposals(rows, rng)
-        return self._by_quantiles(rows, rng)
+        _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+        return self._by_quantiles(rows.take(first), kind, rng)
+
+    @property
+    def _by_tables(self) -> bool:
+        """Whether each unit has one continuous variable, with nodes around one mode."""
+        return self._values is None and self.n_dims == 1 and self._n_modes == 1
 
     @property
     def n_dims(self) -> int:
@@ -136,8 +159,7 @@ class Conditionals:
 
     def _blocks(self, rows: Rows, which: np.ndarray, n_places: int) -> Iterator[np.ndarray]:
         """Cut numbers of draws, so that the rows of the units fit into a cache at all places."""
-        most = max(int(_BLOCK // (n_places * max(rows.n_members, 1))), 8)
-        yield from (which[i : i + most] for i in range(0, len(which), most))
+        yield from _cut(which, n_places * max(rows.n_members, 1))
 
     def _densities(
         self, rows: Rows, which: np.ndarray
@@ -175,11 +197,13 @@ class Conditionals:
 
     # -- one number: distribution functions ----------------------------------------------------
 
-    def _by_quantiles(self, rows: Rows, rng: np.random.Generator) -> Drawn:
-        n_draws, n_units = self.draws.n_draws, len(rows)
-        scores = rng.standard_normal((n_draws, n_units)).clip(-_FARTHEST, _FARTHEST)
+    def _by_quantiles(self, rows: Rows, kind: np.ndarray, rng: np.random.Generator) -> Drawn:
+        """Draw the variables of units of different kinds, `rows`; `kind` is that of each unit."""
+        n_draws, n_units = self.draws.n_draws, len(kind)
+        scores = rng.standard_normal((n_draws, n_units))
+        np.clip(scores, -_FARTHEST, _FARTHEST, out=scores)
         found = Drawn(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
-        every, left = np.arange(n_draws), np.arange(n_units)
+        every, left = np.arange(n_draws), np.arange(len(rows))
         places = self._places(rows, spread(n_draws, _AT_FIRST))
         for design in self._designs:  # of which all leave out the same draws
             if not left.size:
@@ -187,21 +211,23 @@ class Conditionals:
             tables = self._tables(rows.take(left), places[:, left], design.which)
             fitted, is_near = _regressed(design, tables)
             is_near &= tables.resolved.all(axis=0)
-            if is_near.any():
-                own = _at_all(design, fitted[:, :, is_near], scores[:, left[is_near]])
-                found.values[:, left[is_near], 0] = own
+            units, own = _of_kinds(kind, left[is_near])
+            if units.size:
+                drawn = _at_all(design, fitted[:, :, is_near], own, scores[:, units])
+                found.values[:, units, 0] = drawn
             left = left[~is_near]
         resolved = np.ones((n_draws, n_units), dtype=bool)
         outer = self._designs[0].outer if self._designs else every[:0]
-        for units, draws in ((left, every), (np.setdiff1d(np.arange(n_units), left), outer)):
-            some = rows.take(units)
-            for which in self._blocks(some, draws, _PLACES) if units.size else ():
-                tables, at = self._tables(some, places[:, units], which), np.ix_(which, units)
-                found.values[(*at, 0)] = tables.drawn(scores[at])
-                resolved[at] = tables.resolved
+        for kinds, draws in ((left, every), (np.setdiff1d(np.arange(len(rows)), left), outer)):
+            some, (units, own) = rows.take(kinds), _of_kinds(kind, kinds)
+            n_numbers = max(some.n_members, len(units)) * _PLACES
+            for which in _cut(draws, n_numbers) if units.size else ():
+                tables, at = self._tables(some, places[:, kinds], which), np.ix_(which, units)
+                found.values[(*at, 0)] = tables.of_units(own).drawn(scores[at])
+                resolved[at] = tables.resolved[:, own]
         for draw in every[~resolved.all(axis=1)]:  # far from the others: places of its own
             bad, which = np.flatnonzero(~resolved[draw]), every[draw : draw + 1]
-            own_rows = rows.take(bad)
+            own_rows = rows.take(kind[bad])
             tables = self._tables(own_rows, self._places(own_rows, which), which)
             found.values[draw, bad, 0] = tables.drawn(scores[which[:, None], bad])[0]
             found.enough[bad] &= tables.resolved[0]
@@ -345,6 +371,11 @@ class _Tables(NamedTuple):
     def take(self, draws: slice) -> "_Tables":
         return _Tables(self.middle[draws], self.width[draws], self.places, self.logs[draws])
 
+    def of_units(self, which: np.ndarray) -> "_Tables":
+        """Return those of units, each by the number of its own among these."""
+        each = (self.middle, self.width, self.places, self.logs)
+        return _Tables(*(a[..., which] for a in each))
+
     def scores(self, z: np.ndarray) -> np.ndarray:
         """Return the normal scores of values (n_draws, n_values, n_units)."""
         x = (z - self.middle[:, None]) / self.width[:, None]
@@ -374,19 +405,30 @@ def _regressed(design: Regression, tables: _Tables) -> tuple[np.ndarray, np.ndar
     return fitted, is_near
 
 
-def _at_all(design: Regression, fitted: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the quantiles of normal scores (n_draws, n_units) at all draws."""
+def _at_all(
+    design: Regression, fitted: np.ndarray, which: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Return the quantiles of normal scores (n_draws, n_units) at all draws.
+
+    By the coefficients (n_features, n_powers, n_kinds) of each unit's kind, `which`.
+    """
     found = np.empty_like(scores)
     for start in range(0, len(scores), _DRAWS):
         some = slice(start, start + _DRAWS)
-        powers = design.at(fitted, some)
-        t = scores[some] / _FARTHEST
-        total = powers[:, -1].copy()
-        for power in range(_N_POWERS - 2, -1, -1):
-            total *= t
-            total += powers[:, power]
-        found[some] = total
+        found[some] = polynomials(design.at(fitted, some), which, scores[some] / _FARTHEST)
     return found
+
+
+def _of_kinds(kind: np.ndarray, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the units of some kinds, in ascending order, and the number of each one's kind."""
+    units = np.flatnonzero(np.isin(kind, kinds))
+    return units, np.searchsorted(kinds, kind[units])
+
+
+def _cut(which: np.ndarray, n_numbers: float) -> Iterator[np.ndarray]:
+    """Cut numbers of draws, each of which takes so many numbers in temporary arrays."""
+    most = max(int(_BLOCK // n_numbers), 8)
+    yield from (which[i : i + most] for i in range(0, len(which), most))
 
 
 def _standardised(places: np.ndarray) -> np.ndarray:

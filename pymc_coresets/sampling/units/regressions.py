@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.special import ndtri
 
 #: Number of draws at which a regression is judged: half of them evenly spread, half far out.
@@ -74,6 +75,41 @@ class Regression(NamedTuple):
     def judging(self) -> np.ndarray:
         """The draws that judge the regression."""
         return self.which[self.n_fitted :]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def polynomials(coefficients: np.ndarray, which: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the values of polynomials of each draw, of which units share some.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n_draws, n_powers, n_polynomials)
+        Those of low powers first.
+    which : ndarray of int, of shape (n_units,)
+        The number of each unit's polynomial.
+    x : ndarray of shape (n_draws, n_units)
+
+    Returns
+    -------
+    ndarray of shape (n_draws, n_units)
+
+    Examples
+    --------
+    >>> one_plus_square = np.array([[[1.0], [0.0], [1.0]]])
+    >>> polynomials(one_plus_square, np.array([0, 0]), np.array([[2.0, 3.0]]))
+    array([[ 5., 10.]])
+    """
+    n_draws, n_units = x.shape
+    found = np.empty((n_draws, n_units))
+    for s in range(n_draws):
+        total, at, last = found[s], x[s], coefficients.shape[1] - 1
+        for g in range(n_units):
+            total[g] = coefficients[s, last, which[g]]
+        for power in range(last - 1, -1, -1):
+            own = coefficients[s, power]
+            for g in range(n_units):
+                total[g] = total[g] * at[g] + own[which[g]]
+    return found
 
 
 def linear_and_quadratic(x: np.ndarray) -> list[Regression]:

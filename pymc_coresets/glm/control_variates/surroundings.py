@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, eigh
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.climbs.climbing import Guarded, descend, whitened
@@ -134,9 +134,10 @@ def uphill_steps(precision: Curvature, gradient: np.ndarray) -> Iterator[np.ndar
             )
             yield factor.solve(gradient)
     scale = 1 / np.sqrt(size)
-    lowest, direction = _lowest(sparse.diags_array(scale) @ precision @ sparse.diags_array(scale))
-    if lowest < 0:
-        for length in _LENGTHS:
+    with suppress(ArpackNoConvergence):
+        whitened_precision = sparse.diags_array(scale) @ precision @ sparse.diags_array(scale)
+        lowest, direction = _lowest(whitened_precision)
+        for length in _LENGTHS if lowest < 0 else ():
             step = length * scale * direction
             yield step
             yield -step

@@ -48,11 +48,11 @@ class OnePoint:
     def __init__(self, posterior: Surrogate) -> None:
         self._extra_vars_shared: dict[str, Any] = {}
         with compiling():
-            self._function, self._used = _compiled(posterior)
+            self._function, self._is_used = _compiled(posterior)
         self.of(posterior)
 
     def of(self, posterior: Surrogate) -> Self:
-        """Take another surrogate of the same model, with a quadratic of the same form or none."""
+        """Take another surrogate of the same model, with a quadratic of the same form, or none."""
         self.posterior, self._given = posterior, self._values(posterior)
         return self
 
@@ -75,11 +75,11 @@ class OnePoint:
         arrays = [np.ascontiguousarray(np.moveaxis(array, 0, row.axis)) for row, array in inputs]
         numbers = posterior.quadratic.values.values() if posterior.quadratic else ()
         every = [np.asarray(posterior.weights, dtype=np.float64), *arrays, *numbers]
-        return [every[i] for i in self._used]
+        return [array for array, is_used in zip(every, self._is_used, strict=True) if is_used]
 
 
-def _compiled(posterior: Surrogate) -> tuple[Any, list[int]]:
-    """Return the function, and the numbers of the arrays that it takes after the point."""
+def _compiled(posterior: Surrogate) -> tuple[Any, list[bool]]:
+    """Return the function, and which of the arrays it takes after the point."""
     own = posterior.loglikelihood.observations
     x, weights = own.space.vector, pt.vector("weights", dtype="float64")
     loglik = with_loops(own.loglik) if own.units else own.loglik
@@ -99,6 +99,6 @@ def _compiled(posterior: Surrogate) -> tuple[Any, list[int]]:
     outputs = [logp, pt.grad(logp, x)]
     every = [weights, *(row.placeholder for row in own.inputs), *numbers]
     needed = set(graph_inputs(outputs))
-    used = [i for i, variable in enumerate(every) if variable in needed]
-    inputs = [x, *(every[i] for i in used)]
-    return pytensor.function(inputs, outputs, mode=density_mode(), trust_input=True), used
+    is_used = [variable in needed for variable in every]
+    inputs = [x, *(variable for variable in every if variable in needed)]
+    return pytensor.function(inputs, outputs, mode=density_mode(), trust_input=True), is_used

@@ -1,5 +1,7 @@
 """Many chains at once: densities in closed form, chains that do not mix, and `sample`."""
 
+import re
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -177,6 +179,19 @@ def three_groups(x):
     slopes = [-away.sum(axis=1, keepdims=True) - mean / 4]
     slopes += [-(away * z).sum(axis=1, keepdims=True) * scale + 1 - scale**2, -away * scale - z]
     return values, np.hstack(slopes)
+
+
+@pytest.mark.parametrize(("times", "goes_on"), [(1.9, True), (2.1, False)])
+def test_chains_that_nearly_agree_may_take_longer(times, goes_on, monkeypatch, caplog):
+    """Where NUTS would begin anew: here they want a part of their draws more, again and again."""
+    monkeypatch.setattr(ManyChains, "_wanted_length", lambda _, p: times * len(p.values))
+    rng, most = np.random.default_rng(1), 2e5
+    with caplog.at_level("INFO", "pymc_coresets"):
+        found = sampler(most=most).draw(skewed, STANDARD, rng.normal(size=(64, 8)), rng=rng)
+    assert not isinstance(found, Paths)
+    [n_gradients] = re.findall(r"not converged after (\d+) gradients", caplog.text)
+    assert (int(n_gradients) > 3 * most) is goes_on
+    assert int(n_gradients) < 6 * most
 
 
 def test_what_tuned_chains_found_is_left_to_nuts():

@@ -37,8 +37,9 @@ _LONGER, _LEFT_OUT = 1.25, 0.25
 #: Effective draws of a chain, of whose halves R-hat is at its limit, and least number of chains.
 _OF_CHAIN, _FEWEST = 2 * RHAT_CONVERGED**2 / (RHAT_CONVERGED**2 - 1), 16
 #: Largest numbers of gradients that tuning takes, and all draws, as multiples of `most`: NUTS does
-#: not mix well either where these chains need more.
-_TUNING, _PATIENCE = 0.5, 3.0
+#: not mix well either where these chains need more.  The factor of the latter if chains nearly
+#: agree: NUTS would begin anew where less than as many draws again are missing.
+_TUNING, _PATIENCE, _NEAR = 0.5, 3.0, 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,8 @@ class ManyChains:
     n_draws : int
         Number of draws that are wanted, of all chains together.
     most : float
-        Number of gradients that NUTS is expected to take.  Chains take three times as many at most.
+        Number of gradients that NUTS is expected to take.  Chains take three times as many at most,
+        and six times if less than as many draws again are missing.
     n_joined : int, default 1
         Number of chains of the result, see `Paths.joined`: a divisor of `n_chains`.
 
@@ -188,7 +190,7 @@ class ManyChains:
         while not run.is_over:
             more = run.drawn(length)
             if run.diverges:
-                if not run.refine():
+                if not (run.refine() and run.is_worth(shortest)):
                     break
                 length, paths = shortest, None
                 continue
@@ -199,7 +201,7 @@ class ManyChains:
                 return paths
             if wanted > 2 * n_draws:  # all of these chains would take too long
                 paths = paths.of_first(run.keep_first(self._fewest()))
-            if not run.is_worth(wanted - n_draws):
+            if not run.is_worth(wanted - n_draws, are_near=wanted <= 2 * n_draws):
                 break
             length = math.ceil(min(wanted, 2 * n_draws) - (1 - _LEFT_OUT) * n_draws)
         _log.info("Many chains: not converged after %d gradients", run.n_gradients)
@@ -247,7 +249,7 @@ class _Run:
     @property
     def is_over(self) -> bool:
         """Whether all gradients are used up."""
-        return self.n_gradients > _PATIENCE * self._most
+        return self.n_gradients > _NEAR * _PATIENCE * self._most
 
     @property
     def tuned(self) -> Tuned:
@@ -259,10 +261,14 @@ class _Run:
         """Whether too many trajectories diverged since the chains were tuned."""
         return self.n_divergent > _FEW * self._n_trajectories
 
-    def is_worth(self, n_draws: float) -> bool:
-        """Whether so many draws more may be made; the number is a rough estimate."""
+    def is_worth(self, n_draws: float, *, are_near: bool = False) -> bool:
+        """Whether so many draws more may be made; the number is a rough estimate.
+
+        Twice as many if the chains nearly agree.
+        """
         n_more = n_draws * self.n_steps * len(self._states.points)
-        return self.n_gradients + n_more < _PATIENCE * self._most
+        patience = _NEAR * _PATIENCE if are_near else _PATIENCE
+        return self.n_gradients + n_more < patience * self._most
 
     def keep_first(self, n_chains: int) -> int:
         """End all chains but the first, and return how many are left."""

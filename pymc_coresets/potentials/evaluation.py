@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -31,6 +31,9 @@ from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
 #: into fresh memory, and for fewer into calls.
 _OF_UNITS = 2**19
+#: Rows of units from which on a block is cut into several along the rows rather than the draws:
+#: loops run along the rows, and shorter ones take up to four times as long for each.
+_LONG = 256
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
 
@@ -57,7 +60,8 @@ class Evaluator:
     def block_rows(self, n_draws: int) -> int:
         """Return the number of rows to evaluate together."""
         cached = 2**17  # numbers in a block: with its temporaries it fits into a core's own cache
-        return max(64, int(cached // (n_draws * self.n_nodes * self.n_members)))
+        fewest = 64 if self.n_nodes == 1 else max(64, int(_LONG // self.n_members))
+        return max(fewest, int(cached // (n_draws * self.n_nodes * self.n_members)))
 
     def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
         """Return a function of rows to their potentials (n_draws, n_rows), in nats.
@@ -65,20 +69,21 @@ class Evaluator:
         Terms that all rows share at the given draws are computed once. Threads may share the
         function.
         """
-        evaluate, n_draws = self.kernel.program.given(*given), len(given[0])
+        n_draws, half = len(given[0]), len(given[0]) // 2
+        evaluate = cache(lambda: self.kernel.program.given(*given))
+        halves = cache(lambda: [self.at([g[some] for g in given]) for some in parts])
+        parts = slice(0, half), slice(half, n_draws)
 
         def values(rows: Rows) -> np.ndarray:
             n_numbers = n_draws * self.n_nodes * rows.n_members
             if not rows.members or n_numbers <= _OF_UNITS or len(rows) * n_draws == 1:
-                [found] = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
+                [found] = evaluate()(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
-            if len(rows) > 1:  # units of many rows
-                half = len(rows) // 2
-                parts = rows.take(slice(0, half)), rows.take(slice(half, len(rows)))
-                return np.concatenate([values(part) for part in parts], axis=1)
-            half = n_draws // 2
-            halves = [g[:half] for g in given], [g[half:] for g in given]
-            return np.concatenate([self.at(part)(rows) for part in halves])
+            if n_draws > 1 and (len(rows) == 1 or rows.n_members <= _LONG):
+                return np.concatenate([part(rows) for part in halves()])
+            middle = len(rows) // 2
+            both = rows.take(slice(0, middle)), rows.take(slice(middle, len(rows)))
+            return np.concatenate([values(some) for some in both], axis=1)
 
         return values
 

@@ -21,6 +21,8 @@ from scipy.special import factorial2, gammaln, logsumexp
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import row_graph_of
+from pymc_coresets.loops.fused_loops import Kernel
+from pymc_coresets.potentials import evaluation
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.units import chosen_units
@@ -38,6 +40,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.units.placement import with_loops
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -658,6 +661,34 @@ def test_a_pass_over_units_keeps_the_potentials_of_its_candidates():
     sums = loglik.sums(draws, n_candidates=loglik.n_rows)
     assert len(sums.candidates) == loglik.n_rows
     np.testing.assert_allclose(sums.potentials, loglik.matrix(draws, sums.candidates), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n_units", "members", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
+def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
+    n_units, members, shortest, monkeypatch
+):
+    """Units of few rows, and of many, of which not even one fits into a block at all draws."""
+    level = np.repeat(np.arange(n_units), members)
+    y = np.random.default_rng(2).normal(size=level.size)
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("w"), shape=n_units)
+        pm.Normal("y", z[level], 1.0, observed=y)
+    loglik = LogLikelihood(nodes_at(read(model, "z"), 5))
+    points = np.random.default_rng(1).normal(0, 0.3, (101, loglik.n_dims))
+    draws = loglik.observations.space.constrain(points)
+    whole = loglik.matrix(draws)
+    seen: list[int] = []
+    arrays = Kernel.arrays
+
+    def seeing(kernel: Kernel, rows: Rows) -> list[np.ndarray]:
+        seen.append(rows.n_members)
+        return arrays(kernel, rows)
+
+    monkeypatch.setattr(Kernel, "arrays", seeing)
+    monkeypatch.setattr(evaluation, "_OF_UNITS", 2**13)
+    np.testing.assert_allclose(loglik.matrix(draws), whole, rtol=1e-12)
+    assert len(seen) > 20
+    assert min(seen) >= shortest
 
 
 def slope(f: Callable[[np.ndarray], float], x: np.ndarray, units: Observations, name: str) -> float:

@@ -16,7 +16,7 @@ from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.units.integral import DERIVED
+from pymc_coresets.reading.units.integral import not_derived
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -164,10 +164,7 @@ class LogLikelihood:
             nodes = tuple(row.values for row in units.nodes)
             members = Members(units.sizes, units.positions, of_members, nodes)
             if self.collapse:
-                # The nodes follow from the other data, so they are not compared.
-                names = [row.name for row in rows]
-                own = [a for n, a in zip(names, arrays, strict=True) if n not in DERIVED]
-                kept, counts = collapse_units(members, own, n_obs)
+                kept, counts = collapse_units(members, not_derived(rows, arrays), n_obs)
                 if len(kept) > 0.99 * n_obs:  # too few rows are equal for merging to pay
                     kept = counts = None
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:

@@ -119,7 +119,7 @@ def gradient_pass(
     Parameters
     ----------
     kernel : Kernel
-        See `LogLikelihood.gradients`.
+        See `Functions.gradients`.
     points : ndarray of shape (n_points, n_dims)
     size : int
         Number of rows of a block.

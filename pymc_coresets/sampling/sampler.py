@@ -35,7 +35,7 @@ from pymc_coresets.sampling.density import (
 )
 from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables
-from pymc_coresets.sampling.steps.nuts import WarmNuts
+from pymc_coresets.sampling.steps.nuts import WarmNuts, refuse_discrete
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import Orbits
@@ -45,6 +45,9 @@ type Kind = Literal["auto", "nuts", "laplace"]
 
 #: Dimensions above which 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
+
+#: Why variables may not be discrete.
+_NO_SLOPE = "so there is no Laplace approximation"
 
 _log = logging.getLogger(__name__)
 
@@ -426,7 +429,7 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        self._require_continuous()
+        refuse_discrete(self.space.model, _NO_SLOPE)
         density = self.posterior(rows, weights).density
         if self._orbits is None:
             return laplace_mixture(density, self._starts or [self.start])
@@ -468,14 +471,5 @@ class CoresetSampler:
         return self._density(partial(slopes_of_each, self.loglikelihood, each))
 
     def _density(self, of_rows: Callable[[np.ndarray], Slopes] | None) -> Density:
-        self._require_continuous()
+        refuse_discrete(self.space.model, _NO_SLOPE)
         return Density(partial(posterior_slopes, self.loglikelihood, of_rows, self.quadratic))
-
-    def _require_continuous(self) -> None:
-        """Raise if variables are discrete, along which there is no slope."""
-        names = [v.name for v in self.space.model.discrete_value_vars]
-        if names:
-            raise SamplingError(
-                f"{names!r} are discrete, so there is no Laplace approximation: sum them out, or "
-                "use method='pursuit' with weighting='prior', or with your own draws."
-            )

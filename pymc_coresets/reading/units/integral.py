@@ -59,6 +59,11 @@ DERIVED = (CENTRE, FACTOR, MOMENTS)
 POINTS, LOG_WEIGHTS = "nodes", "weights of nodes"
 
 
+def not_derived(rows: Sequence[RowArray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the arrays of units without those that follow from the others, as nodes do."""
+    return [a for row, a in zip(rows, arrays, strict=True) if row.name not in DERIVED]
+
+
 @dataclass(frozen=True, eq=False)
 class UnitDensity:
     """The log-density h_g of each unit's variables and data, as a graph.

@@ -381,7 +381,7 @@ class WarmNuts:
         SamplingError
             If NUTS fails.
         """
-        refuse_discrete(posterior.space.model)
+        refuse_discrete(posterior.space.model, "and NUTS cannot sample them")
         density = self._density = (self._density or OnePoint(posterior)).of(posterior)
         run = None
         if self.last is not None and metric is None:
@@ -480,8 +480,8 @@ def _chain(
     )
 
 
-def refuse_discrete(model: pm.Model) -> None:
-    """Raise if variables of a model are discrete, which NUTS cannot sample.
+def refuse_discrete(model: pm.Model, why: str) -> None:
+    """Raise if variables of a model are discrete, for a reason in words.
 
     Raises
     ------
@@ -491,15 +491,15 @@ def refuse_discrete(model: pm.Model) -> None:
     --------
     >>> with pm.Model() as model:
     ...     k = pm.Poisson("k", 3.0)
-    >>> refuse_discrete(model)  # doctest: +ELLIPSIS
+    >>> refuse_discrete(model, "and NUTS cannot sample them")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     pymc_coresets.exceptions.SamplingError: ['k'] are discrete, and NUTS cannot sample them: ...
     """
     discrete = [v.name for v in model.discrete_value_vars]
     if discrete:
         raise SamplingError(
-            f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
-            "method='pursuit' with weighting='prior', or with your own draws."
+            f"{discrete!r} are discrete, {why}: sum them out, or use method='pursuit' with "
+            "weighting='prior', or with your own draws."
         )
 
 

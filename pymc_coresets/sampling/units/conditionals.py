@@ -22,7 +22,7 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
-from pymc_coresets.reading.units.integral import DERIVED
+from pymc_coresets.reading.units.integral import not_derived
 from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import Chains
@@ -116,8 +116,7 @@ class Conditionals:
         """Number the units whose data differ, (n_units,), where equal ones are drawn together."""
         if not self._by_tables:
             return np.arange(len(rows))
-        names = [row.name for row in self.loglik.observations.rows]
-        own = [a for n, a in zip(names, rows.arrays, strict=True) if n not in DERIVED]
+        own = not_derived(self.loglik.observations.rows, rows.arrays)
         return numbered_units(rows.members, own, len(rows))[0]
 
     def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> Drawn:
@@ -308,10 +307,8 @@ class Conditionals:
         """Find where the units lie at some draws, by Newton's steps."""
         q, parts = self.n_dims, []
         x = np.concatenate([np.zeros((1, q)), np.eye(q)])[:, None]
-        kernel, arrays = (
-            self.loglik.functions.unit_places,
-            self.loglik.functions.unit_places.arrays(rows),
-        )
+        kernel = self.loglik.functions.unit_places
+        arrays = kernel.arrays(rows)
         for some in self._blocks(rows, which, self._n_modes * len(x)):
             shape = (len(some), len(x), len(rows), q)
             evaluate = kernel.program.given(*self.loglik.given(self.draws.take(some)))

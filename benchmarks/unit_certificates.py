@@ -26,6 +26,7 @@ from benchmarks.differences import Difference, difference_of
 from benchmarks.tables import markdown
 from benchmarks.unit_models import Rng
 from pymc_coresets import CoresetError, build_coreset, compare
+from pymc_coresets.reading.units.observations_of_units import as_units
 
 HEADER = (
     "units", "built by", "units kept", "J", "error of nodes", "k-hat", "said",
@@ -182,8 +183,7 @@ def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[
     if reweighted:
         idata = coreset.reweight(idata, random_seed=1)
     assert coreset.loglikelihood is not None
-    units = coreset.loglikelihood.observations.units
-    assert units is not None
+    units = as_units(coreset.loglikelihood.observations)
     shared = [v.name for v in coreset.model.free_RVs]
     drawn = idata["posterior"].to_dataset()
     found = compare(full=truth[shared], approximation=drawn[shared].assign_attrs(drawn.attrs))

@@ -34,6 +34,7 @@ from benchmarks.scale_parts import memory
 from benchmarks.tables import markdown, parser_of, save
 from benchmarks.unit_models import CASES, Case
 from pymc_coresets import Coreset, CoresetError, UnsupportedModelError, build_coreset, compare
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 
 HEADER = ("case", "D", "units kept", "rows kept", "nodes", "error of nodes", "J",
           "PyMC's densities", "k-hat", "verdict", "build, s", "sample, s",
@@ -107,7 +108,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
         return Figures(name=case.name, failure=f"refused: {type(error).__name__}", seconds=seconds)
     loglik = coreset.loglikelihood
     assert loglik is not None
-    units = loglik.observations.units
+    units = loglik.observations
     common = Figures(
         name=case.name,
         dims=loglik.n_dims,
@@ -119,7 +120,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
         seconds=seconds,
         memory=peak,
     )
-    if not units:  # they are parameters
+    if not isinstance(units, UnitObservations):  # they are parameters
         return common
     with timed(seconds, "recover"):
         levels = levels_of(coreset, seed)
@@ -127,7 +128,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
     return replace(
         common,
         units=(coreset.size, loglik.n_rows),
-        rows=(coreset.rows.sizes["row"], len(units.positions)),
+        rows=(coreset.rows.sizes["row"], len(units.positions_of_members)),
         nodes=units.n_nodes,
         node_error=units.node_error,
         nuts=None if nuts is None else beside_nuts(case, model, coreset, idata, local, nuts),

@@ -84,7 +84,7 @@ def limitations(found: Outcome) -> Iterator[str]:
             f"coreset's, by {found.probes.most:.2g} nats that no weights can mend. Allow a "
             "larger size, or give that variable a prior with lighter tails."
         )
-    if not observations.units and found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
+    if not observations.integrated and found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
         yield (
             f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."

@@ -546,7 +546,7 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
 
     Units that are few stay all: a posterior without their variables is worth it.
     """
-    if loglik.observations.units:
+    if loglik.observations.integrated:
         return
     columns = loglik.observations.space.columns
     sizes = {name: np.size(c) for name, c in columns.items()}
@@ -588,7 +588,7 @@ def _sized(method: Method, loglik: LogLikelihood, given: Mapping[str, Any]) -> t
     # So few distinct rows cost NUTS less than a construction would.  With fewer than ten rows for
     # each distinct one, the user has few rows, and wants fewer.
     distinct = min(2_000, loglik.total_weight / 10)
-    if loglik.observations.units:
+    if loglik.observations.integrated:
         distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
     few = "size" not in given and loglik.n_rows <= distinct
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):

@@ -172,7 +172,7 @@ class Coreset(WeightedRows):
         if self.data is not None:
             return self.data
         chosen = chosen_rows(self)
-        if not required_likelihood(self).observations.units:
+        if not required_likelihood(self).observations.integrated:
             return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
         sizes = chosen.members.sizes
         return xr.Dataset(
@@ -321,7 +321,9 @@ class Coreset(WeightedRows):
             New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
             values are not needed.  By default all rows that the posterior is of.
         model : pm.Model, optional
-            Another model with the same free variables; by default yours.
+            Another model with the same free variables; by default yours.  Entries are matched by
+            their labels, and those of new levels are drawn from their distribution given the other
+            variables.
         kind : {"mean", "draws"}, default "mean"
             The expectation of each variable, or its draws.
         draws : int, optional

@@ -376,7 +376,7 @@ def _around_mode(construction: Construction) -> AroundMode | None:
         return None
     job = construction.job
     loglik: LogLikelihood = job.loglikelihood
-    if loglik.source is not loglik.in_memory or loglik.observations.units:
+    if loglik.source is not loglik.in_memory or loglik.observations.integrated:
         return None
     own_rng = deepcopy(job.rng).spawn(1)[0]
     try:

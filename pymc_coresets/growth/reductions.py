@@ -119,7 +119,7 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     dim, what = coreset.settings["dim"], ""
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
-    elif observations.units:
+    elif observations.integrated:
         what = f"{list(observations.integrated)!r} were integrated out of this coreset"
     elif coreset.data is None and observations.sets:
         names = ", ".join(each.names for each in observations.sets)

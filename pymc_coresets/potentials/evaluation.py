@@ -17,6 +17,7 @@ from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.integral import not_derived
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -26,7 +27,7 @@ from pymc_coresets.rows.memory import (
 )
 from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
 from pymc_coresets.rows.proportional import Priorities
-from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
+from pymc_coresets.rows.values import Rows
 
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
 #: into fresh memory, and for fewer into calls.
@@ -155,14 +156,11 @@ class LogLikelihood:
     def in_memory(self) -> InMemoryRows:
         """The rows that the model itself holds; if a source was given, the template."""
         observations, n_obs = self.observations, self.observations.n_obs
-        rows, units = observations.rows, observations.units
+        rows, members = observations.rows, observations.members
         positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        members, kept, counts = NO_MEMBERS, None, None
-        if units:
-            of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
-            nodes = tuple(row.values for row in units.nodes)
-            members = Members(units.sizes, units.positions, of_members, nodes)
+        kept, counts = None, None
+        if members:
             if self.collapse:
                 kept, counts = collapse_units(members, not_derived(rows, arrays), n_obs)
                 if len(kept) > 0.99 * n_obs:  # too few rows are equal for merging to pay
@@ -216,13 +214,14 @@ class LogLikelihood:
     @property
     def n_terms(self) -> int:
         """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
-        units = self.observations.units
-        return units.n_nodes * len(units.positions) if units else self.n_rows
+        own = self.observations
+        return own.n_nodes * len(own.members.positions) if own.members else self.n_rows
 
     @property
     def node_error(self) -> float:
         """Error of integrals over variables of units, in nats; 0 without any, or if unknown."""
-        return float(np.nan_to_num(self.observations.units.node_error))
+        own = self.observations
+        return float(np.nan_to_num(own.node_error)) if isinstance(own, UnitObservations) else 0.0
 
     @property
     def total_weight(self) -> float:
@@ -314,7 +313,7 @@ class LogLikelihood:
         the potentials of the candidates are kept as well.
         """
         wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        keeps = bool(self.observations.units)
+        keeps = bool(self.observations.members)
         return self.sums_for(draws, replace(wanted, keeps_potentials=keeps))
 
     def sums_for(self, draws: DrawsLike, wanted: Priorities) -> PassSums:
@@ -349,11 +348,11 @@ class LogLikelihood:
     @property
     def _rows_in_words(self) -> str:
         """All rows, or units and their nodes, by their number."""
-        units = self.observations.units
-        if not units:
+        n_nodes, members = self.observations.n_nodes, self.observations.members
+        if not members:
             return f"{self.n_rows:,} rows"
-        nodes = f"{units.n_nodes} nodes" if units.n_nodes > 1 else "one node"
-        return f"{self.n_rows:,} units ({nodes} x {len(units.positions):,} rows)"
+        nodes = f"{n_nodes} nodes" if n_nodes > 1 else "one node"
+        return f"{self.n_rows:,} units ({nodes} x {len(members.positions):,} rows)"
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, in the order and types of the functions."""
@@ -365,8 +364,8 @@ class LogLikelihood:
     @cached_property
     def evaluator(self) -> Evaluator:
         """Evaluates the rows of the source."""
-        units = self.observations.units
-        return Evaluator(self.functions.kernel, units.n_nodes, units.sizes.mean())
+        own = self.observations
+        return Evaluator(self.functions.kernel, own.n_nodes, own.mean_size)
 
     def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))

@@ -18,6 +18,7 @@ from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS, placed
+from pymc_coresets.reading.units.observations_of_units import as_units
 
 #: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
 #: than loops are compiled: a tenth of a second for each time, beside some seconds.
@@ -47,8 +48,7 @@ class Functions:
     @classmethod
     def of(cls, observations: Observations, *, are_all: bool) -> Self:
         """Begin with observations of a model, which may be all that will be evaluated."""
-        units = observations.units
-        n_numbers = observations.n_obs * units.sizes.mean() * units.n_nodes
+        n_numbers = observations.n_obs * observations.mean_size * observations.n_nodes
         is_small = bool(n_numbers <= _FEW) and not observations.template
         return cls(observations, are_all and is_small)
 
@@ -150,7 +150,7 @@ class Functions:
     @cached_property
     def unit_modes(self) -> UnitModes:
         """Finds where each unit's variables have their mode."""
-        return UnitModes(self.observations.units.source, compiled=not self.for_few)
+        return UnitModes(as_units(self.observations).source, compiled=not self.for_few)
 
     @cached_property
     @compiling()
@@ -164,7 +164,8 @@ class Functions:
         Log-densities have the `log_share` of the places added.
         """
         obs = self.observations
-        factor, density = obs.units.source.factor, obs.units.source.density
+        source = as_units(obs).source
+        factor, density = source.factor, source.density
         in_common = 1 if factor.values and density.has_common_values else None
         x = pt.tensor("x", dtype="float64", shape=(None, in_common, factor.n_dims))
         inputs = {row.name: row.placeholder for row in obs.rows}
@@ -188,7 +189,7 @@ class Functions:
 
         The first arguments are the values of each of the q variables, of the same shape.
         """
-        surface = self.observations.units.source.density.surface
+        surface = as_units(self.observations).source.density.surface
         columns = [pt.matrix(f"variable {j}", dtype="float64") for j in range(surface.n_dims)]
         batched: dict[Variable, TensorVariable] = {v: _with_draws(v) for v in columns}
         batched |= self._batched()

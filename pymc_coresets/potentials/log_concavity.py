@@ -158,7 +158,7 @@ def rows_are_log_concave(observations: Observations, given: Collection[str] = ()
     (True, False)
     """
     model = observations.model
-    if observations.units or model.discrete_value_vars:
+    if observations.integrated or model.discrete_value_vars:
         return False
     of_parameters: dict[Variable, Convexity] = {
         observations.parameters[rv.name]: _on_own_scale(model.rvs_to_transforms[rv])

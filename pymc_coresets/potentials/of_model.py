@@ -243,7 +243,7 @@ def likelihood_of_model(
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model))
-    if not loglik.observations.units:
+    if not loglik.observations.integrated:
         verify(loglik, rng=rng)
     else:
         verify(LogLikelihood(wanted.rows_of(model)), rng=rng)

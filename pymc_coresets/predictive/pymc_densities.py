@@ -20,6 +20,7 @@ from pymc_coresets.predictive.model_data import filled_with_own
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
+from pymc_coresets.reading.units.observations_of_units import UnitObservations, as_units
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.values import Rows
 
@@ -94,7 +95,7 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     terms = [term.name for term in base.terms]
     others = [v.name for v in (*base.model.basic_RVs, *base.model.potentials)]
     others = [name for name in others if name not in terms]
-    if base.units:
+    if isinstance(base, UnitObservations):
         of_own, of_rest = log_densities([(result.model, None), (base.model, others)])(points)
         return opinion_of_units(own.parts[0], shared, of_rest, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
@@ -227,7 +228,7 @@ def opinion_of_units(
     By grids that become finer and wider as long as they differ.  `of_rest` is the log-density of
     all but the units.
     """
-    units = loglik.observations.units
+    units = as_units(loglik.observations)
     *coarse, last = _GRIDS.get(units.source.factor.n_dims, ((4.5, 1.5),))
 
     def compared(grid: tuple[float, float]) -> SecondOpinion:
@@ -265,8 +266,8 @@ def log_densities_of_units(
     ndarray of shape (n_points,)
         In nats.
     """
-    units = loglik.observations.units
-    source, factor = units.source, units.source.factor
+    source = as_units(loglik.observations).source
+    factor = source.factor
     every = loglik.collapsed(collapse=False).in_memory.all
     x, log_volumes = _places(factor.n_dims, *grid)
     levels, start = source.levels, source.initial_values
@@ -307,8 +308,7 @@ def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
 
 def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[Modes, int]]:
     """Yield the modes of all units, once for each number of a mode; none of discrete variables."""
-    units = loglik.observations.units
-    source, finder = units.source, loglik.functions.unit_modes
+    source, finder = as_units(loglik.observations).source, loglik.functions.unit_modes
     if source.factor.values:
         return
     if source.factor.n_dims == 1 or source.n_modes > 1:

@@ -1,6 +1,5 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -45,55 +44,11 @@ from pymc_coresets.reading.likelihood.terms import (
 )
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.user_model import HeldModel, given_model
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 #: Name of the row array that says to which of several sets of terms a row belongs.
 TERM_OF_ROW = "likelihood term"
-
-
-@dataclass(frozen=True, eq=False)
-class Units:
-    """Observations that are units, all rows of one level of a factor; false if they are rows.
-
-    Attributes
-    ----------
-    integrated : tuple of str
-        Free variables of the levels, which are integrated out.
-    n_nodes : int
-        At how many values of these each row is evaluated.
-    sizes : ndarray of int64, of shape (n_units,)
-        How many rows each unit has.
-    positions : ndarray of int64, of shape (n_members,)
-        Of the rows in the user's data, unit by unit.
-    members : tuple of RowArray
-        Their data.
-    nodes : tuple of RowArray
-        By which all units are integrated: arrays without an axis of units.
-    source : UnitModel
-        The rows and the levels that they are made of.
-    rule : Rule
-        Which nodes these are; around how many modes, `source` knows.
-    at : ndarray of shape (D,)
-        Where the shared variables are, unconstrained, for which nodes begin at modes.
-    node_error : float
-        Estimate of the divergence, in nats, that more nodes would make.
-    """
-
-    integrated: tuple[str, ...] = ()
-    n_nodes: int = 1
-    sizes: np.ndarray = field(default_factory=lambda: np.ones(1, dtype=np.int64))
-    positions: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    members: tuple[RowArray, ...] = ()
-    nodes: tuple[RowArray, ...] = ()
-    source: Any = None
-    rule: Rule = field(default_factory=lambda: Rule(1))
-    at: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    node_error: float = math.nan
-
-    def __bool__(self) -> bool:
-        return bool(self.integrated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +98,6 @@ class Observations:
         Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
-    units : Units
-        The units, if each observation is all rows of one level of a factor.
     """
 
     held: HeldModel
@@ -165,24 +118,33 @@ class Observations:
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
-    units: Units = field(default_factory=Units)
     #: The space of the model, once it is known.
     _spaces: list[Unconstrained] = field(default_factory=list, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
         """All arrays that the potentials are computed from: see `Rows.inputs`."""
-        return self.rows + self.units.members + self.units.nodes
+        return self.rows
+
+    @property
+    def members(self) -> Members:
+        """The rows of observations that have several; none where each is a row itself."""
+        return NO_MEMBERS
+
+    @property
+    def mean_size(self) -> float:
+        """How many rows an observation has on average."""
+        return 1.0
 
     @property
     def n_nodes(self) -> int:
         """How often each row is evaluated for a potential."""
-        return self.units.n_nodes
+        return 1
 
     @property
     def integrated(self) -> tuple[str, ...]:
         """Free variables that are integrated out of the potentials."""
-        return self.units.integrated
+        return ()
 
     @property
     def model(self) -> pm.Model:

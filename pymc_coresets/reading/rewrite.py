@@ -15,6 +15,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, 
 from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.reading.units.placement import with_loops
 from pymc_coresets.reading.user_model import converted_back, convertible, data_of
 from pymc_coresets.rows.values import Rows
@@ -193,7 +194,7 @@ class _Rewrite:
         """Return what stands for all rows."""
         quadratic = None if self.quadratic is None else self.quadratic.potential()
         loglik = self.obs.loglik
-        if self.obs.units:
+        if isinstance(self.obs, UnitObservations):
             loglik = with_loops(loglik)
         return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
 
@@ -229,7 +230,7 @@ class _Rewrite:
         ]
         others = [v for v in kept if not isinstance(v.owner.op, pymc_api.ModelNamed)]
         needed = set(ancestors(others))
-        if self.obs.units:  # other data are those of rows in units
+        if isinstance(self.obs, UnitObservations):  # other data are those of rows in units
             return [v for v in kept if v in needed]
         return [v for v in kept if v in needed or not self._is_row_data(v)]
 

@@ -10,8 +10,9 @@ from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
 from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.observations import TERM_OF_ROW, Observations, Units
+from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
 
@@ -145,14 +146,14 @@ def size_in_words(coreset: WeightedRows) -> str:
         found += f", {n_distinct:,} of them distinct"
     if units:
         n_members = chosen_rows(coreset).n_members
-        found += f" ({n_members:,} of {len(units.positions):,} rows)"
+        found += f" ({n_members:,} of {len(units.positions_of_members):,} rows)"
     return found
 
 
-def _units_of(coreset: WeightedRows) -> Units:
-    """Return the units of a coreset, or none, if its model is not known either."""
-    loglik = coreset.loglikelihood
-    return Units() if loglik is None else loglik.observations.units
+def _units_of(coreset: WeightedRows) -> UnitObservations | None:
+    """Return the units of a coreset, if it has any and its model is known."""
+    found = None if coreset.loglikelihood is None else coreset.loglikelihood.observations
+    return found if isinstance(found, UnitObservations) else None
 
 
 def facts_of(coreset: WeightedRows) -> dict[str, str]:

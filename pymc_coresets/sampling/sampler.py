@@ -19,6 +19,7 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
@@ -198,8 +199,8 @@ class CoresetSampler:
     @property
     def _in_the_middle(self) -> list[np.ndarray]:
         """The point for which nodes of units were placed, if there is one."""
-        at = self.loglikelihood.observations.units.at
-        return [at] if len(at) else []
+        own = self.loglikelihood.observations
+        return [own.at] if isinstance(own, UnitObservations) and len(own.at) else []
 
     @property
     def n_rows(self) -> int:

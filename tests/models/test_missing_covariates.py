@@ -146,7 +146,7 @@ def as_a_matrix(mu, b):
 def test_holes_of_one_row_are_variables_of_one_unit(write, n_variables):
     units = units_of(model_of(write))
     assert len(units.integrated) == n_variables
-    assert units.units.source.factor.n_dims == 2
+    assert units.source.factor.n_dims == 2
     given_x, sd_z = (write is in_turn, 1.0) if write is in_turn else (False, 2.0)
     x = np.where(NO_X[:, None, None], 0.7 + 2.0 * NODES[:, None], X[:, None, None])
     z = np.where(
@@ -175,7 +175,7 @@ def test_holes_that_the_rows_of_a_person_share_are_those_of_the_person():
         pm.Normal("y", b[0] + b[1] * x[PERSON] + effect[PERSON], 1.0, observed=Z)
 
     units = units_of(model_of(of_persons), "x_unobserved", "effect")
-    assert_array_equal(units.units.sizes, 3)
+    assert_array_equal(units.sizes, 3)
     mean = B[0] + B[1] * np.where(no_x, 0.7, X[:30])
     expected = []
     for person in range(30):

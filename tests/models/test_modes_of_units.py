@@ -81,10 +81,10 @@ def test_effects_of_heavy_tails_are_integrated_out(nu):
         z = pm.StudentT("z", nu=nu, mu=pm.Normal("m"), sigma=pm.HalfNormal("w"), shape=40)
         pm.Binomial("y", n=3, logit_p=z, observed=SUCCESSES)
     units = chosen(model)
-    assert units.units.rule.tails
-    assert units.units.node_error < ENOUGH
+    assert units.rule.tails
+    assert units.node_error < ENOUGH
     errors = []
-    for x in (np.array(units.units.at), np.array([0.2, -0.4]), np.array([-0.4, -0.5])):
+    for x in (np.array(units.at), np.array([0.2, -0.4]), np.array([-0.4, -0.5])):
 
         def density(t: float, m: float = x[0], w: float = np.exp(x[1])) -> np.ndarray:
             z = m + w * np.sinh(t)
@@ -141,8 +141,8 @@ def closed_form(w: float) -> np.ndarray:
 def test_units_of_two_distant_modes_have_nodes_around_both():
     # 150 widths apart: nodes around one of them agree with any others around it.
     units = chosen(readings())
-    assert units.units.source.n_modes == 2
-    assert units.units.n_nodes == 2 * len(units.units.nodes[0].values)
+    assert units.source.n_modes == 2
+    assert units.n_nodes == 2 * len(units.nodes[0].values)
     verify_form(LogLikelihood(units))  # as PyTensor compiles a coreset of one of them
     for w in (0.8, 1.5, 2.5):
         np.testing.assert_allclose(potentials(units)({"w": w}), closed_form(w), rtol=0, atol=1e-8)
@@ -233,7 +233,7 @@ def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(mon
     found = proposal(sampler, 100, start_size=1_000, rng=np.random.default_rng(1))
     assert found is not None
     [around] = found.around.parts
-    at = sampler.loglikelihood.observations.units.at
+    at = sampler.loglikelihood.observations.at
     np.testing.assert_array_equal(starts[0], at)
     assert np.abs(around.whiten(at)).max() < 0.5
     assert sampler.counts["n_gradients"] < 100

@@ -320,12 +320,12 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=40)
         pm.StudentT("y", nu=2, mu=z[level], sigma=pm.HalfNormal("s"), observed=y)
     units = centred(read(model, "z"), enough=1.0, key=1).observations
-    assert units.units.rule == (13, False, 0, None)
+    assert units.rule == (13, False, 0, None)
     found, scales = potentials(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
-    x = np.array(units.units.at) + scales * rng.normal(size=(40, 3))
+    x = np.array(units.at) + scales * rng.normal(size=(40, 3))
     errors = [(found(at) - by_grid(units, at)).sum() for at in x]
     # Within what 39 degrees of freedom leave, and the wider draws that it is stated for.
-    assert 0.3 < units.units.node_error / np.var(errors) < 6.0
+    assert 0.3 < units.node_error / np.var(errors) < 6.0
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -647,7 +647,7 @@ def test_the_loops_of_nodes_are_written_once_for_all_models_of_a_graph():
     rows = LogLikelihood(units := nodes_at(read(model, "z"), 5)).in_memory
     coreset_model(units, rows.take(np.array([1])), np.ones(1))
     n_written = with_loops.cache_info().misses
-    more = replace(units, units=replace(units.units))  # as with other nodes
+    more = replace(units)  # as with other nodes
     coreset_model(more, rows.take(np.array([0, 2])), np.ones(2))
     assert with_loops.cache_info().misses == n_written
 

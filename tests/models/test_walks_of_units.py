@@ -217,9 +217,9 @@ def test_far_from_where_they_were_placed_nodes_have_no_density_of_their_own():
 
 def test_a_column_that_is_not_there_has_no_density():
     units = nodes_at(read(model_of("walk"), "z"), 1)
-    columns = [a for a in units.units.members if a.values.dtype.kind == "i"]
+    columns = [a for a in units.data_of_members if a.values.dtype.kind == "i"]
     assert len(columns) == 1
-    columns[0].values[units.units.sizes[0] - 1] = YEARS
+    columns[0].values[units.sizes[0] - 1] = YEARS
     found = potentials(units)(PLACES[0])
     assert not np.isfinite(found[0])
     assert np.isfinite(found[1:]).all()

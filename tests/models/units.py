@@ -84,7 +84,7 @@ def by_grid(
     values : ndarray of shape (n_values, q), optional
         All values of discrete variables, which are summed instead.
     """
-    factor, model = units.units.source.factor, units.units.source.rows.held.whole
+    factor, model = units.source.factor, units.source.rows.held.whole
     axis = np.arange(-half, half + step / 2, step)
     grid = np.array(list(product(axis, repeat=factor.n_dims))) if values is None else values
     own = {}
@@ -119,4 +119,4 @@ def by_grid(
     integrals = logsumexp(at_levels, axis=0)
     if values is None:
         integrals += factor.n_dims * np.log(step)
-    return integrals[units.units.source.levels]
+    return integrals[units.source.levels]

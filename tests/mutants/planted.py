@@ -702,7 +702,7 @@ PLANTED = [
         ("replace(self.and_of(other), log_concave=False)", "self.and_of(other)"),
         ("self._known(probability.owner.inputs[0]).mirrored", "AFFINE"),
         ("return AFFINE if x.affine else UNKNOWN", "return x"),
-        ("if observations.units or model.discrete_value_vars:", "if False:"),
+        ("if observations.integrated or model.discrete_value_vars:", "if False:"),
         ("(x.positive and (values <= 0).all())", "(x.nonnegative and (values <= 0).all())"),
         ("even = bool((values % 2 == 0).all())", "even = True"),
     ),

@@ -184,8 +184,8 @@ def test_a_coreset_survives_its_file_and_its_copy(coreset, idata, tmp_path):
         np.testing.assert_array_equal(other.indices, coreset.indices)
         found = other.recover(idata, levels=["u3"], random_seed=2)
         np.testing.assert_allclose(found["z"], expected["z"], rtol=1e-6)
-        units = other.loglikelihood.observations.units
-        assert units.node_error == coreset.loglikelihood.observations.units.node_error
+        units = other.loglikelihood.observations
+        assert units.node_error == coreset.loglikelihood.observations.node_error
         assert other.verify(idata).difference < 1e-6
 
 

@@ -99,7 +99,7 @@ def may_be_normal(observations: Observations) -> bool:
     """
     space = observations.space
     longest = max(space.columns.values(), key=np.size)
-    if observations.units or observations.local or not space.continuous.all():
+    if observations.integrated or observations.local or not space.continuous.all():
         return False
     if 8 * _DRAWS * space.n_dims > _SHARE * free_memory():
         return False

@@ -133,7 +133,7 @@ def row_graph_of(observations: Observations) -> RowGraph:
     UnsupportedModelError
         If variables of units are integrated out.
     """
-    if observations.units:
+    if observations.integrated:
         raise UnsupportedModelError(
             "Units have no linear predictor, since their variables are integrated out: keep these "
             "as parameters (integrate=False), or use method='auto'.",

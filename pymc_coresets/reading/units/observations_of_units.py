@@ -1,7 +1,7 @@
 """Observations that are units, from observations that are rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.observations import Observations, Units
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.factors import GroupingFactor
@@ -28,6 +28,73 @@ from pymc_coresets.reading.units.integral import (
 )
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.rows.values import Members, Rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnitObservations(Observations):
+    """Observations that are units: each is all rows of one level of a factor.
+
+    Parameters
+    ----------
+    source : UnitModel
+        The rows and the levels that they are made of.
+    sizes : ndarray of int64, of shape (n_units,)
+        How many rows each unit has.
+    positions_of_members : ndarray of int64, of shape (n_members,)
+        Of the rows in the user's data, unit by unit.
+    data_of_members : tuple of RowArray
+        Their data.
+    nodes : tuple of RowArray
+        By which all units are integrated: arrays without an axis of units.
+    rule : Rule
+        Which nodes these are; around how many modes, `source` knows.
+    at : ndarray of shape (D,)
+        Where the shared variables are, unconstrained, for which nodes begin at modes.
+    node_error : float
+        Estimate of the divergence, in nats, that more nodes would make.
+    """
+
+    source: "UnitModel"
+    sizes: np.ndarray
+    positions_of_members: np.ndarray
+    data_of_members: tuple[RowArray, ...]
+    nodes: tuple[RowArray, ...]
+    rule: Rule
+    at: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    node_error: float = np.nan
+
+    @property
+    def inputs(self) -> tuple[RowArray, ...]:
+        """The arrays of units, of their rows, and of nodes: see `Rows.inputs`."""
+        return self.rows + self.data_of_members + self.nodes
+
+    @cached_property
+    def members(self) -> Members:
+        """The rows of all units."""
+        data = tuple(np.moveaxis(row.values, row.axis, 0) for row in self.data_of_members)
+        nodes = tuple(row.values for row in self.nodes)
+        return Members(self.sizes, self.positions_of_members, data, nodes)
+
+    @property
+    def mean_size(self) -> float:
+        """How many rows a unit has on average."""
+        return float(self.sizes.mean())
+
+    @property
+    def n_nodes(self) -> int:
+        """How many nodes a unit has, around all modes."""
+        return len(self.nodes[0].values) * self.source.n_modes
+
+    @property
+    def integrated(self) -> tuple[str, ...]:
+        """Free variables of the levels, which are integrated out."""
+        return self.source.factor.names
+
+
+def as_units(observations: Observations) -> UnitObservations:
+    """Return observations that are units, where others cannot come."""
+    assert isinstance(observations, UnitObservations)
+    return observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +135,7 @@ class UnitModel:
         *,
         at: np.ndarray | None = None,
         node_error: float = np.nan,
-    ) -> Observations:
+    ) -> UnitObservations:
         """Return the potentials of the units: of one form, which is compiled once.
 
         Parameters
@@ -83,7 +150,7 @@ class UnitModel:
         at : ndarray of shape (D,), optional
             Where the shared variables are at which these are the modes.
         node_error : float
-            See `Units`.
+            See `UnitObservations`.
         """
         form, nodes = self.observations_at_zero, self.nodes(rule)
         values = {CENTRE: centre, FACTOR: factor}
@@ -94,20 +161,19 @@ class UnitModel:
         def filled(arrays: Sequence[RowArray]) -> tuple[RowArray, ...]:
             return tuple(replace(a, values=values.get(a.name, a.values)) for a in arrays)
 
-        units = replace(
-            form.units,
-            n_nodes=len(nodes) * self.n_modes,
-            nodes=filled(form.units.nodes),
+        found = replace(
+            form,
+            rows=filled(form.rows),
+            nodes=filled(form.nodes),
             rule=rule,
             at=np.zeros(0) if at is None else at,
             node_error=node_error,
         )
-        found = replace(form, rows=filled(form.rows), units=units)
         found.keep_space(form.space)
         return found
 
     @cached_property
-    def observations_at_zero(self) -> Observations:
+    def observations_at_zero(self) -> UnitObservations:
         """The potentials by one node, with the nodes where the variables' initial values are."""
         n_dims, nodes = self.factor.n_dims, self.nodes(Rule(1))
         of_modes = (self.n_modes,) if self.n_modes > 1 else ()
@@ -121,37 +187,47 @@ class UnitModel:
         else:
             around = moments if self.has_moments else None
             loglik = integrated(self.density, middle, width, points, log_weights, around)
-        of_nodes = [
-            _array(points, POINTS, nodes.points),
-            _array(log_weights, LOG_WEIGHTS, nodes.log_weights),
-        ]
-        levels, units = self.levels, self._units(nodes, of_nodes)
-        base, names = self.rows, set(self.factor.names)
-        arrays = [_at(row, levels) for row in self.density.arrays]
+        levels, level_of_row = self.levels, self.factor.level_of_row
+        order = np.argsort(level_of_row, kind="stable")
+        members = self.density.members
+        if (np.diff(level_of_row) < 0).any():
+            members = tuple(_at(row, order) for row in members)
+        sizes = np.bincount(level_of_row)[levels].astype(np.int64)
         centre, factor = self.start
         own = [
-            _array(self.density.sizes, SIZE, units.sizes),
+            *(_at(row, levels) for row in self.density.arrays),
+            _array(self.density.sizes, SIZE, sizes),
             _array(middle, CENTRE, centre),
             _array(width, FACTOR, factor),
         ]
         if self.has_moments:
             own.append(_array(moments, MOMENTS, normal_moments(len(levels), n_dims)))
-        every = len(levels) == self.factor.n_levels
-        held = replace(base.held, integrated=frozenset(names))
-        found = replace(
-            base,
-            held=held,
-            dim=self._dim,
-            n_obs=len(levels),
-            parameters={n: v for n, v in base.parameters.items() if n not in names},
-            loglik=loglik,
-            n_rows=pt.lscalar("n_rows"),
-            rows=(*arrays, *own),
-            positions=None if every else levels,
-            local=(),
-            reference=loglik,
-            sets=(),
-            units=units,
+        base, names = self.rows, set(self.factor.names)
+        of_rows = {field.name: getattr(base, field.name) for field in fields(base) if field.init}
+        of_units = {
+            "held": replace(base.held, integrated=frozenset(names)),
+            "dim": self._dim,
+            "n_obs": len(levels),
+            "parameters": {n: v for n, v in base.parameters.items() if n not in names},
+            "loglik": loglik,
+            "n_rows": pt.lscalar("n_rows"),
+            "rows": tuple(own),
+            "positions": None if len(levels) == self.factor.n_levels else levels,
+            "local": (),
+            "reference": loglik,
+            "sets": (),
+        }
+        found = UnitObservations(
+            **(of_rows | of_units),
+            source=self,
+            sizes=sizes,
+            positions_of_members=order,
+            data_of_members=members,
+            nodes=(
+                _array(points, POINTS, nodes.points),
+                _array(log_weights, LOG_WEIGHTS, nodes.log_weights),
+            ),
+            rule=Rule(nodes.degree),
         )
         found.keep_space(Unconstrained(found.model, point=self.space.initial_point))
         return found
@@ -179,22 +255,21 @@ class UnitModel:
             return Nodes.of_values(self.factor.values)
         return Nodes.of_rule(rule, self.factor.n_dims)
 
-    def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
+    def rows_of(self, observations: UnitObservations, levels: np.ndarray) -> Rows:
         """Return levels with their rows, also those that have none.
 
         Parameters
         ----------
-        observations : Observations
+        observations : UnitObservations
             Of these units.
         levels : ndarray of int64
             Increasing.
         """
         n_levels = self.factor.n_levels
         known = {row.name: row.values for row in observations.rows}
-        units = observations.units
         sizes = np.zeros(n_levels, dtype=np.int64)
         centre, width = self._initial(slice(None))
-        sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
+        sizes[self.levels], centre[self.levels] = observations.sizes, known[CENTRE]
         width[self.levels] = known[FACTOR]
         own = {SIZE: sizes, CENTRE: centre, FACTOR: width}
         if self.has_moments:
@@ -205,9 +280,7 @@ class UnitModel:
             own.get(row.name, np.moveaxis(whole.get(row.placeholder, row.values), row.axis, 0))
             for row in observations.rows
         )
-        of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
-        nodes = tuple(row.values for row in units.nodes)
-        members = Members(sizes, units.positions, of_members, nodes)
+        members = replace(observations.members, sizes=sizes)
         return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), members).take(levels)
 
     @cached_property
@@ -247,26 +320,6 @@ class UnitModel:
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def _units(self, nodes: Nodes, of_nodes: Sequence[RowArray]) -> Units:
-        """Return the rows of each unit, unit by unit."""
-        order = np.argsort(self.factor.level_of_row, kind="stable")
-        sorted_already = bool((np.diff(self.factor.level_of_row) >= 0).all())
-        members = self.density.members
-        if not sorted_already:
-            members = tuple(_at(row, order) for row in members)
-        sizes = np.bincount(self.factor.level_of_row)
-        return Units(
-            integrated=self.factor.names,
-            n_nodes=len(nodes) * self.n_modes,
-            sizes=sizes[sizes > 0].astype(np.int64),
-            positions=order,
-            members=members,
-            nodes=tuple(of_nodes),
-            source=self,
-            rule=Rule(nodes.degree),
-            at=np.zeros(0),
-        )
 
     @property
     def _dim(self) -> str | None:

@@ -82,7 +82,7 @@ def _compiled(posterior: Surrogate) -> tuple[Any, list[bool]]:
     """Return the function, and which of the arrays it takes after the point."""
     own = posterior.loglikelihood.observations
     x, weights = own.space.vector, pt.vector("weights", dtype="float64")
-    loglik = with_loops(own.loglik) if own.units else own.loglik
+    loglik = with_loops(own.loglik) if own.integrated else own.loglik
     n_rows: dict[Variable, Variable] = {own.n_rows: weights.shape[0]}
     [of_rows] = clone_replace(of_vector([loglik], own, x), n_rows)
     [logp] = own.space.at(x, [remainder_graph(own)])

@@ -33,7 +33,7 @@ from pymc_coresets.reading.units.nodes import (
     rule_to_judge_by,
     rule_to_judge_first_by,
 )
-from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbs.climbing import descend, negative_of
 from pymc_coresets.sampling.curvature import laplace
@@ -369,8 +369,7 @@ def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:
 
 def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
     """Return units that are integrated by the nodes of these potentials."""
-    units, members = loglik.observations.units, rows.members
-    return replace(rows, members=replace(members, nodes=tuple(a.values for a in units.nodes)))
+    return replace(rows, members=replace(rows.members, nodes=loglik.observations.members.nodes))
 
 
 def integrated_out(
@@ -428,7 +427,7 @@ def integrated_out(
             raise
         _tell(f"{list(names)!r} remain parameters. {error.message}", tell)
         return None
-    made = found.observations.units
+    made = as_units(found.observations)
     known = UnitSettings(
         names=list(names),
         rule=list(made.rule),

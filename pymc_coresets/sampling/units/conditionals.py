@@ -23,6 +23,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import not_derived
+from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
 from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import Chains
@@ -141,12 +142,15 @@ class Conditionals:
     @property
     def _n_modes(self) -> int:
         """Number of modes of a unit, around each of which there are nodes."""
-        return int(self.loglik.observations.units.source.n_modes)
+        return self._source.n_modes
 
     @property
     def _factor(self) -> GroupingFactor:
-        factor: GroupingFactor = self.loglik.observations.units.source.factor
-        return factor
+        return self._source.factor
+
+    @property
+    def _source(self) -> UnitModel:
+        return as_units(self.loglik.observations).source
 
     @property
     def _values(self) -> np.ndarray | None:
@@ -183,7 +187,7 @@ class Conditionals:
         assert self._values is not None
         every, values = self._values, self._values[:, None]
         found = np.empty((self.draws.n_draws, len(rows), self.n_dims))
-        if not self.loglik.observations.units.source.density.has_common_values:
+        if not self._source.density.has_common_values:
             values = np.broadcast_to(values, (len(every), len(rows), self.n_dims))
         for which in self._blocks(rows, np.arange(self.draws.n_draws), len(every)):
             _, logs = self._densities(rows, which)(values)

@@ -28,7 +28,7 @@ from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import plain_mode
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.reading.units.factors import GroupingFactor
+from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.sampling.units.conditionals import Conditionals
 from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 
@@ -125,7 +125,7 @@ def recover(
     (2, ('chain', 'draw', 'user'))
     """
     loglik = result.stand_in.parts[0]
-    if not loglik.observations.units:
+    if not loglik.observations.integrated:
         raise InvalidOptionError(
             "Nothing was integrated out of this model: the draws have all its free variables."
         )
@@ -197,7 +197,7 @@ def with_local(
         If there are no draws of them, with the reason and the remedy.
     """
     loglik = result.stand_in.parts[0]
-    if not loglik.observations.units:
+    if not loglik.observations.integrated:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_bytes = local.n_bytes(local.names, posterior, len(local.levels))
@@ -225,7 +225,7 @@ def completed(
 ) -> xr.DataTree:
     """Add draws of the variables that were integrated out, if they are missing."""
     observations, posterior = result.stand_in.parts[0].observations, idata["posterior"].to_dataset()
-    if not observations.units or set(observations.integrated) <= set(posterior.data_vars):
+    if set(observations.integrated) <= set(posterior.data_vars):
         return idata
     found = recover(result, idata, random_seed=rng, progressbar=progressbar)
     return idata.assign(posterior=xr.DataTree(posterior.merge(found, compat="override")))
@@ -235,9 +235,9 @@ class _LocalVariables:
     """The variables that were integrated out of a model whose rows are units."""
 
     def __init__(self, loglik: LogLikelihood) -> None:
-        self.loglik, self.observations = loglik, loglik.observations
-        self.source: Any = loglik.observations.units.source  # see `Units`
-        self.factor: GroupingFactor = self.source.factor
+        self.loglik, self.observations = loglik, as_units(loglik.observations)
+        self.source = self.observations.source
+        self.factor = self.source.factor
         self.model: pm.Model = self.source.rows.held.whole
         self._compiled: dict[tuple[str, ...], Callable[..., list[np.ndarray]]] = {}
         self._n_unreliable = 0
@@ -245,8 +245,7 @@ class _LocalVariables:
     @cached_property
     def space(self) -> Unconstrained:
         """The unconstrained space of the model with these variables."""
-        found: Unconstrained = self.source.space
-        return found
+        return self.source.space
 
     @property
     def levels(self) -> np.ndarray:

@@ -532,3 +532,89 @@ def test_a_coreset_without_its_rows_says_so(elsewhere, idata, tmp_path):
     alone = type(elsewhere).from_netcdf(tmp_path / "coreset.nc", poisson_model(30))
     with pytest.raises(CoresetError, match="without the rows"):
         alone.predict(idata, progressbar=False)
+
+
+# -- levels of another model ----------------------------------------------------------------------
+
+
+def users(labels):
+    """A count of each user, whose level has the mean of all, and whose slope has that level's."""
+    with pm.Model(coords={"user": list(labels)}) as model:
+        own = pm.Data("own", np.arange(len(labels)))
+        level = pm.Normal("level", pm.Normal("mean"), pm.HalfNormal("sd"), dims="user")
+        slope = pm.Normal("slope", level, 1e-9, dims="user")
+        pm.Poisson("y", pm.math.exp(slope)[own], observed=np.arange(len(labels)) % 3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def of_users():
+    found = draws_of(4, 500, mean=0.2, sd=0.5, level=[1.0, 2.0, 3.0], slope=[1.0, 2.0, 3.0])
+    posterior = found["posterior"].to_dataset()
+    posterior = posterior.rename_dims({"level_0": "user", "slope_0": "user"})
+    return xr.DataTree.from_dict({"posterior": posterior.assign_coords(user=["a", "b", "c"])})
+
+
+def test_levels_of_another_model_are_found_by_their_labels(coreset, of_users):
+    found, expected = (
+        coreset.predict(of_users, model=users(labels), progressbar=False)["predictions"]["y"]
+        for labels in ("ca", "abc")
+    )
+    assert_array_equal(found, expected[[2, 0]])
+
+
+def test_new_levels_are_drawn_given_the_variables_above_them(coreset, of_users):
+    model = users(["b", "new"])
+    found = coreset.predict(
+        of_users, model=model, var_names=["level", "slope"], kind="draws", random_seed=2,
+        progressbar=False,
+    )["predictions"]  # fmt: skip
+    posterior = of_users["posterior"]
+    known, new = (found["level"].sel(user=label) for label in ("b", "new"))
+    assert_array_equal(known, posterior["level"].sel(user="b"))
+    z = ((new - posterior["mean"]) / posterior["sd"]).to_numpy().ravel()
+    assert abs(z.mean()) < 4 / np.sqrt(z.size)
+    assert_allclose(z.var(), 1.0, atol=4 * np.sqrt(2 / z.size))
+    # A variable that depends on those of the new level sees the same draws of them.
+    assert_allclose(found["slope"].sel(user="new"), new, atol=1e-7)
+    assert_array_equal(found["slope"].sel(user="b"), posterior["slope"].sel(user="b"))
+
+
+def test_new_levels_are_announced(coreset, of_users, caplog):
+    coreset.predict(of_users, model=users(["b", "new"]), random_seed=2, progressbar=False)
+    assert "'level' has no draws of 1 of 2 entries along 'user'" in caplog.text
+    caplog.clear()
+    coreset.predict(of_users, model=users("ba"), random_seed=2, progressbar=False)
+    assert not caplog.text
+
+
+def steps(labels, kind):
+    with pm.Model(coords={"year": labels}) as model:
+        if kind == "walk":
+            init = pm.Normal.dist(0, 1)
+            steps = pm.GaussianRandomWalk(
+                "step", init_dist=init, steps=len(labels) - 1, dims="year"
+            )
+        else:
+            order = pm.distributions.transforms.ordered
+            steps = pm.Normal("step", np.arange(len(labels)), 1, transform=order, dims="year")
+        pm.Poisson("y", pm.math.exp(steps), observed=np.arange(len(labels)) % 3)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["walk", "ordered"])
+def test_new_levels_that_depend_on_the_known_ones_are_refused(coreset, kind):
+    draws = draws_of(step=[0.0, 1.0, 2.0])["posterior"].to_dataset()
+    draws = draws.rename_dims({"step_0": "year"}).assign_coords(year=[1, 2, 3])
+    idata = xr.DataTree.from_dict({"posterior": draws})
+    found = coreset.predict(idata, model=steps([1, 2, 3], kind), progressbar=False)["predictions"]
+    assert_allclose(found["y"], np.exp(draws["step"]).mean(("chain", "draw")))
+    with pytest.raises(UnsupportedModelError, match="'step' depend on each other"):
+        coreset.predict(idata, model=steps([1, 2, 3, 4], kind), progressbar=False)
+
+
+def test_levels_are_not_found_by_labels_that_repeat(coreset, of_users):
+    posterior = of_users["posterior"].to_dataset().assign_coords(user=["a", "b", "b"])
+    idata = xr.DataTree.from_dict({"posterior": posterior})
+    with pytest.raises(InvalidDataError, match="labels along 'user' that repeat"):
+        coreset.predict(idata, model=users("ab"), progressbar=False)

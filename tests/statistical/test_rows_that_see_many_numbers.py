@@ -17,8 +17,6 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-pytestmark = pytest.mark.compiled
-
 N, K, P = 4_000, 7, 5
 
 

@@ -3,13 +3,20 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import ClassVar
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from pymc_coresets.glm.concavity import concave, precision_of
+from pymc_coresets.glm.control_variates.by_levels import (
+    PursuedLevel,
+    SampleOfLevels,
+    in_chunks,
+    levels_of,
+)
 from pymc_coresets.glm.control_variates.expansion import (
     AveragedRows,
     Chosen,
@@ -24,7 +31,8 @@ from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
-from pymc_coresets.rows.passes import BlockPass, RowBlocks
+from pymc_coresets.rows.memory import InMemoryRows, in_threads
+from pymc_coresets.rows.passes import BlockPass, RowBlocks, added_up
 from pymc_coresets.rows.values import Rows
 
 #: Largest number of coefficients for which all pairs that occur in a row are kept.
@@ -34,6 +42,9 @@ MOST_DENSE = 3_000
 _DENSE_FROM = 0.1
 #: Number of times that weights are calibrated and then shrunk.
 _CALIBRATIONS = 4
+
+#: Slope, curvature and residual of some rows.
+type Sums = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +91,16 @@ class ByPredictors:
         """The coefficients of the quadratics."""
         return self.seen.found
 
+    @cached_property
+    def levels(self) -> np.ndarray | None:
+        """The level of each row, whose residual is pursued by itself; None if there are none.
+
+        See `levels_of`.  Rows outside memory are read in blocks, not by level.
+        """
+        if self.seen.elsewhere or not isinstance(self.source, InMemoryRows):
+            return None
+        return levels_of(self.seen.of(self.source.all))
+
     def reading(self, loglik: LogLikelihood) -> "ByPredictors":
         """Return the same for other rows."""
         return replace(self, source=loglik.source)
@@ -94,6 +115,7 @@ class ByPredictors:
         before: Quadratic | None = None,  # noqa: ARG002 - of `ByGradients`
         *,
         n_kept: int = 0,
+        enough: float = 0.0,
         key: int = 0,
         prior: Callable[[], Curvature],  # noqa: ARG002 - of `ByGradients`
     ) -> AveragedRows:
@@ -107,13 +129,33 @@ class ByPredictors:
             Quadratic from whose posterior they were drawn.
         n_kept : int, default 0
             Size of the largest sample of rows needed later.
+        enough : float, default 0.0
+            Mean squared residual below which more rows bring no gain, in squared nats.
         key : int, default 0
             Key of the rows' random numbers.
         prior : callable
             Returns the precision of the prior near the draws, (n_dims, n_dims).
         """
         center = draws.mean(axis=0)
+        if n_kept and self.levels is not None:
+            return self._of_levels(center, draws, enough=enough, key=key)
         return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
+
+    def _of_levels(
+        self, center: np.ndarray, draws: np.ndarray, *, enough: float, key: int
+    ) -> AveragedRows:
+        """See `average`; the rows of each level are pursued for its own residual."""
+        levels, source = self.levels, self.source
+        assert levels is not None
+        assert isinstance(source, InMemoryRows)
+        n_entries = self.seen.found.n_seen * len(draws)
+        chunks = list(in_chunks(levels, rows_at_once(n_entries, least=256)))
+        least = enough / (1 + levels.max())
+        work = partial(_of_levels, self.seen, center, draws - center, levels, least, key)
+        parts = in_threads(lambda which: work(which, source.take(which)), chunks, len(chunks))
+        sums, pursued = zip(*parts, strict=True)
+        total = tuple(map(added_up, zip(*sums, strict=True)))
+        return _averaged(draws, total, SampleOfLevels([*chain.from_iterable(pursued)]))
 
     def chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, size: int, *, goal: float
@@ -132,6 +174,8 @@ class ByPredictors:
         goal : float
             Allowed residual, in squared nats.
         """
+        if isinstance(averaged.sample, SampleOfLevels):
+            return self._chosen_of_levels(averaged, averaged.sample, quadratic, size)
         chosen, drawn = averaged.sample.first(size)
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
         posterior = precision_of(quadratic, averaged.draws)
@@ -147,10 +191,40 @@ class ByPredictors:
                 best, least = weights, left
             if left <= goal or np.array_equal(weights, wanted):
                 break
-        weights, kept = best, best > 0
-        slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
-        rest = quadratic.minus(slope, curvature)
-        return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=least)
+        return _beside(quadratic, chosen, rows, each, best, least)
+
+    def _chosen_of_levels(
+        self, averaged: AveragedRows, sample: SampleOfLevels, quadratic: Quadratic, size: int
+    ) -> Chosen:
+        """Choose rows of each level, by its own residual."""
+        positions, is_whole = sample.first(size)
+        chosen = self.source.at(positions)
+        rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
+        each = row_quadratics(rows, quadratic.center, away)
+        weights = np.where(is_whole, rows.base_weights, 0.0)
+        curved = _second_order(rows, each, away)
+        for which, own in sample.weights(size, positions, each.left, curved):
+            weights[which] = own
+        posterior = precision_of(quadratic, averaged.draws)
+        weights = concave(rows, weights, each.curvatures, posterior, away, drawn=~is_whole)
+        left = float(np.var(averaged.residual - each.left @ weights))
+        left = max(left, sample.variance(size))  # that of the draws which did not choose
+        return _beside(quadratic, chosen, rows, each, weights, left)
+
+
+def _beside(
+    quadratic: Quadratic,
+    chosen: Rows,
+    rows: RowsInMemory,
+    each: RowQuadratics,
+    weights: np.ndarray,
+    left: float,
+) -> Chosen:
+    """Return weighted rows with the quadratic of all rows, less their own."""
+    kept = weights > 0
+    slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
+    rest = quadratic.minus(slope, curvature)
+    return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=left)
 
 
 def average(
@@ -189,10 +263,23 @@ def average(
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
     add = partial(Sampled.joined, most=n_kept)
     sums, sample = source.reduce(BlockPass.of(size, work, add))
+    return _averaged(draws, sums, sample)
+
+
+def _averaged(
+    draws: np.ndarray, sums: Sums, sample: ResidualSample | SampleOfLevels
+) -> AveragedRows:
     slope, curvature, residual = sums
+    p = len(slope)
     if sparse.issparse(curvature) and p <= MOST_DENSE and curvature.nnz > _DENSE_FROM * p**2:
         curvature = curvature.toarray()
     return AveragedRows(draws, slope, curvature, residual, sample, missed=residual)
+
+
+def _sums(rows: RowsInMemory, each: RowQuadratics) -> Sums:
+    slope = rows.slope(rows.base_weights * each.slopes)
+    curvature = rows.gram(rows.base_weights * each.curvatures)
+    return slope, curvature, each.left @ rows.base_weights
 
 
 def _of_block(
@@ -200,10 +287,47 @@ def _of_block(
 ) -> Sampled:
     rows = seen.of(some)
     each = row_quadratics(rows, center, away)
-    slope = rows.slope(rows.base_weights * each.slopes)
-    curvature = rows.gram(rows.base_weights * each.curvatures)
-    sums = slope, curvature, each.left @ rows.base_weights
-    return Sampled(sums, ResidualSample.of(some, each.spread, n_kept, key=key))
+    sample = ResidualSample.of(some, each.spread, n_kept, key=key)
+    return Sampled(_sums(rows, each), sample)
+
+
+def _of_levels(
+    seen: SeenRows,
+    center: np.ndarray,
+    away: np.ndarray,
+    levels: np.ndarray,
+    least: float,
+    key: int,
+    which: np.ndarray,
+    some: Rows,
+) -> tuple[Sums, list[PursuedLevel]]:
+    """Return sums over all rows of some levels, and pursue each of these."""
+    rows = seen.of(some)
+    each = row_quadratics(rows, center, away)
+    curved, pursued = _second_order(rows, each, away), []
+    for level in np.unique(levels[which]):
+        own = np.flatnonzero(levels[which] == level)
+        pursued.append(
+            PursuedLevel.of(
+                some.positions[own],
+                some.base_weights[own],
+                each.left[:, own],
+                curved[:, own],
+                each.spread[own],
+                least=least,
+                key=key,
+            )
+        )
+    return _sums(rows, each), pursued
+
+
+def _second_order(rows: RowsInMemory, each: RowQuadratics, away: np.ndarray) -> np.ndarray:
+    """Return the second-order terms of rows' quadratics at draws, (n_draws, n_rows), in nats."""
+    moved, total = rows.seen(away), np.zeros((len(away), len(rows)))
+    for a, one in enumerate(moved):
+        for b in range(a + 1):
+            total += each.curvatures[a, b] * (1.0 if b < a else 0.5) * one * moved[b]
+    return total
 
 
 def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:

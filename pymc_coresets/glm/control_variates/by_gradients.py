@@ -55,6 +55,7 @@ class ByGradients:
 
     loglik: LogLikelihood
     calibration: ClassVar[float] = 0.25
+    levels: ClassVar[None] = None
 
     @cached_property
     def interface(self) -> FreeCoordinates:
@@ -75,6 +76,7 @@ class ByGradients:
         before: Quadratic | None,
         *,
         n_kept: int = 0,
+        enough: float = 0.0,  # noqa: ARG002 - of `ByPredictors`
         key: int = 0,
         prior: Callable[[], Curvature],
     ) -> AveragedRows:
@@ -120,6 +122,7 @@ class ByGradients:
         prior's, in every direction: the remainder is convex there, and rows may be linear in the
         tails.
         """
+        assert isinstance(averaged.sample, ResidualSample)
         assert averaged.directions is not None  # they are of its own
         assert averaged.gradients is not None
         assert averaged.prior is not None

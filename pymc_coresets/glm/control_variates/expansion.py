@@ -11,6 +11,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.glm.control_variates.by_levels import SampleOfLevels
 from pymc_coresets.glm.predictor.finding import FreeCoordinates, interface_of
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.numerics import agree
@@ -211,8 +212,8 @@ class AveragedRows:
     curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
         Residual of all rows: log-likelihood minus quadratics, in nats, up to a constant.
-    sample : ResidualSample
-        Rows, sampled by the spread of their residuals.
+    sample : ResidualSample or SampleOfLevels
+        Rows, sampled by the spread of their residuals, or chosen for the residual of each level.
     missed : ndarray of shape (n_points,)
         Residual of all rows at the points at which rows are chosen.
     directions, gradients : ndarray of shape (n_directions, p), (n_draws, p), optional
@@ -226,7 +227,7 @@ class AveragedRows:
     slope: np.ndarray
     curvature: Curvature
     residual: np.ndarray
-    sample: ResidualSample
+    sample: ResidualSample | SampleOfLevels
     missed: np.ndarray
     directions: np.ndarray | None = None
     gradients: np.ndarray | None = None
@@ -258,6 +259,7 @@ class AveragedRows:
         lacking : ndarray of shape (n_points,)
             Residual without the rows that are kept whole.
         """
+        assert isinstance(self.sample, ResidualSample)  # others have weights of their own
         which, shares = self.sample.shares(size)
         drawn, weights = shares < 1.0, self.sample.rows.base_weights[which] / shares
         lacking = self.missed - missed_of[:, ~drawn] @ weights[~drawn]

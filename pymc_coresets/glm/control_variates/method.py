@@ -44,6 +44,7 @@ _SETTLED = 0.7  #: Stop once a round leaves more than this share of the divergen
 _SETTLING = 100  #: Draws that determine the widths of the rows' predictors.
 _NOTICED = 0.01  #: Nats that a damped step gains at least.
 _DAMPED_STEPS = 40  #: Largest number of steps to the mode, most of which may be damped.
+_GAIN = 0.25  #: Share of the goal below which more rows of a level bring no gain.
 _WORTHWHILE = 10_000  #: Rows: with fewer, sampling the model itself may be faster.
 
 
@@ -89,9 +90,12 @@ class ControlVariates:
     taken over draws of the previous round's approximation.  Rows are then drawn by priority
     sampling with probabilities in proportion to their residuals, and kept whole if the probability
     is one; ridge regression at the draws brings their weighted sum closer to that of all rows, if
-    that helps at other draws, too.  In directions in which the rows have more curvature than the
-    posterior, weights of concave rows shrink, and those of convex ones grow, so that the quadratic
-    without the rows' part is concave, with the prior: but for mixtures, see `concavity.concave`.
+    that helps at other draws, too.  If most rows are of levels of a factor that have many, rows and
+    weights are instead found for the residual of each level, by orthogonal matching pursuit: that
+    depends on few coefficients, and is represented by a few dozen rows.  In directions in which the
+    rows have more curvature than the posterior, weights of concave rows shrink, and those of convex
+    ones grow, so that the quadratic without the rows' part is concave, with the prior: but for
+    mixtures, see `concavity.concave`.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws if the design is dense,
     and memory O(p^2) and that of the candidates.  At most 3,000 coefficients, or 20,000 if few
@@ -261,9 +265,13 @@ class _Run:
     def _propose(self, place: _Place) -> Beside:
         """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
-        averaged, quadratic = self._average(place.coefficients, place.quadratic, n_kept=most)
+        averaged, quadratic = self._average(
+            place.coefficients, place.quadratic, n_kept=most, enough=_GAIN * self.best.goal
+        )
         if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.all.loglik, self.posteriors.sampler.space)
+        if self.all.expansion.levels is not None and self._may_be_refused:
+            self._expect(averaged.missed_by(most), most)
         goal = 0.95 * self.best.goal
         size = max(self._wanted(averaged), min(2 * place.size, most))
         choose = partial(self.all.expansion.chosen, averaged, quadratic, goal=goal)
@@ -341,23 +349,32 @@ class _Run:
         tolerance is then the divergence that importance weights correct; a model that would need
         most of its rows and still miss it is refused.
         """
-        n_rows, n_dims = self.all.loglik.n_rows, self.posteriors.sampler.n_dims
-        may_keep_all, enough = self.job.size == n_rows, self.options.correctable
-        is_large = n_rows >= _WORTHWHILE
-        if enough is None or n_rows >= 100 * n_dims or not (is_large or may_keep_all):
+        if self.all.expansion.levels is not None or not self._may_be_refused:
             return
-        size = min(self.job.size, n_rows // 2)
+        size = min(self.job.size, self.n_rows // 2)
         with self.history.drawing():
             coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
         averaged, _ = self._average(coefficients, quadratic, n_kept=size)
-        left = averaged.missed_by(size)
-        if left <= self.options.tolerance:
+        self._expect(averaged.missed_by(size), size)
+
+    @property
+    def _may_be_refused(self) -> bool:
+        """Whether rows are few for the dimensions, and the user has not asked for a coreset."""
+        if self.options.correctable is None or self.n_rows >= 100 * self.posteriors.sampler.n_dims:
+            return False
+        return bool(self.n_rows >= _WORTHWHILE or self.job.size == self.n_rows)
+
+    def _expect(self, left: float, size: int) -> None:
+        """Set the goal, or refuse the model, by the divergence that so many rows would leave."""
+        enough, n_rows = self.options.correctable, self.n_rows
+        if enough is None or left <= self.options.tolerance:
             return
+        n_dims = self.posteriors.sampler.n_dims
         reason = (
             f"{n_rows:,} rows are few for {n_dims:,} free dimensions, and {size:,} of them, with a "
             f"quadratic for the others, would still be about {left:.1g} nats from the full data"
         )
-        if not is_large:
+        if n_rows < _WORTHWHILE:
             warn_user(f"Sampling the model itself is probably faster than this coreset: {reason}.")
             return
         if left > 4 * enough:
@@ -439,6 +456,7 @@ class _Run:
         before: Quadratic | None,
         *,
         n_kept: int = 0,
+        enough: float = 0.0,
         of: _Source | None = None,
     ) -> tuple[AveragedRows, Quadratic]:
         source = self.all if of is None else of
@@ -450,7 +468,12 @@ class _Run:
         n_evaluations = source.expansion.n_evaluations(len(coefficients), n_kept)
         with self.history.evaluating(source.loglik.n_rows, n_evaluations, of=self.n_rows):
             averaged = source.expansion.average(
-                coefficients, before, n_kept=n_kept, key=key, prior=self.posteriors.prior_precision
+                coefficients,
+                before,
+                n_kept=n_kept,
+                enough=enough,
+                key=key,
+                prior=self.posteriors.prior_precision,
             )
         return averaged, reduce(Quadratic.plus, known, averaged.quadratic(self.found))
 

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
 
 from pymc_coresets import build_coreset
+from pymc_coresets.glm.control_variates import by_levels
 from pymc_coresets.glm.control_variates.averaged import ByPredictors, row_quadratics
 from pymc_coresets.glm.control_variates.by_levels import (
     PursuedLevel,
@@ -16,6 +17,7 @@ from pymc_coresets.glm.control_variates.by_levels import (
     in_chunks,
     levels_of,
 )
+from pymc_coresets.glm.control_variates.expansion import ResidualSample
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
@@ -240,15 +242,37 @@ def test_no_more_rows_than_allowed():
     assert coreset.size <= 30
 
 
-def test_rows_of_levels_see_their_own_residual():
-    """The weighted rows of each level match its residual, and not only those of all together."""
+def averaged_at_draws():
     loglik = LogLikelihood(find_observations(logistic()), collapse=False)
     expansion = ByPredictors(loglik.source, seen_rows_of(loglik, find_predictors))
-    rng = np.random.default_rng(7)
-    draws = TRUE + 0.25 * rng.normal(size=(400, G))
-    averaged = expansion.average(draws, n_kept=500, enough=1e-6, key=1, prior=lambda: np.eye(G))
+    draws = TRUE + 0.25 * np.random.default_rng(7).normal(size=(400, G))
+    return (
+        expansion,
+        draws,
+        expansion.average(draws, n_kept=500, goal=4e-6, key=1, prior=lambda: np.eye(G)),
+    )
+
+
+def test_rows_are_sampled_where_those_of_levels_miss_more(monkeypatch):
+    monkeypatch.setattr(by_levels, "_MOST_CANDIDATES", 1)
+    _, _, averaged = averaged_at_draws()
+    assert isinstance(averaged.sample, ResidualSample)
+
+
+def test_sums_are_the_same_by_level_and_by_block(monkeypatch):
+    _, _, found = averaged_at_draws()
+    monkeypatch.setattr(ByPredictors, "levels", None)
+    _, _, expected = averaged_at_draws()
+    for name in ("slope", "curvature", "residual"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+
+
+def test_rows_of_levels_see_their_own_residual():
+    """The weighted rows of each level match its residual, and not only those of all together."""
+    expansion, draws, averaged = averaged_at_draws()
+    assert isinstance(averaged.sample, SampleOfLevels)
     chosen = expansion.chosen(averaged, averaged.quadratic(expansion.interface), 500, goal=1e-6)
-    every = expansion.seen.of(loglik.source.all)
+    every = expansion.seen.of(expansion.source.all)
     left = row_quadratics(every, draws.mean(axis=0), draws - draws.mean(axis=0)).left
     weights = np.zeros(G * EACH)
     weights[chosen.rows.positions] = chosen.weights

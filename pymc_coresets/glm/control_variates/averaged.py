@@ -43,6 +43,9 @@ _DENSE_FROM = 0.1
 #: Number of times that weights are calibrated and then shrunk.
 _CALIBRATIONS = 4
 
+#: Share of the goal below which more rows of a level bring no gain.
+_GAIN = 0.25
+
 #: Slope, curvature and residual of some rows.
 type Sums = tuple[Any, ...]
 
@@ -115,7 +118,7 @@ class ByPredictors:
         before: Quadratic | None = None,  # noqa: ARG002 - of `ByGradients`
         *,
         n_kept: int = 0,
-        enough: float = 0.0,
+        goal: float = 0.0,
         key: int = 0,
         prior: Callable[[], Curvature],  # noqa: ARG002 - of `ByGradients`
     ) -> AveragedRows:
@@ -129,20 +132,23 @@ class ByPredictors:
             Quadratic from whose posterior they were drawn.
         n_kept : int, default 0
             Size of the largest sample of rows needed later.
-        enough : float, default 0.0
-            Mean squared residual below which more rows bring no gain, in squared nats.
+        goal : float, default 0.0
+            Mean squared residual that rows may leave, in squared nats.
         key : int, default 0
             Key of the rows' random numbers.
         prior : callable
             Returns the precision of the prior near the draws, (n_dims, n_dims).
         """
         center = draws.mean(axis=0)
+        found = []
         if n_kept and self.levels is not None:
-            return self._of_levels(center, draws, enough=enough, key=key)
-        return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
+            found = [self._of_levels(center, draws, goal=goal, key=key)]
+        if not found or found[0].missed_by(n_kept) > goal:
+            found.append(average(self.source, self.seen, center, draws, n_kept=n_kept, key=key))
+        return min(found, key=lambda each: each.missed_by(n_kept))
 
     def _of_levels(
-        self, center: np.ndarray, draws: np.ndarray, *, enough: float, key: int
+        self, center: np.ndarray, draws: np.ndarray, *, goal: float, key: int
     ) -> AveragedRows:
         """See `average`; the rows of each level are pursued for its own residual."""
         levels, source = self.levels, self.source
@@ -150,7 +156,7 @@ class ByPredictors:
         assert isinstance(source, InMemoryRows)
         n_entries = self.seen.found.n_seen * len(draws)
         chunks = list(in_chunks(levels, rows_at_once(n_entries, least=256)))
-        least = enough / (1 + levels.max())
+        least = _GAIN * goal / (1 + levels.max())
         work = partial(_of_levels, self.seen, center, draws - center, levels, least, key)
         parts = in_threads(lambda which: work(which, source.take(which)), chunks, len(chunks))
         sums, pursued = zip(*parts, strict=True)

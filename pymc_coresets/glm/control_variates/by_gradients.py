@@ -76,7 +76,7 @@ class ByGradients:
         before: Quadratic | None,
         *,
         n_kept: int = 0,
-        enough: float = 0.0,  # noqa: ARG002 - of `ByPredictors`
+        goal: float = 0.0,  # noqa: ARG002 - of `ByPredictors`
         key: int = 0,
         prior: Callable[[], Curvature],
     ) -> AveragedRows:

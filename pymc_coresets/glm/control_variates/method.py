@@ -44,7 +44,6 @@ _SETTLED = 0.7  #: Stop once a round leaves more than this share of the divergen
 _SETTLING = 100  #: Draws that determine the widths of the rows' predictors.
 _NOTICED = 0.01  #: Nats that a damped step gains at least.
 _DAMPED_STEPS = 40  #: Largest number of steps to the mode, most of which may be damped.
-_GAIN = 0.25  #: Share of the goal below which more rows of a level bring no gain.
 _WORTHWHILE = 10_000  #: Rows: with fewer, sampling the model itself may be faster.
 
 
@@ -266,7 +265,7 @@ class _Run:
         """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
         averaged, quadratic = self._average(
-            place.coefficients, place.quadratic, n_kept=most, enough=_GAIN * self.best.goal
+            place.coefficients, place.quadratic, n_kept=most, goal=self.best.goal
         )
         if averaged.sample.has_impossible_rows:  # near the mode, or elsewhere
             refuse_impossible_rows(self.all.loglik, self.posteriors.sampler.space)
@@ -456,7 +455,7 @@ class _Run:
         before: Quadratic | None,
         *,
         n_kept: int = 0,
-        enough: float = 0.0,
+        goal: float = 0.0,
         of: _Source | None = None,
     ) -> tuple[AveragedRows, Quadratic]:
         source = self.all if of is None else of
@@ -471,7 +470,7 @@ class _Run:
                 coefficients,
                 before,
                 n_kept=n_kept,
-                enough=enough,
+                goal=goal,
                 key=key,
                 prior=self.posteriors.prior_precision,
             )

@@ -214,13 +214,14 @@ def sample(
     drawn from around the mode of their marginal posterior, with importance weights, and all other
     variables exactly, given the scales.  That takes a decomposition of the others' precision for
     each draw; where this takes long, the draws are worth 400 independent ones at least, and
-    otherwise a thousand.
+    otherwise a thousand, or nearly as many as are returned if that takes a second or two more.
 
     For 25 to 150 free dimensions, draws from around the mode of the full posterior are tried first,
     if that is proven to be log-concave.  A quadratic and rows beside it would take longer.  These
     draws are returned, resampled by their importance weights, if Pareto k-hat is below its limit,
-    they are worth a thousand independent draws, and lines lead to nothing beyond them.  Both have
-    no group ``coreset``, and no ``sample_stats``; `coreset_of` builds a coreset then.
+    they are worth a thousand independent draws (of few rows, they are worth more), and lines lead
+    to nothing beyond them.  Both have no group ``coreset``, and no ``sample_stats``; `coreset_of`
+    builds a coreset then.
 
     Examples
     --------
@@ -259,7 +260,8 @@ def sample(
     with Reporter(show=False) as report, forecasts_to(partial(tell, show=show)):
         try:
             with report.part("build"):
-                built = _built(requested(full, **build_options))
+                n_wanted = sizes["draws"] * sizes["chains"]
+                built = _built(requested(full, **build_options), n_wanted)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 if isinstance(built, AroundMode):
@@ -314,14 +316,14 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
     return [v.name for v in model.unobserved_RVs if v.name not in known]
 
 
-def _built(request: Request) -> Coreset | AroundMode:
+def _built(request: Request, n_wanted: int) -> Coreset | AroundMode:
     """Build a coreset, unless draws of a known distribution make it unnecessary."""
     begun = time.perf_counter()
-    exact = _given_scales(request)
+    exact = _given_scales(request, n_wanted)
     if exact is not None:
         return exact
     with preparing(_after(time.perf_counter() - begun, request)) as construction:
-        drawn = _around_mode(construction)
+        drawn = _around_mode(construction, n_wanted)
         if drawn is not None:
             return drawn
         found = construction.built()
@@ -336,7 +338,7 @@ def _after(seconds: float, request: Request) -> Request:
     return replace(request, given={**request.given, "time_budget": left})
 
 
-def _given_scales(request: Request) -> AroundMode | None:
+def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
     """Return certified draws of a posterior that is normal given a few scales.
 
     They are tried where variables of levels would be integrated out, or a quadratic be built, which
@@ -362,11 +364,11 @@ def _given_scales(request: Request) -> AroundMode | None:
         if not may_be_normal(wanted.rows_of(model)):
             return None
         loglik = likelihood_of_model(model, replace(wanted, integrate=False), rng=rng.spawn(1)[0])
-        return drawn_given_scales(loglik, rng=rng)
+        return drawn_given_scales(loglik, rng=rng, wanted=n_wanted)
     return None
 
 
-def _around_mode(construction: Construction) -> AroundMode | None:
+def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None:
     """Return certified draws from around the mode, where all rows are in memory.
 
     They are tried where a quadratic would be built next, as that takes long.  They leave the
@@ -381,7 +383,7 @@ def _around_mode(construction: Construction) -> AroundMode | None:
     own_rng = deepcopy(job.rng).spawn(1)[0]
     try:
         with job.report.part("around the mode"), until(job.deadline):
-            return drawn_around_mode(loglik, key=job.sample_key, rng=own_rng)
+            return drawn_around_mode(loglik, key=job.sample_key, rng=own_rng, wanted=n_wanted)
     except (SamplingError, OutOfTimeError):
         return None  # the construction says it, if it meets the same
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -37,6 +37,25 @@ class KnownDensity(Protocol):
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
 
 
+class _InOrder(NamedTuple):
+    """A symmetric sparsity pattern whose rows and columns are reordered.
+
+    Parameters
+    ----------
+    order, places : ndarray of int, of shape (p,)
+        Of the rows, and where each is then.
+    entries : ndarray of int
+        Of the matrix, in the order in which the reordered one stores them.
+    pattern : tuple of ndarray of int
+        Indices and their starts, of the reordered one.
+    """
+
+    order: np.ndarray
+    places: np.ndarray
+    entries: np.ndarray
+    pattern: tuple[np.ndarray, np.ndarray]
+
+
 class CholeskyFactor:
     """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
 
@@ -46,12 +65,14 @@ class CholeskyFactor:
     Parameters
     ----------
     matrix : ndarray or csr_array, of shape (p, p)
-    order : ndarray of int, of shape (p,), optional
-        `CholeskyFactor.order` of a sparse matrix with the same pattern: finding an order takes
+    like : CholeskyFactor, optional
+        Of a sparse matrix with the same pattern, stored in the same way: finding an order takes
         ten times as long as the decomposition.
 
     Attributes
     ----------
+    order : ndarray of int, of shape (p,), or None
+        Of the rows of a sparse matrix in the factor.
     root : ndarray or csr_array, of shape (p, p)
         The lower Cholesky factor; for a sparse matrix, of the reordered matrix.
 
@@ -68,30 +89,33 @@ class CholeskyFactor:
     ...     (factor.solve(matrix[0]).round(12), (root @ root.T).round(12).tolist())
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
-    >>> CholeskyFactor(2 * factor.matrix, factor.order).solve(matrix[0]).round(12)
+    >>> CholeskyFactor(2 * factor.matrix, factor).solve(matrix[0]).round(12)
     array([0.5, 0. ])
     """
 
-    def __init__(self, matrix: Curvature, order: np.ndarray | None = None) -> None:
-        self.order = self._given = order
-        self.matrix = matrix
+    def __init__(self, matrix: Curvature, like: "CholeskyFactor | None" = None) -> None:
+        self.matrix, self.order = matrix, None
         if isinstance(matrix, np.ndarray):
-            self.root: Any = cholesky(matrix, lower=True)
+            self.root = cholesky(matrix, lower=True)
             return
+        self._first = None if like is None else like._in_order  # noqa: SLF001 (its own)
+        # A symmetric matrix is its own transpose: by columns, it has the same arrays.
+        arrays = (matrix.data, matrix.indices, matrix.indptr)
+        if self._first is not None:
+            arrays = (matrix.data[self._first.entries], *self._first.pattern)
         try:
             self._lu: Any = splu(
-                sparse.csc_array(matrix if order is None else matrix[order][:, order]),
-                permc_spec="MMD_AT_PLUS_A" if order is None else "NATURAL",
+                sparse.csc_array(arrays, shape=matrix.shape),
+                permc_spec="MMD_AT_PLUS_A" if self._first is None else "NATURAL",
                 diag_pivot_thresh=0.0,
                 options={"SymmetricMode": True},
             )
         except RuntimeError as error:
             raise LinAlgError("The matrix is singular.") from error
-        pivots, places = self._lu.U.diagonal(), self._lu.perm_r
-        if not (np.array_equal(places, self._lu.perm_c) and (pivots > 0).all()):
+        self._pivots, places = self._lu.U.diagonal(), self._lu.perm_r
+        if not (np.array_equal(places, self._lu.perm_c) and (self._pivots > 0).all()):
             raise LinAlgError("The matrix is not positive definite.")
-        self.root = sparse.csr_array(self._lu.L * np.sqrt(pivots))
-        self._places = places if order is None else places[np.argsort(order)]
+        self._places = places if self._first is None else places[self._first.places]
         self.order = np.argsort(self._places)
 
     @classmethod
@@ -132,6 +156,24 @@ class CholeskyFactor:
         )
 
     @cached_property
+    def _in_order(self) -> "_InOrder":
+        """How matrices of this pattern are put into this order."""
+        if self._first is not None:
+            return self._first
+        order, own = self.order, self.matrix
+        assert order is not None
+        assert not isinstance(own, np.ndarray)
+        numbers = sparse.csr_array((np.arange(own.nnz), own.indices, own.indptr), shape=own.shape)
+        moved = numbers[order][:, order]
+        moved.sort_indices()
+        return _InOrder(order, self._places, moved.data, (moved.indices, moved.indptr))
+
+    @cached_property
+    def root(self) -> Any:  # noqa: ANN401
+        """See the class: of a sparse matrix, it takes as long as the decomposition."""
+        return sparse.csr_array(self._lu.L * np.sqrt(self._pivots))
+
+    @cached_property
     def matrix(self) -> Curvature:
         """The matrix itself."""
         matrix: np.ndarray = self.root @ self.root.T
@@ -140,26 +182,28 @@ class CholeskyFactor:
     @property
     def is_dense(self) -> bool:
         """Whether the matrix is dense."""
-        return isinstance(self.root, np.ndarray)
+        return not hasattr(self, "_lu")
 
     @property
     def n_dims(self) -> int:
         """Its number of rows p."""
-        return int(self.root.shape[0])
+        return len(self.root if self.is_dense else self._places)
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""
         if self.is_dense:
             return np.asarray(cho_solve((self.root, True), x))
-        if self._given is None:
+        if self._first is None:
             return np.asarray(self._lu.solve(x))
-        solution: np.ndarray = self._lu.solve(x[self._given])[np.argsort(self._given)]
+        solution: np.ndarray = self._lu.solve(x[self._first.order])[self._first.places]
         return solution
 
     @property
     def log_determinant(self) -> float:
         """Log-determinant of the matrix."""
-        return 2 * float(np.log(self.root.diagonal()).sum())
+        if self.is_dense:
+            return 2 * float(np.log(self.root.diagonal()).sum())
+        return float(np.log(self._pivots).sum())
 
     @property
     def n_operations(self) -> float:
@@ -171,8 +215,12 @@ class CholeskyFactor:
 
     def root_times(self, z: np.ndarray) -> np.ndarray:
         """Return ``R z``, (p,) or (p, n): of covariance `matrix` if z is standard normal."""
-        product: np.ndarray = self.root @ z
-        return product if self.is_dense else product[self._places]
+        if self.is_dense:
+            return np.asarray(self.root @ z)
+        widths = np.sqrt(self._pivots)
+        product = self._lu.L @ (z * (widths if z.ndim == 1 else widths[:, None]))
+        placed: np.ndarray = product[self._places]
+        return placed
 
     def offset(self, z: np.ndarray) -> np.ndarray:
         """Return ``R'^-1 z``, (p,) or (p, n): of precision `matrix` if z is standard normal."""

@@ -198,6 +198,15 @@ def test_one_call_draws_all_variables_without_a_coreset():
     assert idata["posterior"]["own"].shape == (4, 200, 40)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "at_least", "at_most"), [(2_500, 2_500, 5_000), (50, 1_000, 2_400)]
+)
+def test_of_few_rows_there_are_as_many_independent_draws_as_wanted(wanted, at_least, at_most):
+    loglik = LogLikelihood(find_observations(crossed()))
+    found = drawn_given_scales(loglik, rng=np.random.default_rng(2), wanted=wanted)
+    assert at_least <= found.certificate.ess <= found.certificate.n_draws <= at_most
+
+
 @pytest.fixture(scope="module")
 def drawn():
     """A model with deterministics along its few rows, and draws of it."""

@@ -138,7 +138,7 @@ def test_more_draws_follow_where_the_first_promised_too_much(found, monkeypatch)
 
     monkeypatch.setattr(around_mode, "with_more", with_more)
     first = replace(found.proposal, log_ratios=np.zeros(100))
-    every = around_mode._enough(None, first, np.random.default_rng(1))
+    every = around_mode._enough(None, first, around_mode.ENOUGH, np.random.default_rng(1))
     assert len(counts) == 2
     assert every.smoothed.ess >= around_mode.ENOUGH
 

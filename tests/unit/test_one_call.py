@@ -277,7 +277,7 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
 def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
     given = []
 
-    def build(request):
+    def build(request, _):
         given.append(request.given["time_budget"])
         return build_coreset(model, **QUIET)
 
@@ -293,7 +293,7 @@ def test_time_for_exact_draws_that_do_not_serve_is_taken_from_the_build(model, m
         given.append(request.given["time_budget"])
         raise SamplingError("Enough.")
 
-    monkeypatch.setattr(one_call, "_given_scales", lambda _: time.sleep(0.2))
+    monkeypatch.setattr(one_call, "_given_scales", lambda *_: time.sleep(0.2))
     monkeypatch.setattr(one_call, "preparing", prepare)
     with pytest.raises(SamplingError):
         pmc.sample(model, time_budget=100.0, **QUIET)

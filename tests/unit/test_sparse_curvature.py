@@ -63,7 +63,7 @@ def test_coordinates_in_which_a_normal_distribution_is_round(seed):
     """Dense and sparse, and with the order of another factor."""
     matrix, rng = definite(seed), np.random.default_rng(seed)
     known = CholeskyFactor(matrix)
-    for factor in (known, CholeskyFactor(matrix.toarray()), CholeskyFactor(matrix, known.order)):
+    for factor in (known, CholeskyFactor(matrix.toarray()), CholeskyFactor(matrix, known)):
         z = rng.normal(size=(7, 60))
         x = factor.offset(z.T).T
         assert_allclose(factor.whiten(x), z, atol=1e-8)
@@ -79,7 +79,8 @@ def test_a_factor_is_a_root(seed):
         root = np.column_stack([factor.root_times(z) for z in np.eye(60)])
         assert_allclose(root @ root.T, matrix.toarray(), atol=1e-10)
         assert_allclose(matrix @ factor.solve(np.eye(60)), np.eye(60), atol=1e-9)
-    again = CholeskyFactor(3 * matrix, CholeskyFactor(matrix).order)  # in an order that is known
+    known = CholeskyFactor(2 * matrix, CholeskyFactor(matrix))
+    again = CholeskyFactor(3 * matrix, known)  # in an order that is known
     root = np.column_stack([again.root_times(z) for z in np.eye(60)])
     assert_allclose(root @ root.T, 3 * matrix.toarray(), atol=1e-10)
     assert_allclose(matrix @ again.solve(np.eye(60)), np.eye(60) / 3, atol=1e-9)

@@ -339,7 +339,7 @@ class ConditionalGaussian:
         this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
         Of the precision in the middle of the posterior, for NUTS.
-    layout : Arrowhead or ndarray of int, optional
+    layout : Arrowhead or CholeskyFactor, optional
         See `layout_of`.
 
     Examples

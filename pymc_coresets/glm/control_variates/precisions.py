@@ -12,8 +12,8 @@ from pymc_coresets.sampling.normal import CholeskyFactor
 
 type Array = np.ndarray
 
-#: How the matrices of a pattern are decomposed: see `Arrowhead`, and `CholeskyFactor.order`.
-type Layout = Arrowhead | Array | None
+#: How the matrices of a pattern are decomposed: see `Arrowhead`, or like one that was.
+type Layout = Arrowhead | CholeskyFactor | None
 
 
 def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
@@ -158,7 +158,7 @@ def layout_of(matrix: Curvature) -> Layout:
     cut = Arrowhead.of(matrix)
     if cut is not None and cut.n_operations < by_order.n_operations:
         return cut
-    return by_order.order
+    return by_order
 
 
 def factor_of(matrix: Curvature, layout: Layout) -> CholeskyFactor:

@@ -31,7 +31,12 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.certified_draws.around_mode import ENOUGH, AroundMode, beyond
+from pymc_coresets.sampling.certified_draws.around_mode import (
+    ENOUGH,
+    AroundMode,
+    aim_of,
+    beyond,
+)
 from pymc_coresets.sampling.found_modes import table_of
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
@@ -54,6 +59,7 @@ _WEIGHTLESS = 20.0  #: Nats below the largest weight from which a draw has none.
 #: Draws worth so many independent ones are enough where a decomposition takes long; and the number
 #: of its multiplications, all together, up to which there are more.
 _FEWEST, _OPERATIONS = 400, 1.5e11
+_CHEAP = 2e9  #: Multiplications of all that take a second or two: there are as many as wanted.
 #: Draws of all variables that must fit into this share of the free memory.
 _DRAWS, _SHARE = 4_000, 0.2
 #: Lines beyond the draws: along the smallest variables, as all others are normal given these.
@@ -122,7 +128,9 @@ def may_be_normal(observations: Observations) -> bool:
     return are_quadratic(values, space.start + 0.1 * way, way)
 
 
-def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> AroundMode | None:
+def drawn_given_scales(
+    loglik: LogLikelihood, *, rng: np.random.Generator, wanted: int = ENOUGH
+) -> AroundMode | None:
     """Draw from a posterior that is normal given a few scales; None if it is not.
 
     As that of a linear mixed model with normal outcomes, of any nesting and crossing.  Scales are
@@ -136,6 +144,8 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
     loglik : LogLikelihood
         Of rows in memory.
     rng : numpy.random.Generator
+    wanted : int
+        Number of independent draws beyond which more are of no use, see `aim_of`.
 
     Returns
     -------
@@ -147,7 +157,7 @@ def drawn_given_scales(loglik: LogLikelihood, *, rng: np.random.Generator) -> Ar
     if posterior is None:
         return None
     with doing("drawing given the scales"):
-        every = _drawn(loglik, posterior, rng=rng)
+        every = _drawn(loglik, posterior, wanted=wanted, rng=rng)
         probes = None if every is None else beyond(loglik, every, most=_LINES)
     if every is None or probes is None:
         return None
@@ -262,10 +272,12 @@ def _enough(near: ConditionalGaussian) -> int:
 
 
 def _drawn(
-    loglik: LogLikelihood, posterior: GivenScales, *, rng: np.random.Generator
+    loglik: LogLikelihood, posterior: GivenScales, *, wanted: int, rng: np.random.Generator
 ) -> Proposal[Draws] | None:
     """Return draws, weighted by all rows; None if the weights leave too few of them."""
-    found = _sound(posterior, rng=rng)
+    enough, cheap = _enough(posterior.near), _CHEAP / posterior.near.n_operations_each
+    aim = aim_of(loglik, min(wanted, int(cheap)), enough)
+    found = _sound(posterior, enough=enough, aim=aim, rng=rng)
     if found is None:
         return None
     log_prior = posterior.log_prior
@@ -312,15 +324,17 @@ class _Weighted(NamedTuple):
         return float(self.smoothed.ess_of_independent / len(self.points))
 
 
-def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | None:
-    """Return draws whose weights are reliable.
+def _sound(
+    posterior: GivenScales, *, enough: int, aim: int, rng: np.random.Generator
+) -> _Weighted | None:
+    """Return draws whose weights are reliable, and leave enough of them, or more.
 
     Most are from the scales' split normal distribution, some from kernels around its draws: these
     reach into tails that bend, where no draw of the former would be.  If this does not serve, most
     are from kernels around all of these draws, once or twice.
     """
     near = posterior.near
-    is_scale, enough = near.hierarchy.is_scale, _enough(near)
+    is_scale = near.hierarchy.is_scale
     found = _Weighted.of(posterior, near, _FIRST, rng)
     if found.share < _LEAST_SHARE:
         found = found.plus(_Weighted.of(posterior, near, _TO_REFINE, rng))
@@ -335,7 +349,7 @@ def _sound(posterior: GivenScales, *, rng: np.random.Generator) -> _Weighted | N
         near = replace(near, scales=scales)
         found = _Weighted.of(posterior, near, _FIRST, rng)
         share = found.share
-        n_more = math.ceil(1.1 * enough / share) if share >= _LEAST_SHARE else _TO_REFINE
+        n_more = math.ceil(1.1 * aim / share) if share >= _LEAST_SHARE else _TO_REFINE
         found = found.plus(_Weighted.of(posterior, near, n_more, rng))
         smoothed, most = found.smoothed, min(limit, khat_threshold(len(found.points)))
         if smoothed.ess >= enough and smoothed.pareto_khat < most:

@@ -36,6 +36,9 @@ from pymc_coresets.sampling.steps.near_normal import AxisTables
 ENOUGH = 1_000  #: Effective sample size of the weighted draws.
 _FIRST = 100  #: Draws that show what share of them the weights leave.
 _LEAST_SHARE = 0.5
+#: Values of terms up to which as many independent draws are aimed at as users ask for: these take
+#: less than a second, and what precedes them several.
+_CHEAP = 2e8
 #: Largest number of values of the density to find where it is not normal.
 _MOST_VALUES = 6 * ENOUGH
 
@@ -177,8 +180,20 @@ def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> Sta
     )
 
 
+def aim_of(loglik: LogLikelihood, wanted: int, enough: int = ENOUGH) -> int:
+    """Return how many independent draws are aimed at: as many as wanted, if all rows are few.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> [aim_of(SimpleNamespace(n_terms=n), 4_000) for n in (10_000, 100_000, 1_000_000)]
+    [4000, 2000, 1000]
+    """
+    return max(enough, min(wanted, int(_CHEAP // max(loglik.n_terms, 1))))
+
+
 def drawn_around_mode(
-    loglik: LogLikelihood, *, key: int | None, rng: np.random.Generator
+    loglik: LogLikelihood, *, key: int | None, rng: np.random.Generator, wanted: int = ENOUGH
 ) -> AroundMode | None:
     """Draw from around the mode of the posterior of all rows; None if that does not serve.
 
@@ -186,7 +201,8 @@ def drawn_around_mode(
     approximation show which share of them the weights leave.  If this is small because a few rows
     bound some sums of variables, such as those of a rare category with equal outcomes, tables of
     the density along these directions replace it (`AxisTables`).  Then as many draws follow as are
-    worth a thousand independent ones.  All rows are evaluated at each, and along lines beyond them.
+    worth a thousand independent ones, or those wanted if the rows are few.  All rows are evaluated
+    at each, and along lines beyond them.
 
     Parameters
     ----------
@@ -194,6 +210,8 @@ def drawn_around_mode(
     key : int, optional
         Key of nested samples of the rows.
     rng : numpy.random.Generator
+    wanted : int
+        Number of independent draws beyond which more are of no use.
 
     Returns
     -------
@@ -209,7 +227,7 @@ def drawn_around_mode(
         if weighed is None or share < _LEAST_SHARE:
             _log.info("Of the draws around the mode, weights leave a share of %.2g", share)
             return None
-        every = _enough(sampler, weighed, rng)
+        every = _enough(sampler, weighed, aim_of(loglik, wanted), rng)
         probes = None if every is None else beyond(loglik, every)
     if every is None or probes is None:
         _log.info("Draws around the mode are impossible, or have no lines beyond them")
@@ -243,10 +261,10 @@ def _share(weighed: Proposal[Draws] | None) -> float:
 
 
 def _enough(
-    sampler: CoresetSampler, weighed: Proposal[Draws], rng: np.random.Generator
+    sampler: CoresetSampler, weighed: Proposal[Draws], aim: int, rng: np.random.Generator
 ) -> Proposal[Draws] | None:
-    """Add draws that are worth a thousand; once more if the first hundred promised too much."""
-    n_more = math.ceil(1.1 * ENOUGH / _share(weighed)) - _FIRST
+    """Add draws that are worth so many; once more if the first hundred promised too much."""
+    n_more = math.ceil(1.1 * aim / _share(weighed)) - _FIRST
     every = with_more(sampler, weighed, n_more, rng=rng)
     if every is None:
         return None

@@ -297,12 +297,13 @@ class Construction:
         """Whether it was left to the model which method is used, and a quadratic is next."""
         return self.request.automatic and isinstance(self.method, ControlVariates)
 
-    def built(self) -> _Built:
-        """Run the method."""
+    def built(self, *, probes: bool = True) -> _Built:
+        """Run the method; without probes, lines beyond the draws are left to a check."""
         with _explained(self.reasons):
             if self.request.automatic:
-                return _built_by_itself(self.method, self.job, self.reading, self.request.given)
-            return _built(self.method, self.job, self.reading)
+                given = self.request.given
+                return _built_by_itself(self.method, self.job, self.reading, given, probes=probes)
+            return _built(self.method, self.job, self.reading, probes=probes)
 
     def finished(self, found: _Built) -> Coreset:
         """Return the coreset that was built, with its history; warn of what limits it."""
@@ -395,8 +396,8 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
 type _Read = tuple[LogLikelihood, RowsToRead, int]
 
 
-def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
-    """Run a method, and look beyond the draws by which it judges itself."""
+def _built(method: Method, job: Job[Any], wanted: RowsToRead, *, probes: bool = True) -> _Built:
+    """Run a method, and look beyond the draws by which it judges itself, if that is wanted."""
     loglik: LogLikelihood = job.loglikelihood
     solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
     coreset = Coreset(
@@ -415,29 +416,31 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     if certificate is not None:
         certificate = replace(certificate, node_error=loglik.node_error)
         coreset = replace(coreset, certificate=certificate)
-    if certificate is None or draws is None or loglik.source is not loglik.in_memory:
+    in_memory = loglik.source is loglik.in_memory
+    if certificate is None or draws is None or not (probes and in_memory):
         return _Built(method, job.size, solution, coreset)
-    probes = NO_PROBES
+    found = NO_PROBES
     with (
         job.report.part("beyond the draws"),
         suppress(InvalidDataError, OutOfTimeError),
         until(job.deadline),
         doing("looking beyond the draws"),
     ):
-        probes = probed(coreset.stand_in, draws)
-    coreset = replace(coreset, certificate=replace(certificate, probes=probes))
+        found = probed(coreset.stand_in, draws)
+    coreset = replace(coreset, certificate=replace(certificate, probes=found))
     return _Built(method, job.size, solution, coreset)
 
 
 def _built_by_itself(
-    chosen: Method, job: Job[Any], wanted: RowsToRead, given: Mapping[str, Any]
+    chosen: Method, job: Job[Any], wanted: RowsToRead, given: Mapping[str, Any], *, probes: bool
 ) -> _Built:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
-    Rows alone can follow any posterior.
+    Rows alone can follow any posterior.  Whether a quadratic cuts off a part, probes decide.
     """
     try:
-        first = [_built(chosen, job, wanted)]
+        decides = isinstance(chosen, ControlVariates)
+        first = [_built(chosen, job, wanted, probes=probes or decides)]
     except SamplingError:
         if not isinstance(chosen, ControlVariates):
             raise

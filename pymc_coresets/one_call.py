@@ -326,7 +326,7 @@ def _built(request: Request, n_wanted: int) -> Coreset | AroundMode:
         drawn = _around_mode(construction, n_wanted)
         if drawn is not None:
             return drawn
-        found = construction.built()
+        found = construction.built(probes=False)  # the check looks along them
     return construction.finished(found)
 
 

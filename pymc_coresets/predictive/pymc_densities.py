@@ -86,7 +86,18 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     draws = whole_number("draws", draws, least=2)
     idata = require_own(idata, "verify()", own.groups)
     some = thinned(idata, draws)
-    ratios = log_ratios(result, some).ravel()
+    return opinion_at(result, some, log_ratios(result, some).ravel())
+
+
+def opinion_at(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondOpinion:
+    """Return the opinion at some draws, whose log-ratios (n_draws,) are known, see `verify`.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they differ noticeably.
+    """
+    own = result.stand_in
     base = own.parts[0].observations
     space = base.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border

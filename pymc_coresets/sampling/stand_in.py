@@ -3,6 +3,7 @@
 The functions take a result first, and are the methods of `Coreset` and `PolynomialSummary`.
 """
 
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -23,14 +24,15 @@ from pymc_coresets.diagnostics.evaluated_draws import (
     resample_draws,
     wanted_ess,
 )
-from pymc_coresets.diagnostics.importance import MIN_DRAWS, MIN_PER_CHAIN
-from pymc_coresets.diagnostics.judging import ENOUGH_ESS, Check
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, MIN_PER_CHAIN, Floats
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS, Check, SecondOpinion
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import (
     SAMPLE_DIMS,
     Chains,
     draws_tree,
+    evenly,
     posterior_dataset,
     require_own,
 )
@@ -40,7 +42,7 @@ from pymc_coresets.options import generator, whole_number, whole_number_or_none
 from pymc_coresets.potentials.log_prior import refuse_unweighted
 from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
-from pymc_coresets.predictive.pymc_densities import verify
+from pymc_coresets.predictive.pymc_densities import opinion_at
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import tell
 from pymc_coresets.reading.draws import Draws, drawn_names
@@ -54,6 +56,8 @@ from pymc_coresets.sampling.units.recovery import with_local
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+#: Draws at which PyMC's own log-densities are asked for.
+_FEW = 8
 MOST_RECORDED = 1_000
 """Number of rows above which deterministics and missing outcomes are drawn only if named."""
 
@@ -227,9 +231,18 @@ def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check
     chains = Chains(idata, own.free)
     first = max(draws or FIRST_DRAWS, MIN_PER_CHAIN * chains.n_chains)
     probing = Probing.of(own, Draws.of(chains.some(chains.spread(first)), own.free))
+    log_densities = own.log_densities if isinstance(probing, Probes) else probing.log_densities
+    evaluated: list[tuple[xr.DataTree, Floats]] = []
+
+    def noted(some: xr.DataTree) -> tuple[Floats, Floats]:
+        log_p, log_q = log_densities(some)
+        with np.errstate(invalid="ignore"):
+            evaluated.append((some, log_p - log_q))
+        return log_p, log_q
+
     found = check_draws(
         chains,
-        own.log_densities if isinstance(probing, Probes) else probing.log_densities,
+        noted,
         draws=draws,
         tolerance=own.tolerance,
         impossible=own.impossible,
@@ -244,8 +257,17 @@ def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check
         node_error=own.parts[0].node_error,
     )
     if 0 < own.n_in_memory <= 1_000_000:
-        found = replace(found, second_opinion=verify(result, idata, draws=8))
+        found = replace(found, second_opinion=_opinion_at_few(result, *evaluated[0]))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
+
+
+def _opinion_at_few(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondOpinion:
+    """Return PyMC's opinion at a few of the draws that were evaluated."""
+    n_chains, n_each = (some["posterior"].sizes[dim] for dim in SAMPLE_DIMS)
+    few = evenly(np.arange(n_each), min(math.ceil(_FEW / n_chains), n_each))
+    at_few = some["posterior"].to_dataset().isel(draw=few)
+    of_few = ratios.reshape(n_chains, n_each)[:, few]
+    return opinion_at(result, xr.DataTree.from_dict({"posterior": at_few}), of_few.ravel())
 
 
 def reweight(

@@ -300,7 +300,7 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     counted = CountedDraws(monkeypatch, shift)
     no_lines = Probes()
     monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
-    verify = "pymc_coresets.sampling.stand_in.verify"
+    verify = "pymc_coresets.sampling.stand_in.opinion_at"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
     stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked

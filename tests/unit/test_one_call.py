@@ -26,6 +26,10 @@ from pymc_coresets import (
     one_call,
 )
 from pymc_coresets.deadline import stop_if_late, until
+from pymc_coresets.diagnostics.evaluated_draws import FIRST_DRAWS
+from pymc_coresets.methods.job import draws_around_mode, draws_to_certify
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.sampling import sampler
 
 X = np.random.default_rng(1).normal(size=2_000)
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -69,6 +73,34 @@ def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert 0 <= idata.attrs["divergence"] <= 0.01
     assert all(idata.attrs[name] > 0 for name in SECONDS)
     assert abs(idata["posterior"]["mu"].mean() - X.sum() / 2_001) < 0.003
+
+
+def test_all_rows_are_asked_for_once_at_each_draw_and_on_lines_beyond(monkeypatch):
+    """Rows chosen at draws around the mode, certified, and checked: nothing is evaluated twice."""
+    rng, n, n_dims = np.random.default_rng(1), 20_000, 2
+    x = rng.normal(size=(n, n_dims))
+    with pm.Model() as model:
+        chance = 1 / (1 + np.exp(-x @ pm.Normal("b", shape=n_dims)))
+        pm.Bernoulli("y", chance, observed=rng.binomial(1, 0.4, n))
+    asked, passes, gradients = [], LogLikelihood.of_all, sampler.slopes_of_all
+
+    def counted(loglik, draws, *parts):
+        asked.append(draws.n_draws)
+        return passes(loglik, draws, *parts)
+
+    def with_gradients(loglik, source, points):
+        asked.append(len(points) * source.n_rows / n)
+        return gradients(loglik, source, points)
+
+    monkeypatch.setattr(LogLikelihood, "of_all", counted)
+    monkeypatch.setattr(sampler, "slopes_of_all", with_gradients)
+    idata = pmc.sample(model, **QUIET)
+    assert idata.attrs["level"] == Level.RELIABLE
+    n_draws, n_certifying = draws_around_mode(n_dims, n), draws_to_certify(n)
+    on_lines = 3 * n_dims
+    of_passes = [number for number in asked if number >= 100]
+    assert of_passes == [n_draws, n_certifying, FIRST_DRAWS + on_lines]
+    assert sum(asked) - sum(of_passes) < 20  # gradients
 
 
 def test_the_coreset_is_that_of_the_build_with_this_seed(model, idata):

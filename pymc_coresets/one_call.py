@@ -31,7 +31,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, may_be_normal
+from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import Densities
@@ -62,6 +62,8 @@ _NOT_DRAWN = (
 _TO_BUILD = 0.8
 #: Share of that for draws that make it unnecessary, if the posterior is normal given a few scales.
 _TO_TRY = 0.5
+#: Rows up to which they are tried for few dimensions: all are evaluated at a thousand draws.
+_FEW_ROWS = 500_000
 _UNCHECKED, _UNWEIGHED = (
     Verdict.starting(
         Level.DOUBTFUL,
@@ -209,12 +211,13 @@ def sample(
 
     Re-weighted draws are corrected already: `Coreset.check` and `Coreset.reweight` refuse them.
 
-    For more than 24 free dimensions, it is tested first whether the posterior is normal given at
-    most eight scales, as that of a linear mixed model with normal outcomes is.  Then scales are
-    drawn from around the mode of their marginal posterior, with importance weights, and all other
-    variables exactly, given the scales.  That takes a decomposition of the others' precision for
-    each draw; where this takes long, the draws are worth 400 independent ones at least, and
-    otherwise a thousand, or nearly as many as are returned if that takes a second or two more.
+    For more than 24 free dimensions, and for hierarchies of fewer with up to 500,000 rows, it is
+    tested first whether the posterior is normal given at most eight scales, as that of a linear
+    mixed model with normal outcomes is.  Then scales are drawn from around the mode of their
+    marginal posterior, with importance weights, and all other variables exactly, given the scales.
+    That takes a decomposition of the others' precision for each draw; where this takes long, the
+    draws are worth 400 independent ones at least, and otherwise a thousand, or nearly as many as
+    are returned if that takes a second or two more.
 
     For 25 to 150 free dimensions, draws from around the mode of the full posterior are tried first,
     if that is proven to be log-concave.  A quadratic and rows beside it would take longer.  These
@@ -342,15 +345,15 @@ def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
     """Return certified draws of a posterior that is normal given a few scales.
 
     They are tried where variables of levels would be integrated out, or a quadratic be built, which
-    takes longer.  They leave the request's random numbers as they are.
+    takes longer; and in hierarchies of few dimensions, whose density may have no mode, if that does
+    not take long.  They leave the request's random numbers as they are.
     """
     wanted, model = request.reading, request.model
     is_known = wanted.rows is not None or wanted.integrate != "auto" or wanted.allow_local
-    if (
-        is_known
-        or not request.automatic
-        or sum(map(math.prod, shapes_of(model.free_RVs))) <= FEW_DIMENSIONS
-    ):
+    if is_known or not request.automatic:
+        return None
+    is_few = sum(map(math.prod, shapes_of(model.free_RVs))) <= FEW_DIMENSIONS
+    if is_few and not has_scales(model):
         return None
     rng = deepcopy(request.rng).spawn(1)[0]
     deadline = time.perf_counter() + _TO_TRY * request.given.get("time_budget", math.inf)
@@ -361,7 +364,9 @@ def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
         until(deadline),
         suppress(SamplingError, UnsupportedModelError, InvalidDataError, OutOfTimeError),
     ):  # the construction says it, if it meets the same
-        if not may_be_normal(wanted.rows_of(model)):
+        observations = wanted.rows_of(model)
+        is_long = is_few and observations.n_obs > _FEW_ROWS
+        if is_long or not may_be_normal(observations):
             return None
         loglik = likelihood_of_model(model, replace(wanted, integrate=False), rng=rng.spawn(1)[0])
         return drawn_given_scales(loglik, rng=rng, wanted=n_wanted)

@@ -18,6 +18,7 @@ from pymc_coresets.glm.given_scales.exact_draws import (
     _modes_of_scales,
     _posterior_of,
     drawn_given_scales,
+    has_scales,
     may_be_normal,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -463,3 +464,48 @@ def test_tails_that_bend_towards_a_scale_of_zero_are_drawn(seed):
     own = weights @ scale
     assert_allclose(own, mean, atol=4 * sd / np.sqrt(1_000))
     assert_allclose(np.sqrt(weights @ np.square(scale - own)), sd, rtol=0.1)
+
+
+def test_few_groups_whose_scale_goes_to_zero_need_no_chains():
+    """Three groups that do not differ: the density has no mode, and its marginal is known."""
+    rng, n = np.random.default_rng(1), 3_000
+    group, y = rng.integers(3, size=n), rng.normal(size=n)
+    with pm.Model() as model:
+        added = pm.HalfNormal("sd", 1) * pm.Normal("z", shape=3)
+        pm.Normal("y", pm.Normal("m") + added[group], 1.0, observed=y)
+    idata = pmc.sample(model, random_seed=1, progressbar=False)
+    assert idata.attrs["level"] == Level.RELIABLE
+    assert "coreset" not in idata.children
+    sizes = np.bincount(group)
+    means = np.bincount(group, y) / sizes
+    sds = np.exp(np.linspace(-9.0, 1.5, 400))
+    covs = sds[:, None, None] ** 2 * np.eye(3) + np.diag(1 / sizes) + 1.0
+    logs = multivariate_normal_logs(means, covs) + halfnorm.logpdf(sds) + np.log(sds)
+    share = np.exp(logs - logs.max()).cumsum()
+    found = np.sort(idata["posterior"]["sd"].to_numpy().ravel())
+    for part in (0.02, 0.1, 0.5, 0.9):
+        quantile = np.interp(part, share / share[-1], sds)
+        error = 4 * np.sqrt(part * (1 - part) / idata.attrs["psis_ess"])
+        assert abs(np.mean(found < quantile) - part) < error
+
+
+def multivariate_normal_logs(x, covs):
+    """Return log-densities of x (p,) around zero, for covariances (n, p, p)."""
+    return -(np.linalg.slogdet(covs)[1] + np.linalg.solve(covs, x[:, None])[..., 0] @ x) / 2
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [
+        (lambda z, s, b: s * z[STUDENT], True),
+        (lambda z, s, b: z[STUDENT] / s, False),
+        (lambda z, s, b: (X[:, None] * b).sum(axis=1), False),
+        (lambda z, s, b: X * s * pm.math.exp(b[0]), True),
+        (lambda z, s, b: s + X * b[1], False),
+    ],
+)
+def test_products_of_vectors_and_other_variables_are_those_of_scales(product, expected):
+    with pm.Model() as model:
+        z, s, b = pm.Normal("z", shape=40), pm.HalfNormal("s"), pm.Normal("b", shape=2)
+        pm.Normal("y", product(z, s, b), 1.0, observed=CROSSED)
+    assert has_scales(model) is expected

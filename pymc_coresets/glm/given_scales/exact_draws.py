@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import pymc as pm
+from pytensor import scalar as ps
+from pytensor.graph import Variable
 from scipy.linalg import LinAlgError
 from scipy.special import softmax
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.deadline import doing
 from pymc_coresets.diagnostics.importance import SmoothedRatios, khat_threshold, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
@@ -95,6 +99,37 @@ class GivenScales:
     def of_rows(self, points: Array) -> Array:
         """Return the log-likelihood of all rows there, up to a constant, in nats."""
         return self.rows.at(self.log_prior.coefficients(points))
+
+
+def has_scales(model: pm.Model) -> bool:
+    """Whether a vector's prior depends on another variable, or rows see their product.
+
+    The density of such a hierarchy may have no mode.
+
+    Examples
+    --------
+    >>> with pm.Model() as centred:
+    ...     y = pm.Normal("y", pm.Normal("a", 0, pm.HalfNormal("s"), shape=3), observed=np.ones(3))
+    >>> with pm.Model() as regression:
+    ...     b, s = pm.Normal("b", shape=3), pm.HalfNormal("s")
+    ...     y = pm.Normal("y", np.eye(3) @ b, s, observed=np.ones(3))
+    >>> has_scales(centred), has_scales(regression)
+    (True, False)
+    """
+    roots = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+    free, vectors = set(model.free_RVs), {v for v in model.free_RVs if v.ndim}
+    seen: dict[Variable, frozenset[Variable]] = {}
+    for node in ops.io_toposort([], roots):
+        below = [seen.get(v, frozenset()) for v in node.inputs]
+        every = frozenset[Variable]().union(*below)
+        for output in node.outputs:
+            if output in vectors and every:
+                return True
+            seen[output] = frozenset([output]) if output in free else every
+        is_product = isinstance(ops.scalar_op_of(node.outputs[0]), ps.Mul)
+        if is_product and every & vectors and len({own for own in below if own}) > 1:
+            return True
+    return False
 
 
 def may_be_normal(observations: Observations) -> bool:

@@ -3,6 +3,9 @@
 *Points*: log-densities of coresets' posteriors with their gradients, one point at a time and many
 together, beside PyMC's compiled gradient of ``coreset.model``.
 
+*Starts*: the search for other modes on a sample of the rows from 24 starts, and from one of them,
+with the calls of the density that it takes.
+
 *Analyses*: `build_coreset`, `sample` and `check` by defaults, in processes of their own, with an
 empty and then a filled folder of compiled functions.  ``--other CHECKOUT`` runs a checkout of
 another version in turn with this one.  Seconds are those of processors, with imports and
@@ -33,7 +36,10 @@ from benchmarks.tables import markdown, parser_of, save
 from benchmarks.trust_models import few_groups
 from benchmarks.unit_data import aggression, two_parameters
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.density import Slopes, posterior_slopes, slopes_of_all
+from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.density import Density, Slopes, posterior_slopes, slopes_of_all
+from pymc_coresets.sampling.mode_search import find_modes, highest, mode_of, prior_draws
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 type Rng = np.random.Generator
 #: Free dimensions of ten measurements, four areas and forty soils, with an intercept.
@@ -247,8 +253,46 @@ def points() -> list[list[str]]:
     ]
 
 
+STARTS_HEADER = (
+    "posterior", "D", "rows", "one start, ms", "calls", "24 starts, ms", "calls", "ratio",
+)  # fmt: skip
+
+
+def starts_line(name: str, model: pm.Model) -> list[str]:
+    """Compare the search for modes from 24 draws of the prior with that from one of them.
+
+    The means of all of them, and the least of three searches from all.
+    """
+    coreset = pmc.build_coreset(model, random_seed=1, progressbar=False)
+    loglik, rng = coreset.stand_in.parts[0], np.random.default_rng(1)
+    sampler = CoresetSampler(loglik)
+    density = sampler.density_of_some(1_000, key=1)
+    first = mode_of(density, laplace(density, sampler.start))
+    starts = highest(density, prior_draws(sampler.space, 96, rng=rng), 12, 12)
+
+    def searched(some: np.ndarray) -> tuple[float, int]:
+        calls: list[int] = []
+        counted = Density(lambda x: (calls.append(len(x)), density.slopes(x))[1])
+        begun = time.process_time()
+        with np.errstate(all="ignore"):  # some starts are far out
+            find_modes(counted, [first], some, error=lambda *_: 0.0)
+        return time.process_time() - begun, len(calls)
+
+    alone = np.mean([searched(start[None]) for start in starts], axis=0)
+    together = min(searched(starts) for _ in range(3))
+    figures = [f"{1e3 * alone[0]:.1f}", f"{alone[1]:.1f}", f"{1e3 * together[0]:.1f}"]
+    sizes = [f"{len(first.x)}", f"{min(1_000, sampler.n_rows)}"]
+    return [name, *sizes, *figures, f"{together[1]}", f"{together[0] / alone[0]:.1f}"]
+
+
+def starts() -> list[list[str]]:
+    """Return the table of starts."""
+    names = ("README's regression", "2PL", "three latent classes", "curved")
+    return [starts_line(name, ANALYSES[name]()) for name in names]
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="+", choices=ANALYSES, default=list(ANALYSES))
     parser.add_argument("--other", type=Path, help="a checkout of another version")
@@ -257,6 +301,9 @@ def main() -> None:
     found = markdown(POINTS_HEADER, points())
     print(f"{found}\n", flush=True)
     save(options.tables, "density-points", found)
+    found = markdown(STARTS_HEADER, starts())
+    print(f"{found}\n", flush=True)
+    save(options.tables, "density-starts", found)
     checkouts = {"this": Path(__file__).parents[1]}
     if options.other is not None:
         checkouts["other"] = options.other.resolve()

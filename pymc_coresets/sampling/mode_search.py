@@ -13,7 +13,6 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.climbing import climb, negative_of
 from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
@@ -27,7 +26,7 @@ MOST_SEARCHED = 24
 #: Number of known modes of which a new one might be a part.
 _NEAREST = 8
 #: Number of searches that step together.
-_TOGETHER = 24
+_TOGETHER = 64
 
 _log = logging.getLogger(__name__)
 
@@ -161,11 +160,9 @@ def _count(known: KnownModes, number: int, found: LocalMode | None = None) -> No
 
 
 def _arrived(known: KnownModes, height: float, x: np.ndarray) -> int | None:
-    """Return the number of the mode near a point: in distance, and within 4 nats."""
-    for number in known.near(x):
-        if height > known.modes[number].height - 4.0:
-            return number
-    return None
+    """Return the number of the mode that a point belongs to, or None."""
+    [number] = known.holding(x[None], np.array([height]))
+    return None if number < 0 else int(number)
 
 
 def _climbed(
@@ -183,11 +180,11 @@ def _climbed(
     def negative(z: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return negative_at(density, first, z)
 
-    def is_known(value: float, z: np.ndarray) -> bool:
-        return _arrived(known, -value, first.at(z)) is not None
+    def are_known(values: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return known.holding(first.at(z), -values) >= 0
 
     ends = climb_together(
-        negative, first.whiten(starts), most_steps=100, is_known=is_known, is_over=is_over
+        negative, first.whiten(starts), most_steps=100, are_known=are_known, is_over=is_over
     )
     over = ends.finished
     return list(zip(-ends.values[over], first.at(ends.points[over]), strict=True))
@@ -217,28 +214,21 @@ def apart(density: Density, one: Normal, other: Normal) -> bool:
     return bool((heights <= least).any())
 
 
-def _relaxed(
-    density: Density, one: Normal, way: np.ndarray, shares: np.ndarray
-) -> list[np.ndarray]:
-    """Return points of a path, each of highest density across the straight line."""
+def _relaxed(density: Density, one: Normal, way: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return points of a path, (n_points, n_dims), of highest density across the straight line."""
     whole = one.factor.whiten(way)
-    direction = whole / np.linalg.norm(whole)
-    negative_there, aside, points = negative_of(density, one), np.zeros_like(way), []
+    along, direction = shares[:, None] * whole, whole / np.linalg.norm(whole)
 
     def across(z: np.ndarray) -> np.ndarray:
-        straight: np.ndarray = z - direction * (direction @ z)
+        straight: np.ndarray = z - (z @ direction)[:, None] * direction
         return straight
 
-    for along in shares[:, None] * whole:
+    def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, slopes = negative_at(density, one, along[which] + across(z))
+        return values, across(slopes)
 
-        def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
-            value, slope = negative_there(along + across(z))
-            return value, across(slope)
-
-        found = climb(negative, aside, most_steps=15).x
-        aside = across(found if np.isfinite(found).all() else aside)
-        points.append(one.at(along + aside))
-    return points
+    ends = climb_together(negative, np.zeros_like(along), most_steps=15, joins=False)
+    return one.at(along + across(ends.points))
 
 
 def starting_points(

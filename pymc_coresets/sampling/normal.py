@@ -385,7 +385,12 @@ class Normal:
 
     def has_near(self, x: np.ndarray) -> bool:
         """Whether a point belongs to the same mode: within two standard deviations."""
-        return bool(np.linalg.norm(self.whiten(x)) < 2.0)
+        return bool(self.are_near(x[None])[0])
+
+    def are_near(self, points: np.ndarray) -> np.ndarray:
+        """Whether each of the points (n_points, n_dims) is so near."""
+        found: np.ndarray = np.linalg.norm(self.whiten(points), axis=1) < 2.0
+        return found
 
     def is_near(self, other: "Normal") -> bool:
         """Whether either mode is within two standard deviations of the other."""

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy import stats
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from pymc_coresets import Coreset, CoresetWarning, Reason, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate, Check
@@ -108,6 +108,46 @@ def test_points_along_a_curved_ridge_are_one_mode():
     assert density.logp_and_gradient(middle)[0] < -90
     assert not apart(density, *stopped)
     assert len(looked_for(density, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
+
+
+def counting(slopes):
+    """A density, and the numbers of points that it is asked for at once."""
+    calls = []
+    return Density(lambda points: (calls.append(len(points)), slopes(points))[1]), calls
+
+
+def test_the_points_of_a_way_climb_together():
+    density, calls = counting(density_of(ridge)._slopes)
+    ends = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in ([0.5, 2.0], [2.5, 0.4])]
+    assert not apart(density, *ends)
+    assert 8 in calls
+    assert len(calls) < 50 < sum(calls)
+
+
+def test_two_dozen_starts_ask_at_most_three_times_as_often_as_one():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 5))
+    y = rng.random(400) < expit(x @ [1, -0.5, 0.3, 0, 0.2] - 1)
+
+    def slopes(points):
+        log_odds = points @ x.T
+        logp = (y * log_odds - np.logaddexp(0, log_odds)).sum(axis=1)
+        return logp - np.square(points).sum(axis=1) / 2, (y - expit(log_odds)) @ x - points
+
+    density, calls = counting(slopes)
+    first = mode_of(density, laplace(density, np.zeros(5)))
+    starts = rng.normal(0, 3, size=(24, 5))
+
+    def asked(some):
+        calls.clear()
+        [found], _ = find_modes(density, [first], some, error=lambda one, other: 0.0)
+        assert found.n_ended == len(some)
+        return len(calls), sum(calls)
+
+    alone = np.array([asked(start[None]) for start in starts])
+    n_calls, n_points = asked(starts)
+    assert n_calls <= 3 * alone[:, 0].mean()
+    assert n_points <= alone[:, 1].sum()
 
 
 def test_the_two_branches_of_a_hyperbola_are_two_modes():

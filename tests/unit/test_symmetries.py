@@ -112,6 +112,10 @@ def test_modes_near_a_point_are_found_in_a_growing_list():
         known.add(LocalMode(Normal(np.array([centre, 0.0]), CholeskyFactor(np.eye(2))), 0.0))
     assert list(known.near(np.array([71.0, 1.0]))) == [7]
     assert list(known.near(np.array([71.6, 1.6]))) == []  # each coordinate is near, but not both
+    points = np.array([[71.0, 1.0], [71.6, 1.6], [71.0, 1.0], [1e3, 0.0]])
+    highest = known.modes[7].height
+    heights = highest - np.array([1.0, 1.0, 5.0, 1.0])  # the third belongs to a lower place
+    np.testing.assert_array_equal(known.holding(points, heights), [7, -1, -1, -1])
     known.set(7, replace(known.modes[7], around=heavy_tailed(np.array([75.0, 0.0]), np.eye(2))))
     assert list(known.near(np.array([71.0, 1.0]))) == []
 

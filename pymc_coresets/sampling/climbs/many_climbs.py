@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_coresets.deadline import stop_if_late
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 
 type OfPoints = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+type OfValues = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 #: Steps whose changes of the gradient are kept, as in SciPy.
 _KEPT = 10
@@ -41,12 +43,13 @@ class Ends:
     finished: np.ndarray
 
 
+@one_blas_thread()  # the others would wait for a few numbers, and take ten times as long
 def climb_together(
     negative: OfPoints,
     starts: np.ndarray,
     *,
     most_steps: int,
-    is_known: Callable[[float, np.ndarray], bool] = lambda value, point: False,  # noqa: ARG005
+    are_known: OfValues = lambda values, points: np.zeros(len(values), dtype=bool),  # noqa: ARG005
     is_over: Callable[[], bool] = lambda: False,
     joins: bool = True,
 ) -> Ends:
@@ -60,8 +63,8 @@ def climb_together(
     starts : ndarray of shape (n_starts, n_dims)
         In coordinates in which the curvature is about one.
     most_steps : int
-    is_known : callable
-        Whether a climb should go no further, given its value and point.
+    are_known : callable
+        Which climbs should go no further, given their values (n,) and points (n, n_dims).
     is_over : callable
         Whether all should end where they are.
     joins : bool
@@ -88,9 +91,7 @@ def climb_together(
         if not climbs.going.any() or is_over():
             break
         moved = climbs.step(negative)
-        for i in moved:
-            if is_known(float(climbs.values[i]), climbs.points[i]):
-                climbs.going[i] = False
+        climbs.going[moved[are_known(climbs.values[moved], climbs.points[moved])]] = False
         climbs.going &= climbs.n_steps < most_steps
         if joins:
             climbs.join()
@@ -203,13 +204,14 @@ class _Climbs:
 
     def join(self) -> None:
         """End climbs that have met others, of which the lower one goes on."""
-        for i in np.flatnonzero(self.going):
-            near = np.abs(self.values - self.values[i]) < _JOINED
-            near &= np.abs(self.points - self.points[i]).max(axis=1) < _JOINED
-            near[i] = False
-            ahead = near & (self.joined == np.arange(len(near)))
-            if ahead.any():
-                self.joined[i], self.going[i] = np.flatnonzero(ahead)[0], False
+        going = np.flatnonzero(self.going)
+        close = np.abs(self.values[going, None] - self.values) < _JOINED
+        close[np.arange(len(going)), going] = False
+        pairs = [going[close.nonzero()[0]], close.nonzero()[1]]
+        near = np.abs(self.points[pairs[0]] - self.points[pairs[1]]).max(axis=1) < _JOINED
+        for i, other in zip(*(each[near] for each in pairs), strict=True):
+            if self.going[i] and self.joined[other] == other:
+                self.joined[i], self.going[i] = other, False
 
     def ends(self) -> Ends:
         """Return the ends, of climbs that have joined others those of the others."""

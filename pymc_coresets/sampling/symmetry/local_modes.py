@@ -97,6 +97,26 @@ class KnownModes:
         order: list[int] = np.argsort(away, kind="stable").tolist()
         return order
 
+    def holding(self, points: np.ndarray, heights: np.ndarray) -> np.ndarray:
+        """Return the number of the first mode near each point, (n_points,); -1 if there is none.
+
+        Within two standard deviations, and 4 nats of its height.
+
+        Parameters
+        ----------
+        points : ndarray of shape (n_points, n_dims)
+        heights : ndarray of shape (n_points,)
+            Log-densities there.
+        """
+        n, found = len(self), np.full(len(points), -1)
+        least = np.array([mode.height for mode in self.modes]) - 4.0
+        away = np.abs(points[:, None] - self._places[:n]) <= self._reach[:n]
+        near = away.all(axis=2) & (heights[:, None] > least)
+        for number in np.flatnonzero(near.any(axis=0)):
+            some = np.flatnonzero(near[:, number] & (found < 0))
+            found[some[self.modes[number].around.are_near(points[some])]] = number
+        return found
+
     def near(self, x: np.ndarray) -> Iterator[int]:
         """Return the numbers of the modes within two standard deviations of which a point is."""
         n = len(self)

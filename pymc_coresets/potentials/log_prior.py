@@ -1,7 +1,7 @@
 """The log-density of a model without the summarised rows: priors, and all other terms."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,7 +12,7 @@ from pymc_coresets.compat.pytensor_api import checked_tensor, checked_tensors, c
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import simplified, widened
+from pymc_coresets.reading.folding import numpy_function, simplified, widened
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
 from pymc_coresets.reading.unconstrained import of_points
@@ -146,7 +146,8 @@ class LogPrior:
         pulled = logp + sum(
             (own * pull).sum() for own, pull in zip(coefficients, pulls, strict=True)
         )
-        return of_points([x, *pulls], [logp], loop_mode(compiled=False), slope_of=pulled)
+        make = partial(numpy_function, mode=loop_mode(compiled=False))
+        return of_points([x, *pulls], [logp], make, slope_of=pulled)
 
 
 def refuse_unweighted(observations: Observations) -> None:

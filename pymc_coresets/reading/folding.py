@@ -28,6 +28,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.loops.fused_loops import Program
 from pymc_coresets.loops.rewrites import (
     MOST_OPERANDS,
     OUT_OF_LOOPS,
@@ -140,6 +141,42 @@ def numpy_function(
         with np.errstate(all="ignore"):  # users of a value that is not finite name it
             results: list[np.ndarray] = function(*values, *data)
         return results
+
+    return call
+
+
+def written_function(
+    inputs: Sequence[TensorVariable], outputs: Sequence[Variable]
+) -> Callable[..., list[np.ndarray]]:
+    """Return a function of arrays that performs operations as they are written.
+
+    For small graphs whose operations are stable: PyTensor neither compiles a function nor rewrites
+    what it would take apart.
+
+    Parameters
+    ----------
+    inputs : sequence of TensorVariable
+    outputs : sequence of Variable
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> written_function([x], [x[:1] + 1])(np.array([1.0, 2.0]))
+    [array([2.])]
+    """
+    shared = [v for v in graph_inputs(outputs) if isinstance(v, ops.SharedVariable)]
+    every = [*inputs, *shared]
+    with ops.compiling():
+        fgraph = FunctionGraph(every, list(outputs), clone=True)
+        WRITTEN_MODE.optimizer.rewrite(fgraph)
+    program = Program(fgraph, fgraph.toposort(), len(every), compiled=False)
+
+    def call(*values: np.ndarray) -> list[np.ndarray]:
+        given = [np.asarray(x, v.type.dtype) for x, v in zip(values, inputs, strict=True)]
+        found = program(*given, *(v.get_value(borrow=True) for v in shared))
+        # Views of what was given would change with it.
+        return [x if x.flags.owndata else x.copy() for x in map(np.asarray, found)]
 
     return call
 

@@ -7,7 +7,6 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor import Mode
 from pytensor.graph import Variable, clone_replace, vectorize_graph
 from pytensor.tensor import TensorVariable
 
@@ -15,7 +14,7 @@ from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, checked_tensor, compiling
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function, widened
+from pymc_coresets.reading.folding import numpy_function, widened, written_function
 from pymc_coresets.reading.graphs import as_plain_tensor
 
 
@@ -144,14 +143,15 @@ class Unconstrained:
             v: v.type.clone(dtype="float64")() for v in inputs if _is_single(v)
         }
         inputs = [checked_tensor(wide.get(v, v)) for v in inputs]
-        return of_points(inputs, list(map(as_plain_tensor, widened(graphs, wide))), WRITTEN_MODE)
+        plain = list(map(as_plain_tensor, widened(graphs, wide)))
+        return of_points(inputs, plain, written_function)
 
     @cached_property
     def backward(self) -> Callable[..., Sequence[np.ndarray]]:
         """Maps points (n_draws, D) to draws of each free variable."""
         x = self.vector
         graphs = list(self.constrained(x).values())
-        return of_points([x], graphs, WRITTEN_MODE)
+        return of_points([x], graphs, written_function)
 
     def constrained(self, x: TensorVariable) -> dict[str, TensorVariable]:
         """Return the graph of each free variable as a function of that of a vector `x`, (D,)."""
@@ -174,7 +174,7 @@ def _is_single(variable: Variable) -> bool:
 def of_points(
     inputs: Sequence[TensorVariable],
     graphs: Sequence[TensorVariable],
-    mode: Mode | None = None,
+    make: Callable[..., Callable[..., list[np.ndarray]]] = numpy_function,
     *,
     slope_of: TensorVariable | None = None,
 ) -> Callable[..., list[np.ndarray]]:
@@ -187,8 +187,8 @@ def of_points(
         most 2^20 entries of the first array at once.
     graphs : sequence of TensorVariable
         The results have one axis more, the first one.
-    mode : Mode, optional
-        By default they are evaluated by NumPy, and nothing is compiled.
+    make : callable
+        Makes a function of the inputs and the graphs, such as `numpy_function`.
     slope_of : TensorVariable of shape (), optional
         A graph whose gradients by the first input are the last result.
 
@@ -214,7 +214,7 @@ def of_points(
         graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], n_points, axis=0)
         for one, graph in zip(graphs, several, strict=False)
     ]
-    function = numpy_function(list(points.values()), whole + slopes, mode)
+    function = make(list(points.values()), whole + slopes)
 
     def at(*values: np.ndarray) -> list[np.ndarray]:
         step = rows_at_once(4 * values[0][:1].size)  # intermediate results are larger

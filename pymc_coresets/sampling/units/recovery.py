@@ -25,7 +25,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import if_it_takes_long, tell
 from pymc_coresets.reading.draws import Draws, dims_of
-from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.folding import written_function
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.observations_of_units import as_units
@@ -409,7 +409,7 @@ class _LocalVariables:
             graphs = self.model.replace_rvs_by_values([self.model[name] for name in names])
             tensors = [pt.as_tensor(v, allow_xtensor_conversion=True) for v in graphs]
             values = self.space.at(x, tensors)
-            self._compiled[names] = of_points([x], values, plain_mode("minimum_compile"))
+            self._compiled[names] = of_points([x], values, written_function)
         return self._compiled[names]
 
     def _axis(self, name: str) -> int | None:

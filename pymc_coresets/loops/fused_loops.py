@@ -446,8 +446,13 @@ class Kernel:
 
     def arrays(self, rows: HasInputs) -> list[np.ndarray]:
         """Return the arrays of rows that are inputs, with the inputs' axes."""
-        inputs = ((rows.inputs[i], axis) for i, axis in self.axes.items())
-        return [np.ascontiguousarray(np.moveaxis(x, 0, axis) if axis else x) for x, axis in inputs]
+        return arrays_along(rows, self.axes)
+
+
+def arrays_along(rows: HasInputs, axes: Mapping[int, int]) -> list[np.ndarray]:
+    """Return some arrays of rows, by their numbers, with the rows along an axis of each."""
+    inputs = ((rows.inputs[i], axis) for i, axis in axes.items())
+    return [np.ascontiguousarray(np.moveaxis(x, 0, axis) if axis else x) for x, axis in inputs]
 
 
 def watched_by(watch: Watch) -> None:

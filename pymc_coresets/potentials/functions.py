@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self, cast
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
@@ -12,7 +13,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.loops.fused_loops import Kernel
+from pymc_coresets.loops.fused_loops import HasInputs, Kernel, arrays_along
 from pymc_coresets.potentials.log_prior import LogPrior, of_vector
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations
@@ -23,6 +24,12 @@ from pymc_coresets.reading.units.observations_of_units import as_units
 #: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
 #: than loops are compiled: a tenth of a second for each time, beside some seconds.
 _FEW = 8_000
+
+#: The same times points, of gradients in searches: NumPy takes some tenths of a second for so many,
+#: and their loops as long or longer to compile.
+_FEW_SLOPES = 2**23
+#: Points of a search on a sample of so many rows, and of that on all rows after it.
+_SAMPLE, _OF_SAMPLE, _OF_ALL = 1_000, 2_000, 20
 
 
 @dataclass(eq=False)
@@ -48,8 +55,7 @@ class Functions:
     @classmethod
     def of(cls, observations: Observations, *, are_all: bool) -> Self:
         """Begin with observations of a model, which may be all that will be evaluated."""
-        n_numbers = observations.n_obs * observations.mean_size * observations.n_nodes
-        is_small = bool(n_numbers <= _FEW) and not observations.template
+        is_small = _n_numbers(observations) <= _FEW and not observations.template
         return cls(observations, are_all and is_small)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +103,20 @@ class Functions:
         return self._of_all(list(batched.values()), [obs.n_rows], [graph])
 
     @cached_property
-    @compiling()
+    def gradients_of_searches(self) -> Kernel:
+        """`gradients` for searches uphill, by NumPy if they evaluate few.
+
+        Chains evaluate few rows thousands of times, for which NumPy takes four times as long.
+        """
+        observations = self.observations
+        n_rows = min(_SAMPLE, observations.n_obs)
+        times = _OF_SAMPLE * n_rows / observations.n_obs + _OF_ALL
+        is_small = times * _n_numbers(observations) <= _FEW_SLOPES
+        if not is_small or observations.template:  # whose rows are elsewhere
+            return self.gradients
+        return self._gradients(compiled=False)
+
+    @cached_property
     def gradients(self) -> Kernel:
         """The log-likelihood of weighted rows at many vectors (n_points, D), and its gradients.
 
@@ -109,6 +128,10 @@ class Functions:
         UnsupportedModelError
             If there is no gradient.
         """
+        return self._gradients(compiled=True)
+
+    @compiling()
+    def _gradients(self, *, compiled: bool) -> Kernel:
         obs = self.observations
         x = obs.space.vector
         points = pt.tensor("points", dtype="float64", shape=(None, *x.type.shape))
@@ -128,7 +151,7 @@ class Functions:
                 "Give this operation a gradient, or write the likelihood with others."
             ) from error
         stop_if_late()
-        return self._kernel([points], [weights], [logp, gradient])
+        return self._kernel([points], [weights], [logp, gradient], compiled=compiled)
 
     def _kernel(
         self,
@@ -140,8 +163,15 @@ class Functions:
     ) -> Kernel:
         """Compile graphs of `first` and of the row arrays that the potentials depend on."""
         inputs = [*first, *(row.placeholder for row in self.rows.values())]
-        axes = {i: row.axis for i, row in self.rows.items()}
-        return Kernel(given, inputs, outputs, axes, compiled=compiled)
+        return Kernel(given, inputs, outputs, self._axes, compiled=compiled)
+
+    @property
+    def _axes(self) -> dict[int, int]:
+        return {i: row.axis for i, row in self.rows.items()}
+
+    def arrays(self, rows: HasInputs) -> list[np.ndarray]:
+        """Return the arrays of rows that the kernels of this form take."""
+        return arrays_along(rows, self._axes)
 
     def _of_all(self, *graphs: Sequence[Variable]) -> Kernel:
         """Compile graphs that are evaluated a few times, for all rows and hundreds of draws."""
@@ -200,6 +230,11 @@ class Functions:
     def _batched(self) -> dict[Variable, TensorVariable]:
         """The parameters at all draws."""
         return {v: _with_draws(v) for v in self.parameters.values()}
+
+
+def _n_numbers(observations: Observations) -> float:
+    """Return how many numbers the evaluation of all rows takes at a draw."""
+    return observations.n_obs * observations.mean_size * observations.n_nodes
 
 
 def _with_draws(variable: Variable) -> TensorVariable:

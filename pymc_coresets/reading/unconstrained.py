@@ -143,8 +143,8 @@ class Unconstrained:
             v: v.type.clone(dtype="float64")() for v in inputs if _is_single(v)
         }
         inputs = [checked_tensor(wide.get(v, v)) for v in inputs]
-        plain = list(map(as_plain_tensor, widened(graphs, wide)))
-        return of_points(inputs, plain, written_function)
+        tensors = list(map(as_plain_tensor, widened(graphs, wide)))
+        return of_points(inputs, tensors, written_function)
 
     @cached_property
     def backward(self) -> Callable[..., Sequence[np.ndarray]]:

@@ -130,13 +130,24 @@ def gradient_pass(
     return BlockPass(size, begin, partial(_total, points.shape))
 
 
-def pass_of(loglik: LogLikelihood, points: np.ndarray) -> BlockPass[Slopes]:
-    """Return the `gradient_pass` over rows of a model, whose gradients are compiled once."""
+def pass_of(
+    loglik: LogLikelihood, points: np.ndarray, *, is_search: bool = False
+) -> BlockPass[Slopes]:
+    """Return the `gradient_pass` over rows of a model, whose gradients are compiled once.
+
+    Or are evaluated by NumPy in a search, see `Functions.gradients_of_searches`.
+    """
     observations = loglik.observations
     row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
     row_bytes *= observations.n_nodes
     most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-    return gradient_pass(loglik.functions.gradients, points, max(most, 1), observations.n_nodes)
+    kernel = _kernel_of(loglik, is_search=is_search)
+    return gradient_pass(kernel, points, max(most, 1), observations.n_nodes)
+
+
+def _kernel_of(loglik: LogLikelihood, *, is_search: bool) -> Kernel:
+    functions = loglik.functions
+    return functions.gradients_of_searches if is_search else functions.gradients
 
 
 def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Callable[[Rows], Slopes]:
@@ -160,14 +171,17 @@ def _total(shape: tuple[int, ...], parts: Iterable[Slopes]) -> Slopes:
     return reduce(Slopes.plus, parts, Slopes(np.zeros(shape[0]), np.zeros(shape)))
 
 
-def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) -> Slopes:
+def slopes_of_all(
+    loglik: LogLikelihood, source: RowBlocks, points: np.ndarray, *, is_search: bool = False
+) -> Slopes:
     """Return log-likelihoods of all rows of a source at points (n_points, n_dims)."""
-    return source.reduce(pass_of(loglik, points))
+    return source.reduce(pass_of(loglik, points, is_search=is_search))
 
 
 def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
     """Return log-likelihoods at points (n_points, n_dims), each of few rows of its own."""
-    kernel, density = loglik.functions.gradients, loglik.functions.gradients.program.given
+    kernel = _kernel_of(loglik, is_search=True)
+    density = kernel.program.given
     found = (
         Slopes(*density(x[None])(rows.base_weights, *kernel.arrays(rows)))
         for x, rows in zip(points, each, strict=True)
@@ -261,16 +275,27 @@ class Surrogate:
         return self.loglikelihood.log_prior.with_rows(x, self.loglik)
 
     def slopes(self, points: np.ndarray) -> Slopes:
-        """Return the log-densities at points (n_points, n_dims), and their gradients."""
-        of_rows = self._of_rows if self.weights.any() else None  # a quadratic may need no rows
-        return posterior_slopes(self.loglikelihood, of_rows, self.quadratic, points)
+        """Return the log-densities at points (n_points, n_dims), and their gradients.
 
-    def _of_rows(self, points: np.ndarray) -> Slopes:
+        For searches, and whatever asks a few hundred times.
+        """
+        return self._slopes(points, is_search=True)
+
+    def slopes_of_chains(self, points: np.ndarray) -> Slopes:
+        """Return `slopes` for chains, which ask thousands of times."""
+        return self._slopes(points, is_search=False)
+
+    def _slopes(self, points: np.ndarray, *, is_search: bool) -> Slopes:
+        of_rows = partial(self._of_rows, is_search=is_search)
+        known = of_rows if self.weights.any() else None  # a quadratic may need no rows
+        return posterior_slopes(self.loglikelihood, known, self.quadratic, points)
+
+    def _of_rows(self, points: np.ndarray, *, is_search: bool) -> Slopes:
         n_nodes = self.loglikelihood.observations.n_nodes
         if len(points) * n_nodes * self.rows.n_members > _CACHED:
-            return slopes_of_all(self.loglikelihood, self._weighted, points)
+            return slopes_of_all(self.loglikelihood, self._weighted, points, is_search=is_search)
         # Samplers ask this thousands of times: blocks and threads would take twice as long.
-        density = self.loglikelihood.functions.gradients.program.given(points)
+        density = _kernel_of(self.loglikelihood, is_search=is_search).program.given(points)
         with one_blas_thread():
             return Slopes(*density(self.weights, *self._arrays))
 
@@ -280,7 +305,7 @@ class Surrogate:
 
     @cached_property
     def _arrays(self) -> list[np.ndarray]:
-        return self.loglikelihood.functions.gradients.arrays(self.rows)
+        return self.loglikelihood.functions.arrays(self.rows)
 
     @property
     def density(self) -> Density:

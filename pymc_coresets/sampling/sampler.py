@@ -332,7 +332,7 @@ class CoresetSampler:
         some = starts[:4]
         factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
-        points = SplitHmc(posterior.slopes, around).moved(starts, rng=rng)
+        points = SplitHmc(posterior.slopes_of_chains, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
@@ -464,8 +464,9 @@ class CoresetSampler:
         SamplingError
             If variables are discrete.
         """
-        of_rows = None if source is None else partial(slopes_of_all, self.loglikelihood, source)
-        return self._density(of_rows)
+        if source is None:
+            return self._density(None)
+        return self._density(partial(slopes_of_all, self.loglikelihood, source, is_search=True))
 
     def density_of_each(self, each: Sequence[Rows]) -> Density:
         """Return the density of which each point has few rows of its own."""

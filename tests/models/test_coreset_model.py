@@ -17,12 +17,14 @@ from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.sampler import CoresetSampler
 from tests.models.reference import density
 from tests.models.zoo import CASES
 
@@ -150,6 +152,28 @@ def test_builds_evaluate_the_density_that_pytensor_has(specimen):
         x = np.concatenate([np.ravel(point[v.name]) for v in specimen.coreset.value_vars])
         logp, gradient = own(x)
         assert_same((logp, space.point(gradient)), expected(point))
+
+
+def test_searches_of_few_rows_compile_no_loops_and_find_what_compiled_ones_do(monkeypatch):
+    rng = np.random.default_rng(1)
+    with pm.Model() as model:
+        mean = rng.normal(size=(2_000, 3)) @ pm.Normal("slopes", 0, 1, shape=3)
+        pm.StudentT("y", 4, mean, sigma=pm.HalfNormal("sd"), observed=rng.normal(size=2_000))
+    loglik, compiled = LogLikelihood(find_observations(model)), []
+    loop = fused_loops.compiled_loop
+    monkeypatch.setattr(
+        fused_loops, "compiled_loop", lambda node: (compiled.append(1), loop(node))[1]
+    )
+    sampler = CoresetSampler(loglik)
+    rows, weights = loglik.all_rows, np.ones(loglik.n_rows)
+    posterior, points = sampler.posterior(rows, weights), np.eye(4)
+    found = [posterior.slopes(points), sampler.full_density.slopes(points)]
+    assert not compiled
+    expected = posterior.slopes_of_chains(points)
+    assert compiled
+    for one in found:
+        assert_allclose(one.values, expected.values, rtol=1e-12)
+        assert_allclose(one.gradients, expected.gradients, rtol=1e-10, atol=1e-10)
 
 
 # -- what is kept ----------------------------------------------------------------------------------

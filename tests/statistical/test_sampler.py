@@ -99,18 +99,50 @@ def test_nothing_is_compiled_after_the_first_run(by_nuts, monkeypatch):
     assert compiled == []
 
 
-def test_a_whole_analysis_makes_at_most_ten_functions(monkeypatch):
-    rng, made, make = np.random.default_rng(1), [], FunctionMaker.__init__
+def regression(rng):
+    x = rng.normal(size=(2_000, 3))
+    log_odds = pm.Normal("intercept", 0, 2) + x @ pm.Normal("slopes", 0, 1, shape=3)
+    pm.Bernoulli("y", logit_p=log_odds, observed=rng.random(2_000) < 0.4)
+
+
+def classes(rng):
+    """Users of three classes: the rows of each are a unit."""
+    kind, user = rng.choice(3, 400, p=[0.5, 0.3, 0.2]), np.repeat(np.arange(400), 4)
+    own = pm.Categorical("own", p=pm.Dirichlet("shares", np.ones(3)), shape=400)
+    mean, sd = pm.Normal("mean", [-3, 0, 3], 0.5, shape=3), pm.HalfNormal("sd", 1)
+    y = rng.normal(np.array([-3.0, 0.0, 3.0])[kind][user], 1.0)
+    pm.Normal("y", mean[own[user]], sd, observed=y)
+
+
+def items(rng):
+    """Persons who answer items: the answers of each are a unit."""
+    person, item = (place.ravel() for place in np.indices((400, 4)))
+    log_odds = rng.normal(size=400)[person] - np.linspace(-1, 1, 4)[item]
+    ability = pm.Normal("ability", shape=400)
+    slope, place = pm.LogNormal("slope", 0, 0.2, shape=4), pm.Normal("place", 0, 2, shape=4)
+    y = rng.binomial(1, 1 / (1 + np.exp(-log_odds)))
+    pm.Bernoulli("y", logit_p=slope[item] * (ability[person] - place[item]), observed=y)
+
+
+@pytest.mark.parametrize(("write", "most"), [(regression, 8), (classes, 13), (items, 20)])
+def test_a_whole_analysis_makes_few_functions(write, most, monkeypatch):
+    made, make = [], FunctionMaker.__init__
     monkeypatch.setattr(
         FunctionMaker, "__init__", lambda *a, **k: (made.append(1), make(*a, **k))[1]
     )
-    x = rng.normal(size=(2_000, 3))
     with pm.Model() as model:
-        log_odds = pm.Normal("intercept", 0, 2) + x @ pm.Normal("slopes", 0, 1, shape=3)
-        pm.Bernoulli("y", logit_p=log_odds, observed=rng.random(2_000) < 0.4)
+        write(np.random.default_rng(1))
     coreset = build_coreset(model, random_seed=1, progressbar=False)
-    coreset.check(coreset.sample(random_seed=1, progressbar=False))
-    assert len(made) <= 10
+    coreset.check(coreset.sample(random_seed=1, progressbar=False, quiet=True))
+    assert len(made) <= most
+
+
+@pytest.mark.parametrize(("n_rows", "is_small"), [(200_000, True), (2_000_000, False)])
+def test_loops_of_searches_are_compiled_where_they_evaluate_many_rows(n_rows, is_small):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(n_rows))
+    functions = LogLikelihood(find_observations(model)).functions
+    assert (functions.gradients_of_searches is not functions.gradients) == is_small
 
 
 def test_a_call_of_nuts_takes_less_than_half_a_second(by_nuts):

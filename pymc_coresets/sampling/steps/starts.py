@@ -154,7 +154,7 @@ def _many_chains(
     )
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     try:
-        found = sampler.draw(posterior.slopes, near, starts, rng=rng)
+        found = sampler.draw(posterior.slopes_of_chains, near, starts, rng=rng)
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None

@@ -9,6 +9,7 @@ import nutpie
 import pymc as pm
 import xarray as xr
 
+import pymc_coresets as pmc
 from benchmarks.opponent_task import (
     CHAINS,
     ESS_TOLD,
@@ -33,6 +34,7 @@ __all__ = [
     "laplace",
     "nuts_all",
     "nuts_distinct",
+    "one_call",
     "reference",
     "sample_until",
 ]
@@ -154,6 +156,28 @@ def importance(task: Task) -> Answer:
         kl=pareto_smooth(ratios).kl,
         warned=khat > khat_threshold(ratios.size) or ess < ESS_TOLD,
         remark=f"with a coreset of {coreset.size:,} rows",
+    )
+
+
+def one_call(task: Task) -> Answer:
+    """Call `pmc.sample` with its default numbers of chains and draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoresetWarning)
+        idata = pmc.sample(task.model, random_seed=task.settings.seed, progressbar=False)
+    warned = idata.attrs["level"] != pmc.Level.RELIABLE
+    coreset = f"{idata['coreset'].sizes['row']:,} rows" if "coreset" in idata.children else ""
+    remark = coreset or "no coreset was needed"
+    if "psis_ess" not in idata.attrs:
+        answer = judged_chains(idata, task.model)
+        return replace(answer, warned=warned, sound=False, remark=remark)
+    posterior = idata["posterior"]
+    names = [v.name for v in task.model.free_RVs]
+    return Answer(
+        draws=Draws.of(idata, {n: posterior[n].shape[2:] for n in names}),
+        effective=float(idata.attrs["psis_ess"]),
+        khat=float(idata.attrs["pareto_khat"]),
+        warned=warned,
+        remark=remark,
     )
 
 

@@ -10,6 +10,7 @@ from benchmarks.opponent_sampling import (
     laplace,
     nuts_all,
     nuts_distinct,
+    one_call,
     reference,
 )
 from benchmarks.opponent_task import Way
@@ -34,6 +35,7 @@ WAYS: Mapping[str, Way] = {
     "HMCECS": hmcecs,
     f"{OURS}importance draws": importance,
     f"{OURS}coreset": coreset_draws,
+    f"{OURS}one call": one_call,
 }
 
 #: The same model with other priors, again and again, by opponents that can do that.

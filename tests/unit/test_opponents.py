@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.opponent_clock import CompilationClock
 from benchmarks.opponent_judge import Reference, Verdict, judge, reference_for
-from benchmarks.opponent_sampling import coreset_draws, laplace
+from benchmarks.opponent_sampling import coreset_draws, laplace, one_call
 from benchmarks.opponent_task import Answer, DoesNotFitError, Settings
 from benchmarks.opponents import HEADER, Record, best_opponent, compared, line_of, measure, table
 from pymc_coresets.reading.draws import Draws
@@ -44,7 +44,7 @@ def fails(task):
     raise ValueError("broken")
 
 
-@pytest.mark.parametrize("take", [laplace, coreset_draws], ids=["laplace", "coreset"])
+@pytest.mark.parametrize("take", [laplace, coreset_draws, one_call])
 def test_ways_agree_with_the_closed_form(take):
     record = measure("tiny", "way", take, make, SETTINGS)
     (judged,), said = compared([record], Record(way="closed form", answer=exact(n_chains=2)))

@@ -200,6 +200,7 @@ TESTS = {
     "papers/sensitivity": (*unit("sensitivity"), SENSITIVITY, SENSITIVITY_OF_ROWS),
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "papers/polynomial/": (*unit("polynomial"), PASS_GLM),
+    "glm/control_variates/by_levels": unit("levels"),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/sparse_derivatives": unit("sparse_derivatives"),
     "glm/given_scales/": (*unit("kernel_mixture"), "tests/models/test_given_scales.py"),

@@ -272,7 +272,12 @@ def starts_line(name: str, model: pm.Model) -> list[str]:
 
     def searched(some: np.ndarray) -> tuple[float, int]:
         calls: list[int] = []
-        counted = Density(lambda x: (calls.append(len(x)), density.slopes(x))[1])
+
+        def counting(points: np.ndarray) -> Slopes:
+            calls.append(len(points))
+            return density.slopes(points)
+
+        counted = Density(counting)
         begun = time.process_time()
         with np.errstate(all="ignore"):  # some starts are far out
             find_modes(counted, [first], some, error=lambda *_: 0.0)

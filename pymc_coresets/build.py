@@ -52,6 +52,7 @@ from pymc_coresets.reading.likelihood.terms import dims_of_cells
 from pymc_coresets.request import Request, configured, named_option, required_solution
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import probed
@@ -342,7 +343,11 @@ class Construction:
 def preparing(request: Request) -> Iterator[Construction]:
     """Read the model of a request, and show the progress of what follows."""
     deadline = time.perf_counter() + request.given.get("time_budget", math.inf)
-    with Reporter(show=request.progressbar) as report, forecasts_to(report.tell):
+    with (
+        Reporter(show=request.progressbar) as report,
+        forecasts_to(report.tell),
+        one_blas_thread(),
+    ):
         yield _prepared(request, report, deadline)
 
 

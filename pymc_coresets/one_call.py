@@ -43,6 +43,7 @@ from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.request import Request
 from pymc_coresets.results.facts import size_in_words
 from pymc_coresets.rows.executors import HasSubmit
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 from pymc_coresets.sampling.steps.nuts import NutsSampler
@@ -260,7 +261,11 @@ def sample(
         time_budget = positive_number("time_budget", time_budget)
         deadline = time.perf_counter() + time_budget
         build_options["time_budget"] = _TO_BUILD * time_budget
-    with Reporter(show=False) as report, forecasts_to(partial(tell, show=show)):
+    with (
+        Reporter(show=False) as report,
+        forecasts_to(partial(tell, show=show)),
+        one_blas_thread(),
+    ):
         try:
             with report.part("build"):
                 n_wanted = sizes["draws"] * sizes["chains"]

@@ -26,7 +26,7 @@ from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.request import asked_method
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows, one_blas_thread
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -220,21 +220,22 @@ def reduced(
         like = Quadratic.zero(own.names, own.coefficients, is_sparse=True)
         points = points_near(observations.space, rng.spawn(1)[0])
         quadratic = written_in(like, quadratic, observations, points)  # if they differ
-    if isinstance(method, RiemannianPursuit):
-        sampler = CoresetSampler(loglik)
-        solution = method.run(
-            Reduction(
-                posterior=sampler,
-                size=size,
-                rng=rng,
-                propose=partial(proposal, sampler),
-                report=report,
+    with one_blas_thread():
+        if isinstance(method, RiemannianPursuit):
+            sampler = CoresetSampler(loglik)
+            solution = method.run(
+                Reduction(
+                    posterior=sampler,
+                    size=size,
+                    rng=rng,
+                    propose=partial(proposal, sampler),
+                    report=report,
+                )
             )
-        )
-        counts = dict(sampler.counts)
-    else:
-        solution = _of_all(loglik, size, method, rng, quadratic, report)
-        counts = report.counts | report.figures
+            counts = dict(sampler.counts)
+        else:
+            solution = _of_all(loglik, size, method, rng, quadratic, report)
+            counts = report.counts | report.figures
     solution = with_informativeness(solution, loglik)
     used = cast(Method, method)
     warn_of_limits(

@@ -27,6 +27,7 @@ from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rows.executors import HasSubmit
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
 
 
@@ -173,7 +174,7 @@ def build_pass_glm(  # noqa: PLR0913
         raise UnsupportedModelError(
             "This model already belongs to a summary. Build another summary from the full model."
         )
-    with Reporter(show=show_bars) as report:
+    with Reporter(show=show_bars) as report, one_blas_thread():
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
             observations = (

@@ -224,8 +224,9 @@ def _libraries() -> ThreadpoolController:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread until the last thread leaves this context.
 
-    The number of BLAS threads is a setting of the whole process, and affects the last bits of
-    results.
+    For matrices of some hundred rows, other threads mostly wait for each other: with two, and
+    another process beside them, a construction took five times as long.  The number of threads is
+    a setting of the whole process, and affects the last bits of results.
     """
     global _users, _limits  # noqa: PLW0603 - as BLAS has it
     with _lock:

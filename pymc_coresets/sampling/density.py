@@ -17,7 +17,7 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
-from pymc_coresets.rows.memory import InMemoryRows, one_blas_thread
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.normal import KnownDensity, Mixture
@@ -296,8 +296,7 @@ class Surrogate:
             return slopes_of_all(self.loglikelihood, self._weighted, points, is_search=is_search)
         # Samplers ask this thousands of times: blocks and threads would take twice as long.
         density = _kernel_of(self.loglikelihood, is_search=is_search).program.given(points)
-        with one_blas_thread():
-            return Slopes(*density(self.weights, *self._arrays))
+        return Slopes(*density(self.weights, *self._arrays))
 
     @cached_property
     def _weighted(self) -> InMemoryRows:

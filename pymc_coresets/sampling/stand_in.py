@@ -49,6 +49,7 @@ from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.reading.rewrite import POTENTIAL
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.probing import Probing, compared
 from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.units.recovery import with_local
@@ -142,7 +143,8 @@ def sample(
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}
         kwargs["compile_kwargs"] = {"mode": density_mode()} | given
-        kwargs = found.known_start(kwargs, any_sampler=any_sampler)
+        with one_blas_thread():
+            kwargs = found.known_start(kwargs, any_sampler=any_sampler)
     if nuts_sampler in nuts.ON_JAX:
         given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
@@ -155,7 +157,7 @@ def sample(
         point = found.space.initial_point if shapes == found.free else None  # not if changed since
         n_draws = kwargs["chains"] * kwargs.get("draws", 1_000)
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"], point, n_draws)
-    with forecasts_to(partial(tell, show=show)):
+    with forecasts_to(partial(tell, show=show)), one_blas_thread():
         idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
@@ -222,7 +224,11 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         draws = whole_number("draws", draws, least=MIN_DRAWS)
     own = result.stand_in
     idata = require_own(idata, "check()", own.groups)
-    with forecasts_to(partial(tell, show=own.progressbar)), doing("checking draws"):
+    with (
+        forecasts_to(partial(tell, show=own.progressbar)),
+        doing("checking draws"),
+        one_blas_thread(),
+    ):
         return _checked(result, idata, draws)
 
 
@@ -345,7 +351,11 @@ def reweight(
     own = result.stand_in
     idata = require_own(idata, "reweight()", own.groups)
     chains = Chains(idata, own.free)
-    with forecasts_to(partial(tell, show=own.progressbar)), doing("re-weighting draws"):
+    with (
+        forecasts_to(partial(tell, show=own.progressbar)),
+        doing("re-weighting draws"),
+        one_blas_thread(),
+    ):
         found = own.evaluated(chains, ess)
     drawn = resample_draws(chains, found, rng=rng, draws=draws, remedy=own.remedy)
     note_doubts(drawn, own.doubts(idata))

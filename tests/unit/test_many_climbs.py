@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize, rosen, rosen_der
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from pymc_coresets.deadline import until
 from pymc_coresets.exceptions import OutOfTimeError
@@ -79,19 +78,6 @@ def test_known_ends_and_the_end_of_time_stop_climbs():
     assert not over.finished.any()
     with pytest.raises(OutOfTimeError, match="2 of 2 searches go on"), until(0.0):
         climb_together(negative, starts, most_steps=50)
-
-
-def test_climbs_use_one_thread_of_blas():
-    """For a few numbers, the others only wait, which takes ten times the processors' time."""
-    seen = set()
-
-    def negative(points, which):
-        seen.update(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
-        return np.square(points).sum(axis=1), 2 * points
-
-    with threadpool_limits(2, "blas"):
-        climb_together(negative, np.ones((2, 1)), most_steps=50)
-    assert seen == {1}
 
 
 def test_each_start_may_have_a_function_of_its_own():

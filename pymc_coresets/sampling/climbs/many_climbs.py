@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_coresets.deadline import stop_if_late
-from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 
@@ -43,7 +42,6 @@ class Ends:
     finished: np.ndarray
 
 
-@one_blas_thread()  # the others would wait for a few numbers, and take ten times as long
 def climb_together(
     negative: OfPoints,
     starts: np.ndarray,

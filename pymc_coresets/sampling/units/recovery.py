@@ -29,6 +29,7 @@ from pymc_coresets.reading.folding import written_function
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.units.conditionals import Conditionals
 from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 
@@ -159,6 +160,7 @@ def recover(
     with (
         forecasts_to(partial(tell, show=show)),
         if_it_takes_long(title, len(which), "levels", show=show) as bar,
+        one_blas_thread(),
     ):
         for start in range(0, max(len(which), 1), n_levels):
             drawn = local.drawn(posterior, names, which[start : start + n_levels], rng, bar)

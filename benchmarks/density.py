@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -156,39 +156,31 @@ def analysed(model: Path, checkout: Path, cache: Path, limit: float) -> dict[str
     return found
 
 
-def analyses(
-    names: Iterable[str], checkouts: Mapping[str, Path], limit: float
-) -> Iterable[list[str]]:
+def analyses(names: Iterable[str], checkouts: Sequence[Path], limit: float) -> Iterable[list[str]]:
     """Return lines of the table of analyses, as they end."""
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             kept = Path(folder) / "model"
             kept.write_bytes(cloudpickle.dumps(ANALYSES[name]()))
-            for version, checkout in checkouts.items():
-                cache = Path(folder) / version
-                cold = analysed(kept, checkout, cache, limit)
-                warm = analysed(kept, checkout, cache, limit)
-                line = line_of(name, version, cold, warm)
-                print(" | ".join(line), flush=True)
-                yield line
+            line = [name]
+            for number, checkout in enumerate(checkouts):
+                cache = Path(folder) / str(number)
+                cold, warm = (analysed(kept, checkout, cache, limit) for _ in range(2))
+                line += cells_of(cold, warm)
+            print(" | ".join(line), flush=True)
+            yield line
 
 
-def line_of(
-    name: str, version: str, cold: dict[str, float] | str, warm: dict[str, float] | str
-) -> list[str]:
+def cells_of(cold: dict[str, float] | str, warm: dict[str, float] | str) -> list[str]:
+    """Return what is shown of a version's two runs."""
     if isinstance(cold, str) or isinstance(warm, str):
-        said = cold if isinstance(cold, str) else warm
-        return [name, version, *[""] * 6, str(said)]
-    seconds = [f"{cold['in all']:.1f}", *(f"{warm[part]:.1f}" for part in PARTS)]
+        return ["", "", "", "", str(cold if isinstance(cold, str) else warm)]
+    seconds = [f"{run['in all']:.1f}" for run in (cold, warm)]
     verdict = "reliable" if warm["reliable"] else "not reliable"
-    return [name, version, *seconds, f"{warm['functions']:.0f}", f"{warm['R-hat']:.3f}", verdict]
+    return [*seconds, f"{warm['functions']:.0f}", f"{warm['R-hat']:.3f}", verdict]
 
 
-PARTS = ("in all", "build", "sample", "check")
-ANALYSES_HEADER = (
-    "model", "version", "empty cache, s", "filled, s", "build", "sample", "check", "functions",
-    "R-hat", "verdict",
-)  # fmt: skip
+CELLS = ("empty cache, s", "filled, s", "functions", "R-hat", "verdict")
 
 
 def timed(of_points: Callable[[np.ndarray], object], points: np.ndarray, at_once: int) -> float:
@@ -309,14 +301,15 @@ def main() -> None:
     found = markdown(STARTS_HEADER, starts())
     print(f"{found}\n", flush=True)
     save(options.tables, "density-starts", found)
-    checkouts = {"this": Path(__file__).parents[1]}
+    checkouts, header = [Path(__file__).parents[1]], ("model", *CELLS)
     if options.other is not None:
-        checkouts["other"] = options.other.resolve()
+        checkouts.append(options.other.resolve())
+        header += tuple(f"other: {cell}" for cell in CELLS)
     lines: list[list[str]] = []
     for line in analyses(options.cases, checkouts, options.limit):
         lines.append(line)
-        save(options.tables, "density-analyses", markdown(ANALYSES_HEADER, lines))
-    print(f"\n{markdown(ANALYSES_HEADER, lines)}")
+        save(options.tables, "density-analyses", markdown(header, lines))
+    print(f"\n{markdown(header, lines)}")
 
 
 if __name__ == "__main__":

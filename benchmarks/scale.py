@@ -1,9 +1,9 @@
 """What rows from files reach: ``python -m benchmarks.scale [--rows 10000000 --folder ...]``.
 
 Writes the rows of a logistic regression to Parquet files, and prints targets with what was
-measured: reading, looks, builds with their memory and their true divergence, clusters, and what
-ten thousand million rows would cost.  Each part runs in a process of its own.  Ratios are those of
-processor seconds; memory needs Linux.  ``--more 1e8`` builds of so many rows, too.
+measured: reading, looks, builds with their memory and their true divergence, and clusters.  Each
+part runs in a process of its own.  Ratios are those of processor seconds; memory needs Linux.
+``--more 1e8`` builds of so many rows, too.
 """
 
 import shutil
@@ -17,19 +17,13 @@ from pathlib import Path
 from benchmarks.scale_data import N_COLUMNS, N_FILES, N_USED, Table
 from benchmarks.scale_parts import MB, Figures, in_own_process
 from benchmarks.tables import markdown, parser_of, save
-from pymc_coresets.methods.job import (
-    candidates_to_keep,
-    draws_around_mode,
-    rows_of_a_quadratic,
-)
-from pymc_coresets.rows.keyed import rows_to_begin_with
+from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.rows.memory import TASK_ROWS
 
 TOLERANCE = 0.01
 COMPARED = 2_000_000  # rows, at least a tenth: of these, the seconds of reading and looks
 MOST_TASKS, CLUSTER_DRAWS = 8, 500
 NS = 1e9
-BIG, WORKERS = 10**10, 100
 PARTS = ("looks", "cluster", "builds", "weighted")
 
 
@@ -182,40 +176,6 @@ def nanoseconds_table(scan: Figures, sums: Figures) -> str:
     return markdown([f"CPU, p = {N_COLUMNS}", "ns per row"], rows)
 
 
-def plan(scan: Figures, sums: Figures, row_bytes: float) -> str:
-    """Say what a build of ten thousand million rows would cost by stage, from what was measured.
-
-    With D = 21 and D = 20 columns: gradients cost some six draws each.  Sent are the sample of the
-    first reading, twice what is needed of it, and the candidates.
-    """
-    n_dims = N_COLUMNS + 1
-    reading, checking = (scan[name] / scan["n_rows"] for name in ("read", "scan"))
-    each = (sums["memory 500"] - sums["memory 100"]) / 400 / sums["n_rows"]
-    sent = (8 * (N_COLUMNS + 2) + 8) / 1e6  # MB of a row
-    size = 1_000  # rows of a coreset, at most
-    n_draws = draws_around_mode(n_dims, BIG)
-    n_candidates = candidates_to_keep(n_dims, size, n_draws)
-    stages: list[tuple[str, int, float, float]] = [
-        ("check, and keep a sample", 1, checking, 2 * rows_to_begin_with(n_dims) * sent),
-        ("gradients near the mode", 3, reading + 6 * each, 0.0),
-        (f"choose at {n_draws} draws", 1, reading + n_draws * each, n_candidates * sent),
-        ("certify at 200 draws", 1, reading + 200 * each, 0.0),
-    ]
-    rows = [
-        [
-            what,
-            str(n),
-            f"{n * row_bytes * BIG / 1e12:.1f}",
-            f"{megabytes:.0f}",
-            f"{n * seconds * BIG / 3600:.1f}",
-            f"{n * seconds * BIG / 60 / WORKERS:.1f}",
-        ]
-        for what, n, seconds, megabytes in stages
-    ]
-    header = ["stage", "readings", "TB read", "MB sent", "core-hours"]
-    return markdown([*header, f"minutes on {WORKERS} workers"], rows)
-
-
 def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> dict[str, str]:
     """Measure the parts that are wanted, print what they say, and return the tables."""
     table.write()
@@ -228,7 +188,6 @@ def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> dic
         scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
         sums = in_own_process("sums", table, n_files=n_files, repeats=repeats)
         found["nanoseconds"] = nanoseconds_table(scan, sums)
-        found["costs"] = plan(scan, sums, size / table.n_rows)
         targets += [*reading_targets(scan), *look_targets(sums)]
     if "cluster" in parts:
         targets += cluster_targets(looks_on_clusters(table))

@@ -224,7 +224,7 @@ def _libraries() -> ThreadpoolController:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread until the last thread leaves this context.
 
-    For matrices of some hundred rows, other threads mostly wait for each other: with two, and
+    For matrices of a few hundred rows, other threads mostly wait for each other: with two, and
     another process beside them, a construction took five times as long.  The number of threads is
     a setting of the whole process, and affects the last bits of results.
     """

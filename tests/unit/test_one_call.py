@@ -88,9 +88,9 @@ def test_all_rows_are_asked_for_once_at_each_draw_and_on_lines_beyond(monkeypatc
         asked.append(draws.n_draws)
         return passes(loglik, draws, *parts)
 
-    def with_gradients(loglik, source, points):
+    def with_gradients(loglik, source, points, **options):
         asked.append(len(points) * source.n_rows / n)
-        return gradients(loglik, source, points)
+        return gradients(loglik, source, points, **options)
 
     monkeypatch.setattr(LogLikelihood, "of_all", counted)
     monkeypatch.setattr(sampler, "slopes_of_all", with_gradients)

@@ -338,7 +338,7 @@ class Predictions:
     ) -> tuple[xr.Dataset, xr.Dataset]:
         """Return all of them and, if wanted, what was observed of the same variables."""
         rows, draws = slice(0, self._n_rows), slice(0, self.chains.n_draws)
-        n_bytes = 8 * self._n_values * (1 if self.means else self._draws.n_draws)
+        n_bytes = 8 * self._n_values * (1 if self.means else self._n_draws)
         if n_bytes > _MOST_BYTES:
             raise InvalidOptionError(
                 f"The predictions would take {spaced(n_bytes // 10**6)} MB of memory: ask for "
@@ -372,11 +372,11 @@ class Predictions:
         chains, at_draw = self.chains, max(self._n_values, 1)
         each, of_rows = chains.n_draws, iter([slice(0, 1)])
         if self.filled is not None:
-            of_row = max(at_draw // self._n_rows * (1 if self.means else self._draws.n_draws), 1)
+            of_row = max(at_draw // self._n_rows * (1 if self.means else self._n_draws), 1)
             of_rows = self.filled.blocks(max(1, min(_ENTRIES // of_row, BLOCK_ROWS)))
         elif not self.means:
             each = max(1, _ENTRIES // (chains.n_chains * at_draw))
-        n_predictions = self._n_rows * self._draws.n_draws
+        n_predictions = self._n_rows * self._n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
@@ -393,7 +393,7 @@ class Predictions:
 
         The strips of draws do not depend on the number of threads, so that sums do not.
         """
-        values, n_draws = self._zeros(rows, draws), self._draws.n_draws
+        values, n_draws = self._zeros(rows, draws), self._n_draws
 
         def compute(task: tuple[Forward, np.ndarray]) -> Values:
             forward, strip = task
@@ -449,6 +449,10 @@ class Predictions:
         return Draws.of(self.chains.posterior, wanted)
 
     @property
+    def _n_draws(self) -> int:
+        return self.chains.n_chains * self.chains.n_draws
+
+    @property
     def _n_rows(self) -> int:
         return 1 if self.filled is None else self.filled.source.n_rows
 
@@ -469,7 +473,7 @@ class Predictions:
     @cached_property
     def _is_compiled(self) -> bool:
         random = any(is_random(self.model, graph) for graph in self.graphs.values())
-        return not random and self._n_values * self._draws.n_draws >= _WORTH_COMPILING
+        return not random and self._n_values * self._n_draws >= _WORTH_COMPILING
 
     @cached_property
     def _summed(self) -> Forward | None:

@@ -3,13 +3,15 @@
 import logging
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from pytensor.graph import Variable, ancestors
 
+from pymc_coresets.compat.pytensor_api import XTensorVariable
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.forward import Predictions, forward_graphs
@@ -83,9 +85,11 @@ def with_levels_of(model: pm.Model, idata: xr.DataTree, rng: np.random.Generator
     Raises
     ------
     InvalidDataError
-        If a model has other levels along an axis where the draws have labels that repeat.
+        If a model has other levels along an axis where the draws have labels that repeat, or where
+        it or the draws have no labels.
     UnsupportedModelError
-        If new levels depend on the known ones, as the later steps of a random walk do.
+        If new levels depend on the known ones, as the later steps of a random walk do, or a
+        potential on them.
 
     Examples
     --------
@@ -109,7 +113,8 @@ def with_levels_of(model: pm.Model, idata: xr.DataTree, rng: np.random.Generator
     changed = {variable.name: variable for variable in every if variable.changes}
     if not changed:
         return idata
-    held = posterior[[name for name in known if name not in changed]]
+    labels = {dim: posterior[dim].to_numpy() for dim in SAMPLE_DIMS}
+    held = posterior[[name for name in known if name not in changed]].assign_coords(labels)
     held = held.drop_vars([name for name in held.coords if name not in held.dims])
     for variable in changed.values():  # in the order in which they depend on each other
         values, is_known = variable.known()
@@ -124,23 +129,33 @@ def with_levels_of(model: pm.Model, idata: xr.DataTree, rng: np.random.Generator
             ).in_memory(progressbar=False)[0][variable.name]
             values = np.where(is_known, values, new.to_numpy())
             _log.warning(_of_new(variable, axes))
-        dims, sizes = (*SAMPLE_DIMS, *variable.dims), values.shape[len(SAMPLE_DIMS) :]
-        labels = {dim: variable.draws[dim].to_numpy() for dim in SAMPLE_DIMS}
-        for dim, size in zip(variable.dims, sizes, strict=True):
-            labels[dim] = _labels(model, dim, size)
-        held = held.merge(xr.DataArray(values, labels, dims, variable.name).to_dataset())
+        each = {dim: _labels(model, dim) for dim in variable.dims}
+        own = {dim: (dim, found.to_numpy()) for dim, found in each.items() if found is not None}
+        data = {variable.name: ((*SAMPLE_DIMS, *variable.dims), values)}
+        held = held.merge(xr.Dataset(data, labels | own))
     return idata.assign(posterior=xr.DataTree(held.assign_attrs(posterior.attrs)))
 
 
-def _labels(model: pm.Model, dim: str, size: int) -> Any:  # noqa: ANN401
-    """Return the labels of a model along a dimension; numbers where it has none."""
+def _labels(model: pm.Model, dim: str) -> pd.Index | None:
+    """Return the labels of a model along a dimension, if it has any."""
     labels = model.coords.get(dim)
-    return np.arange(size) if labels is None else list(labels)
+    return None if labels is None else pd.Index(labels)
 
 
 def _places(model: pm.Model, draws: xr.DataArray, dim: str, size: int) -> np.ndarray:
     """Return where the entries of a model along a dimension are among the draws'; -1 if nowhere."""
-    labels, wanted = pd.Index(draws[dim].to_numpy()), _labels(model, dim, size)
+    wanted = _labels(model, dim)
+    if wanted is None or dim not in draws.coords:
+        if size == draws.sizes[dim]:
+            return np.arange(size)
+        whose = "the model has" if wanted is None else "the draws have"
+        raise InvalidDataError(
+            f"{draws.name!r} has {size:,} entries along {dim!r} in the model, and "
+            f"{draws.sizes[dim]:,} in the draws, and {whose} no labels there: which entries are "
+            "known cannot be told. Give that dimension a name and labels (dims, coords) in both.",
+            topic="draws",
+        )
+    labels = pd.Index(draws[dim].to_numpy())
     if list(labels) == list(wanted):
         return np.arange(size)
     if not labels.is_unique:
@@ -154,23 +169,41 @@ def _places(model: pm.Model, draws: xr.DataArray, dim: str, size: int) -> np.nda
 
 
 def _refuse_dependent(model: pm.Model, variable: _Variable, axes: list[int]) -> None:
-    """Refuse new levels along an axis on which the entries of a distribution are not independent.
+    """Refuse new levels whose distribution given the known ones is not that in the model.
 
     Raises
     ------
     UnsupportedModelError
+        If the entries of a distribution along that axis are not independent, or a potential depends
+        on them.
     """
-    rv = model[variable.name]
-    transform = model.rvs_to_transforms[rv]
-    # Of ordered variables, the transformation joins entries that are independent otherwise.
-    n_joint = max(getattr(each, "ndim_supp", 0) for each in (rv.owner.op, transform))
-    if max(axes) >= len(variable.places) - n_joint:
+    rv, dims = model[variable.name], [variable.dims[axis] for axis in axes]
+    if joint := _joint_axes(rv, model.rvs_to_transforms[rv]).intersection(axes):
         raise UnsupportedModelError(
-            f"The model has new levels along {variable.dims[max(axes)]!r}, where the entries of "
+            f"The model has new levels along {variable.dims[max(joint)]!r}, where the entries of "
             f"{variable.name!r} depend on each other: they cannot be drawn beside the known ones. "
             "Pass a model with the levels of the draws.",
             topic="draws",
         )
+    on_it = [v.name for v in model.potentials if rv in ancestors([v])]
+    if on_it:
+        raise UnsupportedModelError(
+            f"The model has new levels of {variable.name!r} along {dims!r}, and the potentials "
+            f"{on_it!r} depend on them: they cannot be drawn from their distribution. Write the "
+            "potential as a distribution, or pass a model with the levels of the draws.",
+            topic="draws",
+        )
+
+
+def _joint_axes(rv: Variable, transform: object) -> set[int]:
+    """Return the axes of a variable along which its entries are not independent."""
+    assert rv.owner is not None
+    if isinstance(rv, XTensorVariable):
+        joint = getattr(rv.owner.op, "core_dims", ((), rv.type.dims))[1]
+        return {axis for axis, dim in enumerate(rv.type.dims) if dim in joint}
+    # Of ordered variables, the transformation joins entries that are independent otherwise.
+    n_joint = max(getattr(each, "ndim_supp", 0) for each in (rv.owner.op, transform))
+    return set(range(rv.type.ndim - n_joint, rv.type.ndim))
 
 
 def _of_new(variable: _Variable, axes: list[int]) -> str:

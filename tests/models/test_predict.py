@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pymc as pm
+import pymc.dims as pmd
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
@@ -618,3 +619,61 @@ def test_levels_are_not_found_by_labels_that_repeat(coreset, of_users):
     idata = xr.DataTree.from_dict({"posterior": posterior})
     with pytest.raises(InvalidDataError, match="labels along 'user' that repeat"):
         coreset.predict(idata, model=users("ab"), progressbar=False)
+
+
+def centred(n, **how):
+    """A model of only one variable, of n levels."""
+    with pm.Model(coords={"user": range(n)}) as model:
+        level = pm.Normal("level", 3.0, 1e-9, **how)
+        pm.Normal("y", level, observed=np.zeros(n))
+    return model
+
+
+def test_new_levels_of_the_only_variable_of_a_model(coreset):
+    idata = draws_of(2, 5, level=[1.0, 2.0])["posterior"].to_dataset().rename_dims(level_0="user")
+    idata = idata.assign_coords(user=[1, 0])
+    found = coreset.predict(idata, model=centred(3, dims="user"), progressbar=False)["predictions"]
+    expected = [*idata["level"].mean(("chain", "draw"))[::-1], 3.0]
+    assert_allclose(found["y"], expected, atol=1e-6)
+
+
+def test_levels_without_labels_are_not_taken_for_others(coreset):
+    idata = draws_of(2, 5, level=[1.0, 2.0])["posterior"].to_dataset()
+    unlabelled = idata.rename_dims(level_0="user")
+    numbered = idata.rename_dims(level_0="level_dim_0").assign_coords(level_dim_0=[0, 1])
+    for draws, how in ((unlabelled, {"dims": "user"}), (numbered, {"shape": 2})):
+        found = coreset.predict(draws, model=centred(2, **how), progressbar=False)["predictions"]
+        assert_allclose(found["y"], idata["level"].mean(("chain", "draw")))
+    for n in (1, 3):
+        for draws, how in ((unlabelled, {"dims": "user"}), (numbered, {"shape": n})):
+            with pytest.raises(InvalidDataError, match="no labels there"):
+                coreset.predict(draws, model=centred(n, **how), progressbar=False)
+
+
+def test_new_levels_on_which_a_potential_depends_are_refused(coreset, of_users):
+    model = users(["b", "new"])
+    with model:
+        pm.Potential("zero", -(model["level"].sum() ** 2))
+    with pytest.raises(UnsupportedModelError, match=r"potentials \['zero'\] depend on them"):
+        coreset.predict(of_users, model=model, progressbar=False)
+
+
+@pytest.mark.parametrize("kind", ["normal", "zero sum"])
+def test_new_levels_of_named_dimensions(coreset, kind):
+    with pm.Model(coords={"user": ["new", "b", "a"]}) as model:
+        if kind == "normal":
+            level = pmd.Normal("level", 3.0, 1e-9, dims="user")
+        else:
+            level = pmd.ZeroSumNormal("level", core_dims="user")
+        pmd.Normal("y", level, 1.0, observed=pmd.as_xtensor(np.zeros(3), dims=("user",)))
+    idata = draws_of(2, 5, level=[1.0, -1.0])["posterior"].to_dataset().rename_dims(level_0="user")
+    idata = idata.assign_coords(user=["a", "b"])
+    if kind == "normal":
+        found = coreset.predict(
+            idata, model=model, var_names="level", kind="draws", progressbar=False
+        )["predictions"]["level"]
+        assert_array_equal(found.sel(user=["a", "b"]), idata["level"])
+        assert_allclose(found.sel(user="new"), 3.0, atol=1e-6)
+    else:
+        with pytest.raises(UnsupportedModelError, match="'level' depend on each other"):
+            coreset.predict(idata, model=model, progressbar=False)

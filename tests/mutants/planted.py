@@ -810,7 +810,7 @@ PLANTED = [
     ),
     *plant(
         "reading/units/observations_of_units.py",
-        ("if not sorted_already:", "if False:"),
+        ("if (np.diff(level_of_row) < 0).any():", "if False:"),
     ),
     *plant(
         "potentials/units.py",

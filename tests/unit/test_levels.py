@@ -184,6 +184,7 @@ def test_rows_go_to_the_levels_that_need_them():
     assert (np.diff(variances) <= 0).all()
     assert_allclose(variances[0], 9.02)
     assert_allclose(variances[-1], 0.031)
+    assert_array_equal(sample.choices(sample.most), sample.choices(10_000))
 
 
 def test_a_choice_without_a_gain_is_not_taken():
@@ -242,9 +243,13 @@ def test_no_more_rows_than_allowed():
     assert coreset.size <= 30
 
 
+def expansion_of(model):
+    loglik = LogLikelihood(find_observations(model), collapse=False)
+    return ByPredictors(loglik.source, seen_rows_of(loglik, find_predictors))
+
+
 def averaged_at_draws():
-    loglik = LogLikelihood(find_observations(logistic()), collapse=False)
-    expansion = ByPredictors(loglik.source, seen_rows_of(loglik, find_predictors))
+    expansion = expansion_of(logistic())
     draws = TRUE + 0.25 * np.random.default_rng(7).normal(size=(400, G))
     return (
         expansion,
@@ -281,3 +286,30 @@ def test_rows_of_levels_see_their_own_residual():
         rest = total - left[:, own] @ weights[own]
         assert np.var(rest) < 1e-3 * np.var(total)
     assert chosen.left < 1e-5
+
+
+def test_no_rows_are_needed_where_little_is_left():
+    with pm.Model() as model:
+        own, sd = pm.Normal("own", shape=G), pm.HalfNormal("sd")
+        pm.StudentT("y", nu=5, mu=own[LEVEL], sigma=sd, observed=COUNTS + 0.1 * X)
+    expansion = expansion_of(model)
+    draws = 1.0 + 0.05 * np.random.default_rng(7).normal(size=(400, G + 1))
+    averaged = expansion.average(draws, n_kept=500, goal=1e6, key=1, prior=lambda: np.eye(G))
+    chosen = expansion.chosen(averaged, averaged.quadratic(expansion.interface), 500, goal=1e6)
+    assert len(chosen.weights) == 0
+    assert_allclose(chosen.left, np.var(averaged.residual))
+
+
+def test_levels_without_a_success_meet_the_tolerance():
+    """Weights for their residual alone have too much curvature on one side, and must not shrink."""
+    rng, level = np.random.default_rng(1), np.repeat(np.arange(6), 500)
+    x = rng.normal(size=len(level))
+    observed = rng.binomial(1, expit(0.5 * x - 2.0)) * (level >= 2)
+    with pm.Model() as model:
+        own, slope = pm.Normal("own", -2.0, 2.0, shape=6), pm.Normal("slope", shape=6)
+        pm.Bernoulli("y", logit_p=own[level] + slope[level] * x, observed=observed)
+    coreset = build_coreset(
+        model, method="control_variates", integrate=False, tolerance=2e-3, **QUIET
+    )
+    assert coreset.size < 100
+    assert coreset.certificate.symmetrised_kl < 2e-3

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from pymc_coresets.glm.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.by_levels import (
+    IMPORTANCES,
     PursuedLevel,
     SampleOfLevels,
     in_chunks,
@@ -140,12 +141,13 @@ class ByPredictors:
             Returns the precision of the prior near the draws, (n_dims, n_dims).
         """
         center = draws.mean(axis=0)
-        found = []
-        if n_kept and self.levels is not None:
-            found = [self._of_levels(center, draws, goal=goal, key=key)]
-        if not found or found[0].missed_by(n_kept) > goal:
-            found.append(average(self.source, self.seen, center, draws, n_kept=n_kept, key=key))
-        return min(found, key=lambda each: each.missed_by(n_kept))
+        sampled = partial(average, self.source, self.seen, center, draws, n_kept=n_kept, key=key)
+        if not n_kept or self.levels is None:
+            return sampled()
+        found = self._of_levels(center, draws, goal=goal, key=key)
+        if found.missed_by(n_kept) <= goal:
+            return found
+        return min(found, sampled(), key=lambda each: each.missed_by(n_kept))
 
     def _of_levels(
         self, center: np.ndarray, draws: np.ndarray, *, goal: float, key: int
@@ -181,7 +183,7 @@ class ByPredictors:
             Allowed residual, in squared nats.
         """
         if isinstance(averaged.sample, SampleOfLevels):
-            return self._chosen_of_levels(averaged, averaged.sample, quadratic, size)
+            return self._chosen_of_levels(averaged, averaged.sample, quadratic, size, goal=goal)
         chosen, drawn = averaged.sample.first(size)
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
         posterior = precision_of(quadratic, averaged.draws)
@@ -200,22 +202,37 @@ class ByPredictors:
         return _beside(quadratic, chosen, rows, each, best, least)
 
     def _chosen_of_levels(
-        self, averaged: AveragedRows, sample: SampleOfLevels, quadratic: Quadratic, size: int
+        self,
+        averaged: AveragedRows,
+        sample: SampleOfLevels,
+        quadratic: Quadratic,
+        size: int,
+        *,
+        goal: float,
     ) -> Chosen:
-        """Choose rows of each level, by its own residual."""
+        """Choose rows of each level, by its own residual.
+
+        Weights that have to shrink miss that: others follow, of which less is left.
+        """
         positions, is_whole = sample.first(size)
         chosen = self.source.at(positions)
         rows, away = self.seen.of(chosen), averaged.draws - quadratic.center
         each = row_quadratics(rows, quadratic.center, away)
-        weights = np.where(is_whole, rows.base_weights, 0.0)
         curved = _second_order(rows, each, away)
-        for which, own in sample.weights(size, positions, each.left, curved):
-            weights[which] = own
         posterior = precision_of(quadratic, averaged.draws)
-        weights = concave(rows, weights, each.curvatures, posterior, away, drawn=~is_whole)
-        left = float(np.var(averaged.residual - each.left @ weights))
-        left = max(left, sample.variance(size))  # that of the draws which did not choose
-        return _beside(quadratic, chosen, rows, each, weights, left)
+        best, least = np.zeros(len(rows)), math.inf
+        for importance in IMPORTANCES:
+            wanted = np.where(is_whole, rows.base_weights, 0.0)
+            for which, own in sample.weights(size, positions, each.left, curved, importance):
+                wanted[which] = own
+            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~is_whole)
+            left = float(np.var(averaged.residual - each.left @ weights))
+            if left < least:
+                best, least = weights, left
+            if left <= goal or np.array_equal(weights, wanted):
+                break
+        least = max(least, sample.variance(size))  # that of the draws which did not choose
+        return _beside(quadratic, chosen, rows, each, best, least)
 
 
 def _beside(

@@ -18,8 +18,10 @@ _LARGE = 10
 #: Rows of a level that are candidates, at most.
 _MOST_CANDIDATES = 1_000
 #: The second-order terms of the chosen rows should be this share of all rows', so that the
-#: remaining quadratic is concave; and the weight of that, next to the residual.
-_CURVED, _WEIGHT = 0.95, 0.1
+#: remaining quadratic is concave.
+_CURVED = 0.95
+#: Importance of that next to the residual: the first one, or others if it is not concave then.
+IMPORTANCES = (0.1, 0.3, 1.0, 3.0)
 #: Ratio of the sizes of successive choices, and choices without a gain that end a pursuit.
 _GROWTH, _PATIENCE = 1.25, 4
 
@@ -132,7 +134,8 @@ class PursuedLevel:
         with np.errstate(divide="ignore"):
             keys = (1 - numbers_of(positions, key)) / np.where(is_whole, 0.0, spread)
         which, _ = smallest(keys, min(_MOST_CANDIDATES, int(np.isfinite(keys).sum())))
-        vectors, goal = _vectors(left[::2, which], curved[::2, which], target[:, ::2])
+        choosing = left[::2, which], curved[::2, which], target[:, ::2]
+        vectors, goal = _vectors(*choosing, IMPORTANCES[0])
         judges, wanted = left[1::2, which], target[0, 1::2]
         active = ActiveSet(goal, len(goal) // 4)
         choices, squares, size = [which[:0]], [float(np.var(wanted))], 4
@@ -150,19 +153,21 @@ class PursuedLevel:
             size = math.ceil(_GROWTH * size)
         return cls(positions[is_whole], [positions[c] for c in choices], np.array(squares), target)
 
-    def weights(self, left: np.ndarray, curved: np.ndarray) -> np.ndarray:
+    def weights(
+        self, left: np.ndarray, curved: np.ndarray, importance: float = IMPORTANCES[0]
+    ) -> np.ndarray:
         """Return weights for residuals and second-order terms (n_draws, n_rows) of a choice."""
-        vectors, goal = _vectors(left, curved, self.target)
+        vectors, goal = _vectors(left, curved, self.target, importance)
         return nonnegative_least_squares(vectors, goal)
 
 
 def _vectors(
-    left: np.ndarray, curved: np.ndarray, target: np.ndarray
+    left: np.ndarray, curved: np.ndarray, target: np.ndarray, importance: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of rows, (n_rows, 2 S), and what their weighted sum should be, (2 S,)."""
-    share = np.array([[1.0], [_WEIGHT]])
-    goal = share * [[1.0], [_CURVED]] * (target - target.mean(axis=1, keepdims=True))
-    parts = [own - own.mean(axis=0) for own in (left, _WEIGHT * curved)]
+    share = np.array([[1.0], [importance * _CURVED]])
+    goal = share * (target - target.mean(axis=1, keepdims=True))
+    parts = [own - own.mean(axis=0) for own in (left, importance * curved)]
     scale = 1 / math.sqrt(len(left))
     return scale * np.concatenate(parts).T, scale * goal.ravel()
 
@@ -182,6 +187,11 @@ class SampleOfLevels:
     def has_impossible_rows(self) -> bool:
         """Whether there are rows of infinite spread."""
         return any(len(level.whole) for level in self.levels)
+
+    @property
+    def most(self) -> int:
+        """Number of rows from which more are of no use, whole ones apart."""
+        return sum(len(level.choices[-1]) for level in self.levels)
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +245,12 @@ class SampleOfLevels:
         return positions, np.isin(positions, whole)
 
     def weights(
-        self, size: int, positions: np.ndarray, left: np.ndarray, curved: np.ndarray
+        self,
+        size: int,
+        positions: np.ndarray,
+        left: np.ndarray,
+        curved: np.ndarray,
+        importance: float,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield which rows, of those of some size, are of a level, and their weights.
 
@@ -246,8 +261,10 @@ class SampleOfLevels:
             From `first`.
         left, curved : ndarray of shape (n_draws, n_rows)
             Residuals, and second-order terms, of these rows.
+        importance : float
+            Of second-order terms.
         """
         for level, choice in zip(self.levels, self.choices(size), strict=True):
             which = np.searchsorted(positions, level.choices[choice])
             if len(which):
-                yield which, level.weights(left[:, which], curved[:, which])
+                yield which, level.weights(left[:, which], curved[:, which], importance)

@@ -276,7 +276,7 @@ class _Run:
         choose = partial(self.all.expansion.chosen, averaged, quadratic, goal=goal)
         chosen = choose(size)
         while chosen.left > goal and size < most:
-            size = min(math.ceil(1.5 * size), most)
+            size = min(math.ceil(1.5 * size), most) if size < averaged.sample.most else most
             chosen = choose(size)
         return Beside.of_rows(chosen, of_all=quadratic, tried=size)
 

@@ -135,6 +135,8 @@ class RowDensity:
     ) -> np.ndarray:
         """Evaluate at rows' numbers (k, K, n_rows) or (k, K, 1), as (K, n_rows)."""
         given, start, n_points = list[np.ndarray](), 0, seen.shape[1]
+        if not n_rows:  # which have no values of what all rows share
+            return np.empty((n_points, 0))
         for v in (*self.shared, *self.etas):
             size = 1 if None in v.type.shape else int(np.prod(v.type.shape, dtype=int))
             if None in v.type.shape:

@@ -31,8 +31,10 @@ from pytensor.graph import (
     RewriteDatabaseQuery,
     Variable,
     ancestors,
+    clone_replace,
+    graph_inputs,
 )
-from pytensor.tensor import TensorType
+from pytensor.tensor import TensorConstant, TensorType
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter
@@ -436,8 +438,15 @@ class Kernel:
     def _rewritten(self) -> FunctionGraph:
         inputs = [*self._given, *self._of_rows]
         mode = loop_mode(len(self._given), compiled=self._compiled)
-        with compiling(), _timed(self._outputs):
-            function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
+        # Programs take no data, such as bounds of a variable, but their inputs.
+        values: dict[Variable, Variable] = {
+            v: TensorConstant(cast(TensorType, v.type), v.get_value())
+            for v in graph_inputs(self._outputs)
+            if isinstance(v, ops.SharedVariable)
+        }
+        outputs = clone_replace(self._outputs, values, rebuild_strict=False)
+        with compiling(), _timed(outputs):
+            function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
         self._program = cast(Program, ops.unwrapped(function))
         return cast(FunctionGraph, function.maker.fgraph)
 

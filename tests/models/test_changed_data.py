@@ -7,12 +7,14 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.user_model import copy_with_rows
 
 N, FEW = 400, 5
@@ -180,3 +182,23 @@ def test_frozen_data_are_data():
     assert {"x", "unused"} <= set(coreset.summary().index.get_level_values("part"))
     assert coreset.full_model is model
     assert_array_equal(coreset.model["unused"].get_value(), coreset.indices.astype(float))
+
+
+H = 1e-5  # a step
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_data_may_bound_a_variable_of_the_rows(compiled):
+    """Gradients are evaluated by programs, which take the rows and no other data."""
+    with pm.Model() as model:
+        rate = pm.Uniform("rate", 0.0, pm.Data("most", 5.0))
+        pm.Poisson("y", rate, observed=np.arange(30) % 4)
+    loglik = LogLikelihood(find_observations(model))
+    functions, rows = loglik.functions, loglik.in_memory.all
+    kernel = functions.gradients if compiled else functions.gradients_of_searches
+    evaluate = kernel.program.given(np.array([[0.3], [-1.0]]))
+    found, slopes = evaluate(rows.base_weights, *kernel.arrays(rows))
+    logp = model.compile_logp(model["y"], jacobian=False)
+    at = [np.array([logp({"rate_interval__": x + h}) for x in (0.3, -1.0)]) for h in (-H, 0.0, H)]
+    assert_allclose(found, at[1])
+    assert_allclose(slopes[:, 0], (at[2] - at[0]) / (2 * H), rtol=1e-6)

@@ -61,6 +61,7 @@ from pymc_coresets.loops.rewrites import (
     OUT_OF_LOOPS,
     USELESS,
     as_ufuncs,
+    count_once,
     inline_graphs,
     read_by_index,
 )
@@ -120,6 +121,7 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
         exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *own],
     )
     mode: Mode = Mode(_LoopLinker(n_given, compiled=compiled), query).register(
+        (dfs_rewriter(count_once), 1.5),  # once shapes are known, and before loops are fused
         (dfs_rewriter(inline_graphs, solve_small_systems), 47.9),  # after those for stability
         *(_LOOPS if compiled else [(dfs_rewriter(as_ufuncs), 48.0)]),
     )

@@ -91,6 +91,33 @@ def inline_graphs(
     return outputs
 
 
+@node_rewriter([ops.Blockwise])
+def count_once(
+    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
+    node: Apply,
+) -> list[Variable] | None:
+    """Count once where each entry of a batch counts as far, as along a shape.
+
+    PyTensor repeats shapes along the axes of a batch.  So gradients of triangular systems would
+    number the rows of a matrix for each unit, at each node, by a call of Python.
+    """
+    if not isinstance(node.op.core_op, ops.ARange):
+        return None
+    numbers = [_repeated(v) for v in node.inputs]
+    known = [v for v in numbers if v is not None]
+    if len(known) < len(numbers):
+        return None
+    once, batch = node.op.core_op(*known), pt.broadcast_shape(*node.inputs)
+    return [pt.alloc(once, *batch, once.shape[0])]
+
+
+def _repeated(array: Variable) -> TensorVariable | None:
+    """Return the number that all entries of an array are, if that is plain."""
+    is_filled = isinstance(ops.op_of(array), ops.Alloc)
+    value = ops.checked_tensor(array.owner.inputs[0] if is_filled else array)
+    return value.squeeze() if all(value.type.broadcastable) else None
+
+
 #: Rewrites that change nothing here, and take a third of the time of all: they look for matrices
 #: that are diagonal or symmetric, and for slices of as many entries as there are.
 USELESS = (

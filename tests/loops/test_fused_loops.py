@@ -230,6 +230,26 @@ def test_small_systems_are_solved_without_lapack(size, lower, b_ndim):
     np.testing.assert_allclose(function(matrices, right)[0], expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("batch", [(2, 3), (0, 3), (1, 1)])
+def test_axes_of_a_batch_are_numbered_once(batch):
+    rows, many = pt.vector("rows"), pt.tensor3("many", shape=(None, None, None))
+    every = vectorize_graph(pt.arange(1, rows.shape[0], 2), {rows: many})
+    numbers = pytensor.function([many], every, mode=loop_mode())
+    nodes = numbers.maker.fgraph.toposort()
+    assert not any(isinstance(node.op, pytensor_api.Blockwise) for node in nodes)
+    expected = np.broadcast_to([1, 3], (*batch, 2))
+    np.testing.assert_array_equal(numbers(np.zeros((*batch, 5))), expected)
+
+
+def test_entries_of_a_batch_that_count_for_themselves_do_so():
+    ends = pt.vector("ends", dtype="int64")
+    each = pytensor_api.Blockwise(pytensor_api.ARange("int64"), signature="(),(),()->(n)")
+    numbers = pytensor.function([ends], each(0, ends, 1), mode=loop_mode())
+    np.testing.assert_array_equal(numbers([3, 3]), [[0, 1, 2], [0, 1, 2]])
+    with pytest.raises(ValueError, match="shape"):
+        numbers([3, 4])
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 31])
 def test_largest_of_short_rows(n):
     cube = np.random.default_rng(n).normal(size=(3, 4, n))

@@ -107,8 +107,9 @@ def count_once(
     known = [v for v in numbers if v is not None]
     if len(known) < len(numbers):
         return None
-    once, batch = node.op.core_op(*known), pt.broadcast_shape(*node.inputs)
-    return [pt.alloc(once, *batch, once.shape[0])]
+    once = ops.checked_tensor(node.op.core_op(*known))
+    batch = pt.broadcast_shape(*node.inputs)
+    return [ops.checked_tensor(pt.alloc(once, *batch, once.shape[0]))]
 
 
 def _repeated(array: Variable) -> TensorVariable | None:

@@ -27,6 +27,7 @@ NOTICEABLE = 1e-6
 MOST_MODES = 8
 
 _BLOCK = 2**14  # rows whose arrays fit into a core's own cache
+_PLACES = 16  # of a grid, at which rows are evaluated together
 _EVALUATIONS = 200_000_000  # of rows on grids, at most: seconds
 # Of a grid along one axis, in widths of the prior: where it is equidistant, and how far it reaches.
 _MIDDLE, _REACH = 6.0, 300.0
@@ -173,7 +174,7 @@ class UnitModes:
                 unit, starts = np.repeat(np.arange(len(some)), z.shape[1]), z.reshape(-1, n_dims)
             return _distinct(len(some), unit, *climb(some.take(unit), starts))
 
-        blocks = _blocks(rows)
+        blocks = _blocks(rows, _PLACES // 4 if n_dims == 1 else 1)
         starts = np.split(initial, np.cumsum([len(some) for some in blocks])[:-1])
         parts = list(in_threads(of_block, zip(blocks, starts, strict=True), len(blocks)))
         most = max(part.log_masses.shape[1] for part in parts)
@@ -228,7 +229,7 @@ class UnitModes:
         kernel = self._density
         evaluate = kernel.program.given(*self._given(point))
         found = []
-        for places in np.array_split(z, -(-z.shape[1] // 16), axis=1):
+        for places in np.array_split(z, -(-z.shape[1] // _PLACES), axis=1):
             stop_if_late()
             at_z = np.ascontiguousarray(np.moveaxis(places, 1, 0))
             arrays = kernel.arrays(self._with_variables(some, z[:, 0]))
@@ -292,9 +293,9 @@ class UnitModes:
         return Kernel(parameters, inputs, outputs, axes, compiled=self.compiled)
 
 
-def _blocks(rows: Rows) -> list[Rows]:
+def _blocks(rows: Rows, n_places: int = 1) -> list[Rows]:
     n_members = max(rows.n_members / max(len(rows), 1), 1.0)
-    return list(rows.blocks(max(int(_BLOCK / n_members), 1)))
+    return list(rows.blocks(max(int(_BLOCK / n_members / n_places), 1)))
 
 
 def _with(arrays: tuple[np.ndarray, ...], new: Mapping[int, np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -314,18 +315,23 @@ def _along_axis(
 
 def _maxima(z: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the units and places of the highest local maxima, one at least for each unit."""
-    n_units = len(z)
-    padded = np.pad(heights, ((0, 0), (1, 1)), constant_values=-np.inf)
-    is_top = (heights > padded[:, :-2]) & (heights >= padded[:, 2:]) & np.isfinite(heights)
-    tops = np.where(is_top, heights, -np.inf)
-    order = np.argsort(-tops, axis=1)[:, : 2 * MOST_MODES]
-    highest = np.take_along_axis(tops, order, axis=1)
+    is_top = np.isfinite(heights)
+    is_top[:, 1:] &= heights[:, 1:] > heights[:, :-1]
+    is_top[:, :-1] &= heights[:, :-1] >= heights[:, 1:]
+    is_top[~is_top.any(axis=1), 0] = True  # without a density
+    unit, number = np.nonzero(is_top)  # few, of all places
+    found = heights[unit, number]
+    order = np.lexsort((-found, unit))
+    unit, number, found = unit[order], number[order], found[order]
+    counts = is_top.sum(axis=1)
+    first = np.cumsum(counts) - counts
     with np.errstate(invalid="ignore"):
         # Widths may differ by some orders of magnitude.
-        kept = highest > highest[:, :1] + np.log(NOTICEABLE) - 7.0
-    kept[:, 0] = True
-    unit = np.broadcast_to(np.arange(n_units)[:, None], kept.shape)[kept]
-    return unit, z[unit, order[kept]]
+        kept = found > found[first][unit] + np.log(NOTICEABLE) - 7.0
+    kept &= np.arange(len(unit)) - first[unit] < 2 * MOST_MODES
+    kept[first] = True
+    unit, number = unit[kept], number[kept]
+    return unit, z[unit, number]
 
 
 def _around(middle: np.ndarray, width: np.ndarray, own: np.ndarray) -> np.ndarray:

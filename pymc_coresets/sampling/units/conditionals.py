@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.numerics import as_slice, rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
@@ -28,7 +28,12 @@ from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import Chains
 from pymc_coresets.sampling.units.frames import Frames
-from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
+from pymc_coresets.sampling.units.log_linear import (
+    are_resolved,
+    places_for,
+    probabilities,
+    quantiles,
+)
 from pymc_coresets.sampling.units.regressions import (
     Regression,
     linear_and_quadratic,
@@ -53,8 +58,6 @@ _SCORES, _N_POWERS, _FARTHEST = np.linspace(-4.75, 4.75, 25), 9, 5.2
 _ERROR, _WORST = 0.02, 0.2
 #: Number of proposals in the first round, of those after it at most, and of all together.
 _FIRST, _ROUND, _PROPOSALS = 3, 32, 480
-#: Draws that are completed at once.
-_DRAWS = 256
 #: Numbers of a block of units' rows at all places and draws, which fits into a cache.
 _BLOCK = 2**19
 
@@ -109,7 +112,7 @@ class Conditionals:
         which = np.split(order, ends[:-1])
         parts = zip(pieces, (kinds[some] for some in which), streams, strict=True)
         for some, drawn in zip(which, in_threads(self._of_piece, parts), strict=True):
-            found.values[:, some], found.enough[some] = drawn
+            found.values[:, as_slice(some)], found.enough[some] = drawn
             show(len(some))
         return found
 
@@ -353,10 +356,7 @@ class _Tables(NamedTuple):
     @property
     def resolved(self) -> np.ndarray:
         """Whether places reach as far as a density, and are dense enough, (n_draws, n_units)."""
-        with np.errstate(invalid="ignore"):
-            below = self.logs.max(axis=1, keepdims=True) - self.logs
-        reach = np.minimum(below[:, 0], below[:, -1]) > 12.0
-        found: np.ndarray = reach & ((below < 2.0).sum(axis=1) >= 6)
+        found: np.ndarray = are_resolved(self.logs)
         return found
 
     def drawn(self, scores: np.ndarray) -> np.ndarray:
@@ -414,9 +414,9 @@ def _at_all(
     By the coefficients (n_features, n_powers, n_kinds) of each unit's kind, `which`.
     """
     found = np.empty_like(scores)
-    for start in range(0, len(scores), _DRAWS):
-        some = slice(start, start + _DRAWS)
-        found[some] = polynomials(design.at(fitted, some), which, scores[some] / _FARTHEST)
+    for some in _cut(np.arange(len(scores)), fitted[0].size):
+        draws = slice(some[0], some[-1] + 1)
+        found[draws] = polynomials(design.at(fitted, draws), which, scores[draws] / _FARTHEST)
     return found
 
 

@@ -49,15 +49,16 @@ def _masses(places: np.ndarray, logs: np.ndarray, cumulative: np.ndarray) -> Non
     top = -np.inf
     for i in range(len(places)):
         top = max(top, logs[i])
-    cumulative[0] = 0.0
+    cumulative[0], density = 0.0, np.exp(logs[0] - top)
     for i in range(len(places) - 1):
-        higher = max(logs[i], logs[i + 1])
-        change = abs(logs[i + 1] - logs[i])
+        step, change = places[i + 1] - places[i], abs(logs[i + 1] - logs[i])
+        before, density = density, np.exp(logs[i + 1] - top)
         mass = 0.0
-        if higher > top - _FLOOR:
-            mass = (places[i + 1] - places[i]) * np.exp(higher - top)
-            if change > 1e-8:
-                mass *= -np.expm1(-change) / change if change < np.inf else 0.0
+        if max(logs[i], logs[i + 1]) > top - _FLOOR:
+            if change > 1e-4:
+                mass = step * abs(density - before) / change
+            else:
+                mass = step * max(density, before) * (1.0 - change / 2 + change * change / 6)
         cumulative[i + 1] = cumulative[i] + mass
 
 
@@ -92,8 +93,8 @@ def quantiles(places: np.ndarray, logs: np.ndarray, uniform: np.ndarray) -> np.n
     found = np.full(uniform.shape, np.nan)
     n_fine = _CELLS * (n_places - 1) + 1
     own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
-    for g in range(n_units):
-        for s in range(n_draws):
+    for s in range(n_draws):  # of one draw, all units fit into a cache
+        for g in range(n_units):
             _refined(places[:, g], logs[s, :, g], own, heights)
             _masses(own, heights, below)
             if not below[-1] > 0.0:
@@ -125,8 +126,8 @@ def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.nda
     found = np.full(x.shape, np.nan)
     n_fine = _CELLS * (n_places - 1) + 1
     own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
-    for g in range(n_units):
-        for s in range(n_draws):
+    for s in range(n_draws):  # of one draw, all units fit into a cache
+        for g in range(n_units):
             _refined(places[:, g], logs[s, :, g], own, heights)
             _masses(own, heights, below)
             if not below[-1] > 0.0:
@@ -140,6 +141,40 @@ def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.nda
                 elif change < -1e-8:
                     share = np.expm1(share * change) / np.expm1(change)
                 found[s, k, g] = (below[i] + share * (below[i + 1] - below[i])) / below[-1]
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def are_resolved(logs: np.ndarray) -> np.ndarray:
+    """Return whether places reach as far as densities, and are dense enough there.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (n_draws, n_places, n_units)
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_draws, n_units)
+
+    Examples
+    --------
+    >>> x = np.linspace(-6, 6, 50)
+    >>> are_resolved(np.stack([-(x**2) / 2, -(x**2) / 8], axis=1)[None])
+    array([[ True, False]])
+    """
+    n_draws, n_places, n_units = logs.shape
+    found = np.empty((n_draws, n_units), dtype=np.bool_)
+    for s in range(n_draws):
+        own, top, dense = logs[s], logs[s, 0].copy(), np.zeros(n_units, dtype=np.int64)
+        for i in range(n_places):
+            for g in range(n_units):
+                top[g] = max(top[g], own[i, g])
+        for i in range(n_places):
+            for g in range(n_units):
+                dense[g] += top[g] - own[i, g] < 2.0
+        for g in range(n_units):
+            nearest = max(own[0, g], own[-1, g])
+            found[s, g] = top[g] - nearest > 12.0 and dense[g] >= 6
     return found
 
 

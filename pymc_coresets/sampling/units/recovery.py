@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.numerics import free_memory
+from pymc_coresets.numerics import as_slice, free_memory, rows_at_once
 from pymc_coresets.options import flag, generator, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
@@ -35,8 +35,9 @@ from pymc_coresets.sampling.units.without_rows import drawn_from_priors
 
 #: Number of levels summarised at once, whose draws are held in memory.
 _LEVELS = 2_000
-#: Draws of the shared variables completed at once, held in memory in addition to the result.
-_DRAWS = 256
+#: Numbers that the temporary arrays of a draw take, for each of its numbers: a block of draws is
+#: to fit into a cache.
+_ENTRIES = 16
 #: Share of the free memory that draws may take without a warning, and which `sample` adds.
 _SHARE = 0.2
 
@@ -330,12 +331,11 @@ class _LocalVariables:
         draws = Draws.of(posterior, self.observations.shapes)
         flat = self._unconstrained(draws, which, rng, show)
         values: dict[str, np.ndarray] = {}
-        for start in range(0, draws.n_draws, _DRAWS):
-            some = slice(start, start + _DRAWS)
-            for name, part in self._on_own_scale(
-                draws.take(some), flat[some], which, names
-            ).items():
-                if not start:
+        on_own_scale = self._to_own_scale(which, names)
+        step = rows_at_once(_ENTRIES * self.space.n_dims)
+        for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
+            for name, part in on_own_scale(draws.take(some), flat[some]).items():
+                if name not in values:
                     values[name] = np.empty((draws.n_draws, *part.shape[1:]), part.dtype)
                 values[name][some] = part
         sizes = [posterior.sizes[dim] for dim in SAMPLE_DIMS]
@@ -376,26 +376,40 @@ class _LocalVariables:
                 "parameters (integrate=False) if these levels matter."
             )
 
-    def _on_own_scale(
-        self, draws: Draws, flat: np.ndarray, which: np.ndarray, names: Sequence[str]
-    ) -> dict[str, np.ndarray]:
-        """Return variables on their own scale, with the chosen levels only."""
-        full, factor = self.space, self.factor
-        points = np.tile(full.start, (draws.n_draws, 1))
-        shared, own = self.observations.space, full.columns
-        free = shared.free(draws)
-        for name, columns in shared.columns.items():
-            points[:, own[name].ravel()] = free[:, columns.ravel()]
-        for part in factor.parts:
-            columns, values = part.flat(own[part.name])[which], flat[:, :, part.columns]
-            has = part.has[which]
-            points[:, columns[has].ravel()] = values[:, has].reshape(len(flat), -1)
-        found = self._variables(tuple(names))(points)
-        chosen = {}
-        for name, values in zip(names, found, strict=True):
-            axis, entries = self._chosen(name, which)
-            chosen[name] = values if axis is None else np.take(values, entries, axis=1 + axis)
-        return chosen
+    def _to_own_scale(
+        self, which: np.ndarray, names: Sequence[str]
+    ) -> Callable[[Draws, np.ndarray], dict[str, np.ndarray]]:
+        """Return a function of draws and of levels' variables, (n_draws, n_levels, q).
+
+        It returns variables on their own scale, with the chosen levels only.
+        """
+        full, factor, shared = self.space, self.factor, self.observations.space
+        own, of_shared = full.columns, shared.columns
+        columns = [(own[name].ravel(), at.ravel()) for name, at in of_shared.items()]
+        places = [
+            (as_slice(part.flat(own[part.name])[which][has].ravel()), part.columns, has)
+            for part in factor.parts
+            for has in [part.has[which]]
+        ]
+        variables = self._variables(tuple(names))
+        chosen = {name: self._chosen(name, which) for name in names}
+
+        def on_own_scale(draws: Draws, flat: np.ndarray) -> dict[str, np.ndarray]:
+            points, free = np.tile(full.start, (draws.n_draws, 1)), shared.free(draws)
+            for own_columns, at in columns:
+                points[:, own_columns] = free[:, at]
+            for own_columns, of_part, has in places:
+                values = flat[:, :, of_part] if has.all() else flat[:, has][:, :, of_part]
+                points[:, own_columns] = values.reshape(len(flat), -1)
+            found = {}
+            for (name, (axis, entries)), values in zip(
+                chosen.items(), variables(points), strict=True
+            ):
+                is_whole = axis is None or len(entries) == values.shape[1 + axis]
+                found[name] = values if is_whole else np.take(values, entries, axis=1 + axis)
+            return found
+
+        return on_own_scale
 
     def _chosen(self, name: str, which: np.ndarray) -> tuple[int | None, np.ndarray]:
         """Return the axis of a variable that has the levels, and its entries at some of them."""

@@ -101,14 +101,19 @@ def polynomials(coefficients: np.ndarray, which: np.ndarray, x: np.ndarray) -> n
     """
     n_draws, n_units = x.shape
     found = np.empty((n_draws, n_units))
+    own = np.empty(n_units)
+    has_own = n_units == coefficients.shape[2] and (which == np.arange(n_units)).all()
     for s in range(n_draws):
-        total, at, last = found[s], x[s], coefficients.shape[1] - 1
-        for g in range(n_units):
-            total[g] = coefficients[s, last, which[g]]
-        for power in range(last - 1, -1, -1):
-            own = coefficients[s, power]
+        total, at = found[s], x[s]
+        total[:] = 0.0
+        for power in range(coefficients.shape[1] - 1, -1, -1):
+            known = coefficients[s, power]
+            if not has_own:
+                for g in range(n_units):
+                    own[g] = known[which[g]]
+                known = own
             for g in range(n_units):
-                total[g] = total[g] * at[g] + own[which[g]]
+                total[g] = total[g] * at[g] + known[g]
     return found
 
 

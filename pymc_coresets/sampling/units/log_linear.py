@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from pymc_coresets.loops.vectormath import vector_exp
+
 #: Cells that each one between two places is divided into.
 _CELLS = 4
 #: Nats below its top where a density ends; and from which on it is taken to be zero.
@@ -10,36 +12,46 @@ _DEPTH, _FLOOR = 25.0, 60.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _refined(places: np.ndarray, logs: np.ndarray, fine: np.ndarray, heights: np.ndarray) -> None:
+def _inverse_steps(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inverse distances from the next places, and from the next but one."""
+    return 1.0 / (places[1:] - places[:-1]), 1.0 / (places[2:] - places[:-2])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _refined(
+    places: np.ndarray,
+    logs: np.ndarray,
+    inverse: np.ndarray,
+    of_two: np.ndarray,
+    fine: np.ndarray,
+    heights: np.ndarray,
+) -> None:
     """Fill in places and heights of four times as many cells, by cubic interpolation.
 
     Where the curvatures on both sides of a cell differ much, as next to a kink, it takes the
     smaller one.
     """
-    last = len(places) - 1
+    last, known = len(places) - 1, 0.0
+    slope = (logs[1] - logs[0]) * inverse[0]
     for i in range(last):
-        step = places[i + 1] - places[i]
-        slope = (logs[i + 1] - logs[i]) / step
-        left = right = 0.0
-        if i > 0:
-            before = (logs[i] - logs[i - 1]) / (places[i] - places[i - 1])
-            left = (slope - before) / (places[i + 1] - places[i - 1])
+        step, second, after = places[i + 1] - places[i], known, slope
         if i < last - 1:
-            after = (logs[i + 2] - logs[i + 1]) / (places[i + 2] - places[i + 1])
-            right = (after - slope) / (places[i + 2] - places[i])
-        left, right = (left if i > 0 else right), (right if i < last - 1 else left)
-        if not abs(left - right) * step * step < 1.0:
+            after = (logs[i + 2] - logs[i + 1]) * inverse[i + 1]
+            second = (after - slope) * of_two[i]
+        left, right = (known if i > 0 else second), second
+        known, slope = second, after
+        square = step * step
+        if not abs(left - right) * square < 1.0:
             left = right = left if abs(left) < abs(right) else right
-        if not abs(left) * step * step < 1e3:  # beside minus infinity
+        if not abs(left) * square < 1e3:  # beside minus infinity
             left = right = 0.0
-        for j in range(_CELLS):
+        fine[_CELLS * i], heights[_CELLS * i] = places[i], logs[i]
+        for j in range(1, _CELLS):
             share, k = j / _CELLS, _CELLS * i + j
             curved = (1 - share) * left + share * right
+            straight = (1 - share) * logs[i] + share * logs[i + 1]
             fine[k] = places[i] + share * step
-            heights[k] = logs[i]
-            if j:
-                straight = (1 - share) * logs[i] + share * logs[i + 1]
-                heights[k] = straight - share * (1 - share) * step * step * curved
+            heights[k] = straight - share * (1 - share) * square * curved
     fine[-1], heights[-1] = places[last], logs[last]
 
 
@@ -49,17 +61,19 @@ def _masses(places: np.ndarray, logs: np.ndarray, cumulative: np.ndarray) -> Non
     top = -np.inf
     for i in range(len(places)):
         top = max(top, logs[i])
-    cumulative[0], density = 0.0, np.exp(logs[0] - top)
+    for i in range(len(places)):  # densities, first
+        cumulative[i] = vector_exp(logs[i] - top)
+    density, total = cumulative[0], 0.0
+    cumulative[0] = 0.0
     for i in range(len(places) - 1):
         step, change = places[i + 1] - places[i], abs(logs[i + 1] - logs[i])
-        before, density = density, np.exp(logs[i + 1] - top)
-        mass = 0.0
+        before, density = density, cumulative[i + 1]
         if max(logs[i], logs[i + 1]) > top - _FLOOR:
             if change > 1e-4:
-                mass = step * abs(density - before) / change
+                total += step * abs(density - before) / change
             else:
-                mass = step * max(density, before) * (1.0 - change / 2 + change * change / 6)
-        cumulative[i + 1] = cumulative[i] + mass
+                total += step * max(density, before) * (1.0 - change / 2 + change * change / 6)
+        cumulative[i + 1] = total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -93,9 +107,10 @@ def quantiles(places: np.ndarray, logs: np.ndarray, uniform: np.ndarray) -> np.n
     found = np.full(uniform.shape, np.nan)
     n_fine = _CELLS * (n_places - 1) + 1
     own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
+    inverse, of_two = _inverse_steps(places)
     for s in range(n_draws):  # of one draw, all units fit into a cache
         for g in range(n_units):
-            _refined(places[:, g], logs[s, :, g], own, heights)
+            _refined(places[:, g], logs[s, :, g], inverse[:, g], of_two[:, g], own, heights)
             _masses(own, heights, below)
             if not below[-1] > 0.0:
                 continue
@@ -126,9 +141,10 @@ def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.nda
     found = np.full(x.shape, np.nan)
     n_fine = _CELLS * (n_places - 1) + 1
     own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
+    inverse, of_two = _inverse_steps(places)
     for s in range(n_draws):  # of one draw, all units fit into a cache
         for g in range(n_units):
-            _refined(places[:, g], logs[s, :, g], own, heights)
+            _refined(places[:, g], logs[s, :, g], inverse[:, g], of_two[:, g], own, heights)
             _masses(own, heights, below)
             if not below[-1] > 0.0:
                 continue

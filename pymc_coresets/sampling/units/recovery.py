@@ -336,7 +336,10 @@ class _LocalVariables:
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
             for name, part in on_own_scale(draws.take(some), flat[some]).items():
                 if name not in values:
-                    values[name] = np.empty((draws.n_draws, *part.shape[1:]), part.dtype)
+                    shape = draws.n_draws, *part.shape[1:]
+                    # A first result of that size takes the place of what it is computed from.
+                    fits = not values and part.dtype == flat.dtype and math.prod(shape) == flat.size
+                    values[name] = flat.reshape(shape) if fits else np.empty(shape, part.dtype)
                 values[name][some] = part
         sizes = [posterior.sizes[dim] for dim in SAMPLE_DIMS]
         return xr.Dataset(
@@ -398,15 +401,16 @@ class _LocalVariables:
             points, free = np.tile(full.start, (draws.n_draws, 1)), shared.free(draws)
             for own_columns, at in columns:
                 points[:, own_columns] = free[:, at]
-            for own_columns, of_part, has in places:
-                values = flat[:, :, of_part] if has.all() else flat[:, has][:, :, of_part]
-                points[:, own_columns] = values.reshape(len(flat), -1)
+            for of_levels, of_part, has in places:
+                own_part = flat[:, :, of_part] if has.all() else flat[:, has][:, :, of_part]
+                points[:, of_levels] = own_part.reshape(len(flat), -1)
             found = {}
             for (name, (axis, entries)), values in zip(
                 chosen.items(), variables(points), strict=True
             ):
-                is_whole = axis is None or len(entries) == values.shape[1 + axis]
-                found[name] = values if is_whole else np.take(values, entries, axis=1 + axis)
+                found[name] = values
+                if axis is not None and len(entries) < values.shape[1 + axis]:
+                    found[name] = np.take(values, entries, axis=1 + axis)
             return found
 
         return on_own_scale

@@ -113,6 +113,17 @@ def test_arrays_are_cut_into_parts_of_known_lengths():
         np.testing.assert_array_equal(part, expected)
 
 
+@pytest.mark.parametrize("n_arrays", [5, 1])
+def test_lengths_may_be_repeated_for_a_batch(n_arrays):
+    x, n = pt.matrix("x", shape=(None if n_arrays > 1 else 1, 3)), pt.lscalar("n")
+    cut = pytensor_api.Blockwise(pytensor_api.Split(2, axis=0), signature="(m),(k)->(a),(b)")
+    each = cut(x, pt.alloc(np.array([[1, 2]]), n, 2))
+    values = RNG.normal(size=(n_arrays, 3))
+    first, others = pytensor.function([x, n], each, mode=loop_mode())(values, 5)
+    np.testing.assert_array_equal(first, np.tile(values[:, :1], (5 // n_arrays, 1)))
+    np.testing.assert_array_equal(others, np.tile(values[:, 1:], (5 // n_arrays, 1)))
+
+
 def test_arrays_of_a_batch_are_joined_along_an_axis_of_their_own():
     join = pytensor_api.Join(0)
     each = pytensor_api.Blockwise(join, signature="(m,k),(n,k)->(o,k)")

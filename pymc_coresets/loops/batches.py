@@ -72,12 +72,12 @@ def _joined(node: Apply) -> Function:
 
 def _cut(node: Apply, sizes: Variable) -> Function | None:
     """Cut arrays into parts of known lengths, which may be repeated for each entry of a batch."""
-    n, whole = node.op.batch_ndim(node), node.inputs[0].type
-    if isinstance(ops.op_of(sizes), ops.Alloc) and not any(whole.broadcastable[:n]):
+    batch = node.inputs[0].type.broadcastable[: node.op.batch_ndim(node)]
+    if isinstance(ops.op_of(sizes), ops.Alloc) and not any(batch):
         sizes = sizes.owner.inputs[0]
     if not isinstance(sizes, Constant) or sizes.data.size != sizes.type.shape[-1]:
         return None
-    axis = n + node.op.core_op.axis
+    axis = node.op.batch_ndim(node) + node.op.core_op.axis
     ends = np.cumsum(sizes.data.ravel())[:-1]
     return lambda x, *_: tuple(map(in_order, np.split(x, ends, axis=axis)))
 

@@ -139,7 +139,7 @@ def pass_of(
     """
     observations = loglik.observations
     row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
-    row_bytes *= observations.n_nodes
+    row_bytes *= max(observations.n_nodes // 2, 1)  # few operations have all nodes
     most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
     kernel = _kernel_of(loglik, is_search=is_search)
     return gradient_pass(kernel, points, max(most, 1), observations.n_nodes)

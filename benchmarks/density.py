@@ -103,7 +103,7 @@ ANALYSES: Mapping[str, Callable[[], pm.Model]] = {
 ANALYSIS = """
 import json, resource, sys, time, warnings
 warnings.simplefilter("ignore")
-import cloudpickle, arviz as az
+import cloudpickle
 from pytensor.compile.maker import FunctionMaker
 made, make = [], FunctionMaker.__init__
 FunctionMaker.__init__ = lambda self, *a, **k: (made.append(1), make(self, *a, **k))[1]
@@ -119,12 +119,10 @@ idata = coreset.sample(random_seed=1, progressbar=False, quiet=True)
 sampled = seconds()
 check = coreset.check(idata)
 checked = seconds()
-names = [rv.name for rv in coreset.model.free_RVs]
 print(json.dumps({
     "build": built - begun, "sample": sampled - built, "check": checked - sampled,
     "in all": checked, "functions": len(made), "size": coreset.size,
     "reliable": bool(check.reliable),
-    "R-hat": max(float(v.max()) for v in az.rhat(idata, var_names=names).data_vars.values()),
 }))
 """
 
@@ -174,13 +172,13 @@ def analyses(names: Iterable[str], checkouts: Sequence[Path], limit: float) -> I
 def cells_of(cold: dict[str, float] | str, warm: dict[str, float] | str) -> list[str]:
     """Return what is shown of a version's two runs."""
     if isinstance(cold, str) or isinstance(warm, str):
-        return ["", "", "", "", str(cold if isinstance(cold, str) else warm)]
+        return ["", "", "", str(cold if isinstance(cold, str) else warm)]
     seconds = [f"{run['in all']:.1f}" for run in (cold, warm)]
     verdict = "reliable" if warm["reliable"] else "not reliable"
-    return [*seconds, f"{warm['functions']:.0f}", f"{warm['R-hat']:.3f}", verdict]
+    return [*seconds, f"{warm['functions']:.0f}", verdict]
 
 
-CELLS = ("empty cache, s", "filled, s", "functions", "R-hat", "verdict")
+CELLS = ("empty cache, s", "filled, s", "functions", "verdict")
 
 
 def timed(of_points: Callable[[np.ndarray], object], points: np.ndarray, at_once: int) -> float:

@@ -383,7 +383,9 @@ class _Run:
                 "anyway (method='control_variates', size=... or tolerance=...).",
                 topic="regressions",
             )
-        self.best.goal = max(self.best.goal, enough, left)
+        # Rows by level are forecast at the first draws, which are further off than later ones.
+        if self.all.expansion.levels is None or left > enough:
+            self.best.goal = max(self.best.goal, enough, left)
 
     def _climbed(self, quadratic: Quadratic, source: _Source) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.

@@ -21,7 +21,6 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.keyed import numbers_of, random_key
 
 type Positions = NDArray[np.int64]
@@ -235,12 +234,11 @@ def _monte_carlo_error(left: LeftOut, found: EvaluatedDraws) -> float:
 
 def units_of(logliks: Sequence[LogLikelihood]) -> str:
     """Name the units that are left out by their number, and by which rows they have."""
-    every = [loglik.observations for loglik in logliks]
-    units = [own for own in every if isinstance(own, UnitObservations)]
-    if not units:
+    members = [own for loglik in logliks if (own := loglik.observations.members)]
+    if not members:
         return ""
-    rows = b"".join(u.sizes.tobytes() + u.positions_of_members.tobytes() for u in units)
-    n_units = sum(len(u.sizes) for u in units)
+    rows = b"".join(own.sizes.tobytes() + own.positions.tobytes() for own in members)
+    n_units = sum(len(own.sizes) for own in members)
     return f"{n_units:,} units of several rows (grouping {zlib.crc32(rows):08x})"
 
 

@@ -44,7 +44,7 @@ def said(  # noqa: PLR0913 - each is what one message depends on
         judgement=None if log_ratios is None else Certificate.of(log_ratios),
         is_uninformative=is_uninformative,
     )
-    observations = SimpleNamespace(n_dims=n_dims, units=None, local=(), unselected=(), whole=())
+    observations = SimpleNamespace(n_dims=n_dims, integrated=(), local=(), unselected=(), whole=())
     return " ".join(
         limitations(
             Outcome(

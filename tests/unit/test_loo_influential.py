@@ -15,7 +15,7 @@ from scipy import stats
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
 from pymc_coresets.after.leave_one_out import units_of
 from pymc_coresets.after.surrogates import Surrogate, of_block
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
 
 KAPPA, SHAPE, RATE = 0.01, 2.0, 2.0
 REMOVED = "removed from the posterior instead"
@@ -230,14 +230,14 @@ def test_units_are_compared_with_the_same_units_alone(by_shop):
 
 def test_groupings_are_told_by_the_rows_of_each_unit():
     def named(sizes, positions):
-        units = SimpleNamespace(sizes=np.array(sizes), positions=np.array(positions))
-        return units_of([SimpleNamespace(observations=SimpleNamespace(units=units))])
+        members = Members(np.array(sizes), np.array(positions))
+        return units_of([SimpleNamespace(observations=SimpleNamespace(members=members))])
 
     one = named([2, 1], [0, 1, 2])
     assert one.startswith("2 units of several rows")
     assert one == named([2, 1], [0, 1, 2])
     assert len({one, named([1, 2], [0, 1, 2]), named([2, 1], [0, 2, 1])}) == 3
-    assert units_of([SimpleNamespace(observations=SimpleNamespace(units=None))]) == ""
+    assert units_of([SimpleNamespace(observations=SimpleNamespace(members=NO_MEMBERS))]) == ""
 
 
 # -- which rows are left out in any case -----------------------------------------------------------

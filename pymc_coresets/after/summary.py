@@ -224,9 +224,8 @@ def _held(
 
     for variable in observations.held.live.data_vars:  # in the user's order
         add(variable.name, data_of(model[variable.name]))
-    for term in (
-        () if observations.integrated else observations.terms
-    ):  # rows of units are no columns
+    # The rows of units are no columns.
+    for term in () if observations.integrated else observations.terms:
         value = model.rvs_to_values.get(model[term.name])
         if value is not None and arrays.keys().isdisjoint(v.name for v in ancestors([value])):
             used.add(term.name)

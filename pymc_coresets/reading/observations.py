@@ -134,7 +134,7 @@ class Observations:
     @property
     def mean_size(self) -> float:
         """How many rows an observation has on average."""
-        return 1.0
+        return float(self.members.sizes.mean()) if self.members else 1.0
 
     @property
     def n_nodes(self) -> int:

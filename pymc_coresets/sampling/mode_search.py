@@ -146,7 +146,7 @@ def _add_near(density: Density, known: KnownModes, x: np.ndarray, orbits: Orbits
             return
     new = [found] if orbits is None else orbits.of(found, len(known))
     for mode in new:
-        if mode.parent is None or next(known.near(mode.x), None) is None:
+        if mode.parent is None or not known.hold(mode.x):
             known.add(mode)
 
 

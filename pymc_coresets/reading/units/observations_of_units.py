@@ -76,11 +76,6 @@ class UnitObservations(Observations):
         return Members(self.sizes, self.positions_of_members, data, nodes)
 
     @property
-    def mean_size(self) -> float:
-        """How many rows a unit has on average."""
-        return float(self.sizes.mean())
-
-    @property
     def n_nodes(self) -> int:
         """How many nodes a unit has, around all modes."""
         return len(self.nodes[0].values) * self.source.n_modes

@@ -9,6 +9,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.loops.fused_loops import arrays_along
 from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.potentials.log_prior import of_vector, remainder_graph
 from pymc_coresets.reading.quadratic import half_form
@@ -69,10 +70,8 @@ class OnePoint:
     _pytensor_function = __call__
 
     def _values(self, posterior: Surrogate) -> list[np.ndarray]:
-        inputs = zip(
-            posterior.loglikelihood.observations.inputs, posterior.rows.inputs, strict=True
-        )
-        arrays = [np.ascontiguousarray(np.moveaxis(array, 0, row.axis)) for row, array in inputs]
+        inputs = posterior.loglikelihood.observations.inputs
+        arrays = arrays_along(posterior.rows, {i: row.axis for i, row in enumerate(inputs)})
         numbers = posterior.quadratic.values.values() if posterior.quadratic else ()
         every = [np.asarray(posterior.weights, dtype=np.float64), *arrays, *numbers]
         return [array for array, is_used in zip(every, self._is_used, strict=True) if is_used]

@@ -1,6 +1,6 @@
 """Modes of a posterior, and lists of them in which those near a point are found at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,8 +58,8 @@ class KnownModes:
     --------
     >>> from pymc_coresets.sampling.normal import CholeskyFactor
     >>> modes = [LocalMode(Normal(np.full(1, x), CholeskyFactor(np.eye(1))), 0.0) for x in (0, 9)]
-    >>> list(KnownModes(modes).near(np.array([8.0])))
-    [1]
+    >>> KnownModes(modes).holding(np.array([[8.0], [4.0]]))
+    array([ 1, -1])
     """
 
     def __init__(self, modes: Sequence[LocalMode] = ()) -> None:
@@ -97,34 +97,30 @@ class KnownModes:
         order: list[int] = np.argsort(away, kind="stable").tolist()
         return order
 
-    def holding(self, points: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    def holding(self, points: np.ndarray, heights: np.ndarray | float = np.inf) -> np.ndarray:
         """Return the number of the first mode near each point, (n_points,); -1 if there is none.
 
-        Within two standard deviations, and 4 nats of its height.
+        Within two standard deviations, and not 4 nats below it.
 
         Parameters
         ----------
         points : ndarray of shape (n_points, n_dims)
-        heights : ndarray of shape (n_points,)
-            Log-densities there.
+        heights : float or ndarray of shape (n_points,)
+            Log-densities there; by default they do not matter.
         """
         n, found = len(self), np.full(len(points), -1)
         least = np.array([mode.height for mode in self.modes]) - 4.0
+        # No coordinate can be further away than two of its own standard deviations.
         away = np.abs(points[:, None] - self._places[:n]) <= self._reach[:n]
-        near = away.all(axis=2) & (heights[:, None] > least)
+        near = away.all(axis=2) & (np.reshape(heights, (-1, 1)) > least)
         for number in np.flatnonzero(near.any(axis=0)):
             some = np.flatnonzero(near[:, number] & (found < 0))
             found[some[self.modes[number].around.are_near(points[some])]] = number
         return found
 
-    def near(self, x: np.ndarray) -> Iterator[int]:
-        """Return the numbers of the modes within two standard deviations of which a point is."""
-        n = len(self)
-        # No coordinate can be further away than two of its own standard deviations.
-        away = np.abs(x - self._places[:n]) <= self._reach[:n]
-        for number in np.flatnonzero(away.all(axis=1)):
-            if self.modes[number].around.has_near(x):
-                yield int(number)
+    def hold(self, x: np.ndarray) -> bool:
+        """Whether a point is within two standard deviations of a mode."""
+        return bool(self.holding(x[None])[0] >= 0)
 
 
 def _variances(around: Normal) -> np.ndarray:

@@ -185,10 +185,10 @@ class Orbits:
     def _new(self, way: Symmetry, found: KnownModes) -> LocalMode | None:
         """Return the image of the first mode, unless it is known."""
         first = found.modes[0]
-        if way.of_prior and any(found.near(way.at(first.x))):
+        if way.of_prior and found.hold(way.at(first.x)):
             return None
         image = way.of_mode(first, self.prior)
-        if image is None or next(found.near(image.x), None) is not None:
+        if image is None or found.hold(image.x):
             return None
         ends = self.space.constrain(np.stack([first.x, image.x])).values.values()
         # The unconstrained space of angles repeats itself.

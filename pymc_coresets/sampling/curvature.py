@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky, eigh
+from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.sampling.climbs.climbing import FLAT, REMEDY, climb, descend, negative_of
+from pymc_coresets.sampling.climbs.climbing import REMEDY, climb, descend, negative_of
+from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
 
@@ -20,6 +21,8 @@ type OfPoints = Callable[[np.ndarray], np.ndarray]
 #: Climbs to the mode, each by the curvature where the last one ended, and gain in nats after which
 #: another one follows.
 _CLIMBS, _NOTICED = 3, 0.1
+#: Approximate number of gradients to spend on narrow ridges.
+_ON_RIDGES = 10_000
 
 
 def _both_sides(function: OfPoints, x: np.ndarray, moves: np.ndarray) -> list[np.ndarray]:
@@ -88,82 +91,6 @@ def sparse_differences(
         found[size <= 1e-9 * size.max(axis=1, keepdims=True)] = 0.0
         parts.append(sparse.csr_array(found))
     return sparse.csr_array(sparse.vstack(parts, "csr"))
-
-
-def negative_hessian(density: Density, x: np.ndarray, *, kinks: bool) -> np.ndarray:
-    """Return the negative Hessian of a density at a point, (n_dims, n_dims).
-
-    Exact if it is known.  Otherwise by differences of the gradient, with steps of a small
-    part of each scale: O(D) gradients.
-
-    Parameters
-    ----------
-    density : Density
-    x : ndarray of shape (n_dims,)
-    kinks : bool
-        Whether to use steps of a whole scale for coordinates in which the gradient jumps.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> from pymc_coresets.reading.unconstrained import Unconstrained
-    >>> density = Density.of_model(Unconstrained(model))
-    >>> negative_hessian(density, np.zeros(1), kinks=True).round(3)
-    array([[4.]])
-    """
-    if density.curvature is not None:
-        return density.curvature(x)
-    diagonal = _local_diagonal(density, x)
-    steps = 1e-2 * scales_of(diagonal)
-    if kinks:
-        steps = _steps_beyond_kinks(density, x, diagonal, steps)
-    hessian = -differences(density.gradients, x, steps)
-    symmetric: np.ndarray = hessian / 2 + hessian.T / 2  # whose sum may be infinite
-    return symmetric
-
-
-def scales_of(diagonal: np.ndarray) -> np.ndarray:
-    """Return a standard deviation for each curvature; 1 if that is not positive."""
-    return np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1.0)
-
-
-def _diagonal(density: Density, x: np.ndarray, steps: np.ndarray, which: np.ndarray) -> np.ndarray:
-    found: np.ndarray = -differences(density.gradients, x, steps, which)[:, which].diagonal()
-    return found
-
-
-def _local_diagonal(density: Density, x: np.ndarray) -> np.ndarray:
-    """Return roughly the diagonal of the negative Hessian, from steps well within a scale."""
-    steps = np.full(len(x), 1e-4)  # in units of the unconstrained space
-    diagonal = _diagonal(density, x, steps, np.arange(len(x)))
-    for _ in range(5):
-        # A step of a scale or more does not measure the curvature, and may overflow.
-        coarse = np.flatnonzero(~(np.abs(diagonal) * steps**2 <= 1.0))
-        if not coarse.size:
-            break
-        steps[coarse] /= 100
-        diagonal[coarse] = _diagonal(density, x, steps, coarse)
-    return diagonal
-
-
-def _steps_beyond_kinks(
-    density: Density, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
-) -> np.ndarray:
-    """Lengthen a step to a scale if the curvature a scale away is far below the local one.
-
-    If the gradient jumps, its difference over a small step is that of one row.  A smooth curvature
-    hardly falls to a quarter within a scale.
-    """
-    for _ in range(20):
-        beyond = _diagonal(density, x, scales_of(diagonal), np.arange(len(x)))
-        kinked = (diagonal > 0) & (beyond > 0) & (beyond < diagonal / 4)
-        if not kinked.any():
-            break
-        diagonal = np.where(kinked, beyond, diagonal)
-        steps = np.where(kinked, scales_of(diagonal), steps)
-    return steps
 
 
 def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: bool) -> Normal:
@@ -277,20 +204,10 @@ def _definite_curvature(
     )
 
 
-#: Standard deviations that a mode may move in polishing before its curvature is recomputed, and
-#: largest predicted gain of a Newton step, in nats, at convergence.
-_MOVED = 1e-2
-
 _log = logging.getLogger(__name__)
 
 
-def laplace(
-    density: Density,
-    start: np.ndarray,
-    *,
-    n_gradients: int = 10_000,
-    climbed: bool = False,
-) -> Normal:
+def laplace(density: Density, start: np.ndarray) -> Normal:
     """Return the normal distribution with the mode of a posterior and its curvature there.
 
     Parameters
@@ -298,10 +215,6 @@ def laplace(
     density : Density
     start : ndarray of shape (n_dims,)
         Start of the search.
-    n_gradients : int
-        Approximate number of gradients to spend on narrow ridges.
-    climbed : bool, default False
-        Whether a search has ended at the start: another one begins only if no mode is there.
 
     Raises
     ------
@@ -318,15 +231,13 @@ def laplace(
     >>> found.location.round(6), found.factor.root.round(3)
     (array([2.]), array([[2.]]))
     """
-    if climbed:
-        with suppress(SamplingError):
-            return _settled(density, start)
     x = _highest(density, start)
     try:
         return _settled(density, x)
     except SamplingError as error:
         _log.info("The search goes on by curvatures, as on ridges: %s", error.message)
-        return _settled(density, _highest_along_ridges(density, x, n_gradients))
+        ends = climb_by_curvature(density, x[None], n_gradients=_ON_RIDGES)
+        return _settled(density, ends.points[0])
 
 
 def laplace_parts(
@@ -396,76 +307,9 @@ def _highest(density: Density, start: np.ndarray) -> np.ndarray:
     return np.asarray(result.x)
 
 
-def _highest_along_ridges(density: Density, x: np.ndarray, n_gradients: int) -> np.ndarray:
-    """Continue with curvature steps, for ridges too narrow for gradients alone.
-
-    They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
-    if outcomes are in the millions: coordinates of more than one are in units of their scale.  If
-    there is no mode, the steps grow until the curvature overflows.  The curvature, which takes most
-    of the time, is computed only where a step has gained: others are refused whatever it is there.
-    """
-
-    def hessian_at(x: np.ndarray) -> np.ndarray:
-        hessian = negative_hessian(density, x, kinks=False)
-        if not (np.abs(hessian) < 1e100).all():  # scales are above 1e-50; larger squares overflow
-            raise SamplingError(f"The posterior has no mode: {REMEDY}")
-        return hessian
-
-    hessian = hessian_at(x)
-    units = np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)
-    like = Normal(x, CholeskyFactor.of_root(np.diag(1 / units)))
-    negative, z = negative_of(density, like), np.zeros_like(x)
-    known, lowest = hessian * np.outer(units, units), np.inf
-
-    def curvature(z: np.ndarray) -> np.ndarray:
-        nonlocal known, lowest
-        value = negative(z)[0]
-        if value < lowest:
-            known, lowest = hessian_at(like.at(z)) * np.outer(units, units), value
-        return known
-
-    if np.linalg.norm(negative(z)[1]) < FLAT:
-        # At a saddle, take a small step in the direction of the steepest rise.
-        values, vectors = eigh(known)
-        z = 1e-2 * scales_of(np.abs(values))[0] * vectors[:, 0]
-    most = max(n_gradients // (4 * len(x)), 5)
-    found = climb(negative, z, most_steps=most, by="trust-exact", curvature=curvature)
-    return like.at(found.x)
-
-
 def _settled(density: Density, x: np.ndarray) -> Normal:
     """Return the normal distribution around the mode near a point."""
-    factor = _factor_at(density, x)
-    mode = _polished(density, x, factor)
-    if np.abs(factor.whiten(mode - x)).max() > _MOVED:
-        factor = _factor_at(density, mode)
-    return Normal(mode, factor)
-
-
-def _polished(density: Density, x: np.ndarray, factor: CholeskyFactor) -> np.ndarray:
-    """Newton steps with a fixed Hessian: L-BFGS stops once the function no longer changes."""
-    negative = negative_of(density)
-    value, slope = negative(x)
-    enough = 1e-10  # predicted gain of a step, in nats
-    for _ in range(50):
-        step = factor.solve(slope)
-        if np.isfinite(value) and slope @ step < enough:
-            return x
-        tried = negative(x - step)
-        if not tried[0] <= value + enough:
-            break
-        x, (value, slope) = x - step, tried
-    if not (np.isfinite(value) and slope @ factor.solve(slope) <= _MOVED):
-        raise SamplingError(f"The search for the posterior's mode did not converge: {REMEDY}")
-    return x
-
-
-def _factor_at(density: Density, x: np.ndarray) -> CholeskyFactor:
-    hessian = negative_hessian(density, x, kinks=True)
-    if np.isfinite(hessian).all():
-        with suppress(LinAlgError):
-            return CholeskyFactor(hessian)
-    raise SamplingError(
-        "The posterior has no proper mode (its curvature is not negative definite at the end of "
-        f"the search), as for hierarchical models: {REMEDY}"
-    )
+    [found] = settled_each(density, x[None])
+    if isinstance(found, SamplingError):
+        raise found
+    return found

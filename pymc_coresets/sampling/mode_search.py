@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -13,8 +13,14 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_at
-from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.climbs.many_climbs import (
+    Ends,
+    climb_together,
+    negative_at,
+    negative_of_points,
+)
+from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
+from pymc_coresets.sampling.climbs.paths import Pair, are_apart
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
@@ -27,6 +33,9 @@ MOST_SEARCHED = 24
 _NEAREST = 8
 #: Number of searches that step together.
 _TOGETHER = 64
+#: Steps of searches that have ended at no mode, and about how many gradients each of them may take
+#: along a ridge.
+_MOST_STEPS, _ON_RIDGES = 2_000, 500
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +89,7 @@ def find_modes(
     >>> with pm.Model() as model:
     ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
     >>> density = Density.of_model(Unconstrained(model))
+    >>> from pymc_coresets.sampling.curvature import laplace
     >>> first = mode_of(density, laplace(density, np.array([3.0])))
     >>> starts = np.array([[-5.0], [2.0]])
     >>> found, n_starts = find_modes(density, [first], starts, error=lambda x, y: 0.0)
@@ -87,7 +97,7 @@ def find_modes(
     [array([4.]), array([-4.])]
     """
     found, first = KnownModes(known), known[0].around
-    ends: list[tuple[float, np.ndarray]] = []
+    ends: list[_End] = []
     n_starts = 0
     with paced("searching for other modes", len(starts), "starts") as count:
         for i in range(0, len(starts), _TOGETHER):
@@ -95,21 +105,63 @@ def find_modes(
                 break
             some = starts[i : i + _TOGETHER]
             climbed = _climbed(density, first, some, found, is_over)
-            n_starts += len(climbed)
-            for height, x in climbed:
-                where = _arrived(found, height, x)
-                if where is not None:
-                    _count(found, where)
-                elif np.isfinite(height):
-                    ends.append((height, x))
+            n_starts += sum(end.n_starts for end in climbed)
+            ends += climbed
             count(len(some))
-    for height, x in sorted(ends, key=lambda end: -end[0]):
-        where = _arrived(found, height, x)
-        if where is not None:
-            _count(found, where)
-        elif _may_be_noticeable(found.modes, height, x, error):
-            _add_near(density, found, x, orbits)
+    _refine(density, found, ends, error, orbits)
     return found.modes, n_starts
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Where some searches have ended."""
+
+    height: float
+    x: np.ndarray
+    n_starts: int
+
+
+def _refine(
+    density: Density,
+    found: KnownModes,
+    ends: Sequence[_End],
+    error: Callable[[np.ndarray, np.ndarray], float],
+    orbits: Orbits | None,
+) -> None:
+    """Add the modes at the ends of searches, all at once.
+
+    Most ends are at modes; from the others the search goes on by gradients, and along ridges by
+    curvatures, until it meets a known mode or another search.
+    """
+
+    def are_known(values: np.ndarray, points: np.ndarray) -> np.ndarray:
+        return found.holding(points, -values) >= 0
+
+    def by_gradients(points: np.ndarray) -> Ends:
+        def negative(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return negative_of_points(density, x)
+
+        return climb_together(negative, points, most_steps=_MOST_STEPS, are_known=are_known)
+
+    def by_curvature(points: np.ndarray) -> Ends:
+        return climb_by_curvature(density, points, n_gradients=_ON_RIDGES, are_known=are_known)
+
+    for climb in (None, by_gradients, by_curvature):
+        if climb is not None and ends:
+            climbed = climb(np.stack([end.x for end in ends]))
+            ends = _joined(climbed, [end.n_starts for end in ends])
+        ends = _not_known(found, ends, error)
+        settled = settled_each(density, np.stack([end.x for end in ends])) if ends else []
+        both = list(zip(ends, settled, strict=True))
+        ends = [end for end, around in both if isinstance(around, SamplingError)]
+        new = [(end, around) for end, around in both if isinstance(around, Normal)]
+        if new:
+            heights = density.values(np.stack([around.location for _, around in new]))
+            modes = [
+                LocalMode(around, float(height), end.n_starts)
+                for (end, around), height in zip(new, heights, strict=True)
+            ]
+            _add(density, found, modes, error, orbits)
 
 
 def n_searched(modes: Sequence[LocalMode]) -> int:
@@ -133,36 +185,92 @@ def _may_be_noticeable(
     return some and bool(behind <= 0 or behind <= 4.0 * error(highest.x, x))
 
 
-def _add_near(density: Density, known: KnownModes, x: np.ndarray, orbits: Orbits | None) -> None:
-    """Add the mode near the end of a search, unless the density hardly dips before a known one."""
-    try:
-        around = laplace(density, x, n_gradients=500, climbed=True)
-    except SamplingError:  # a point where the climb stopped
-        return
-    found = mode_of(density, around, 1)
-    for number in known.nearest(around)[:_NEAREST]:
-        if not apart(density, known.modes[number].around, around):
-            _count(known, number, found)
-            return
-    new = [found] if orbits is None else orbits.of(found, len(known))
-    for mode in new:
-        if mode.parent is None or not known.hold(mode.x):
-            known.add(mode)
+def _not_known(
+    known: KnownModes, ends: Sequence[_End], error: Callable[[np.ndarray, np.ndarray], float]
+) -> list[_End]:
+    """Return the ends that are at no known mode, and whose mass may be noticeable."""
+    left = []
+    for end in sorted(ends, key=lambda end: -end.height):
+        [number] = known.holding(end.x[None], np.array([end.height]))
+        if number >= 0:
+            _count(known, int(number), end.n_starts)
+        elif np.isfinite(end.height) and _may_be_noticeable(known.modes, end.height, end.x, error):
+            left.append(end)
+    return left
 
 
-def _count(known: KnownModes, number: int, found: LocalMode | None = None) -> None:
-    """Count one more start that ended at a mode, whose highest point may be `found`."""
+def _add(
+    density: Density,
+    known: KnownModes,
+    modes: Sequence[LocalMode],
+    error: Callable[[np.ndarray, np.ndarray], float],
+    orbits: Orbits | None,
+) -> None:
+    """Add modes, the highest first, unless the density hardly dips between one and a known one."""
+    modes = sorted(modes, key=lambda mode: -mode.height)
+    dips = _Dips(density)
+    dips.measure(known, modes)
+    for mode in modes:
+        [number] = known.holding(mode.x[None], np.array([mode.height]))
+        part_of = int(number) if number >= 0 else dips.none_before(known, mode)
+        if part_of is not None:
+            _count(known, part_of, mode.n_ended, mode)
+        elif _may_be_noticeable(known.modes, mode.height, mode.x, error):
+            new = [mode] if orbits is None else orbits.of(mode, len(known))
+            for image in new:
+                if image.parent is None or not known.hold(image.x):
+                    known.add(image)
+
+
+class _Dips:
+    """Whether the density dips between modes: paths are found together, and remembered."""
+
+    def __init__(self, density: Density) -> None:
+        self._density = density
+        self._apart: dict[tuple[int, int], bool] = {}
+
+    def measure(self, known: KnownModes, modes: Sequence[LocalMode]) -> None:
+        """Look at the ways from each of some modes to the nearest known ones and each other."""
+        every, pairs = KnownModes(known.modes), []
+        for mode in modes:
+            pairs += [(every.modes[number].around, mode.around) for number in _nearest(every, mode)]
+            every.add(mode)
+        self._look(pairs)
+
+    def none_before(self, known: KnownModes, mode: LocalMode) -> int | None:
+        """Return the number of a known mode with no dip before it, of the nearest; or None."""
+        nearest = _nearest(known, mode)
+        self._look([(known.modes[number].around, mode.around) for number in nearest])
+        for number in nearest:
+            if not self._apart[id(known.modes[number].around), id(mode.around)]:
+                return number
+        return None
+
+    def _look(self, pairs: Sequence[Pair]) -> None:
+        new = [(one, other) for one, other in pairs if (id(one), id(other)) not in self._apart]
+        for (one, other), apart in zip(new, are_apart(self._density, new), strict=True):
+            self._apart[id(one), id(other)] = bool(apart)
+
+
+def _nearest(known: KnownModes, mode: LocalMode) -> list[int]:
+    """Return the numbers of the known modes of which a new one might be a part."""
+    return known.nearest(mode.around)[:_NEAREST]
+
+
+def _count(known: KnownModes, number: int, n_starts: int, found: LocalMode | None = None) -> None:
+    """Count starts that ended at a mode, whose highest point may be `found`."""
     mode = known.modes[number]
     higher = mode if found is None or found.height <= mode.height else found
-    known.set(
-        number, replace(mode, around=higher.around, height=higher.height, n_ended=mode.n_ended + 1)
-    )
+    n_ended = mode.n_ended + n_starts
+    known.set(number, replace(mode, around=higher.around, height=higher.height, n_ended=n_ended))
 
 
-def _arrived(known: KnownModes, height: float, x: np.ndarray) -> int | None:
-    """Return the number of the mode that a point belongs to, or None."""
-    [number] = known.holding(x[None], np.array([height]))
-    return None if number < 0 else int(number)
+def _joined(ends: Ends, n_starts: Sequence[int] | np.ndarray) -> list[_End]:
+    """Return the ends of climbs that joined no other, with the starts of those that did."""
+    counts = np.bincount(ends.last, np.asarray(n_starts))
+    return [
+        _End(float(-ends.values[i]), ends.points[i], int(counts[i])) for i in np.flatnonzero(counts)
+    ]
 
 
 def _climbed(
@@ -171,10 +279,10 @@ def _climbed(
     starts: np.ndarray,
     known: KnownModes,
     is_over: Callable[[], bool],
-) -> list[tuple[float, np.ndarray]]:
+) -> list[_End]:
     """Search from some starts until a known mode is near, or no step raises the density.
 
-    Returns heights and points, without those of searches that are not over in time.
+    Returns the ends, without those of searches that are not over in time.
     """
 
     def negative(z: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,49 +294,7 @@ def _climbed(
     ends = climb_together(
         negative, first.whiten(starts), most_steps=100, are_known=are_known, is_over=is_over
     )
-    over = ends.finished
-    return list(zip(-ends.values[over], first.at(ends.points[over]), strict=True))
-
-
-def apart(density: Density, one: Normal, other: Normal) -> bool:
-    """Whether the density dips between two modes, on a path of highest density.
-
-    By three nats, which chains hardly cross.
-
-    Parameters
-    ----------
-    density : Density
-    one, other : Normal
-        Around modes of its density.
-    """
-    if one.is_near(other):
-        return False
-
-    way, shares = other.location - one.location, np.linspace(0, 1, 10)
-    line = density.values(one.location + shares[:, None] * way)
-    least = min(line[0], line[-1]) - 3.0
-    if (line > least).all():
-        return False
-    path = np.stack([one.location, *_relaxed(density, one, way, shares[1:-1]), other.location])
-    heights = density.values(np.concatenate([path, (path[1:] + path[:-1]) / 2]))
-    return bool((heights <= least).any())
-
-
-def _relaxed(density: Density, one: Normal, way: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return points of a path, (n_points, n_dims), of highest density across the straight line."""
-    whole = one.factor.whiten(way)
-    along, direction = shares[:, None] * whole, whole / np.linalg.norm(whole)
-
-    def across(z: np.ndarray) -> np.ndarray:
-        straight: np.ndarray = z - (z @ direction)[:, None] * direction
-        return straight
-
-    def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, slopes = negative_at(density, one, along[which] + across(z))
-        return values, across(slopes)
-
-    ends = climb_together(negative, np.zeros_like(along), most_steps=15, joins=False)
-    return one.at(along + across(ends.points))
+    return _joined(replace(ends, points=first.at(ends.points)), ends.finished.astype(int))
 
 
 def starting_points(

@@ -488,7 +488,18 @@ PLANTED = [
             "= factor, CholeskyFactor.of_root(factor.root @ root)",
             "= factor, CholeskyFactor.of_root(root)",
         ),
-        ("np.maximum(scales_of(np.abs(hessian.diagonal())), 1.0)", "np.ones(len(x))"),
+    ),
+    *plant(
+        "sampling/climbs/many_modes.py",
+        ("going = going[better]", "pass"),
+        ("(beyond < own / 4)", "(beyond < own)"),
+    ),
+    *plant(
+        "sampling/climbs/paths.py",
+        (
+            "if left.size:\n            paths = straight[left]",
+            "if False:\n            paths = straight[left]",
+        ),
     ),
     *plant(
         "glm/control_variates/averaged.py",

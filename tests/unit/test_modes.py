@@ -18,11 +18,11 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.climbs.paths import are_apart
 from pymc_coresets.sampling.curvature import laplace, laplace_mixture
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.found_modes import FoundModes
 from pymc_coresets.sampling.mode_search import (
-    apart,
     find_modes,
     mode_of,
     prior_draws,
@@ -106,7 +106,7 @@ def test_points_along_a_curved_ridge_are_one_mode():
                ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
     middle = (stopped[0].location + stopped[1].location) / 2
     assert density.logp_and_gradient(middle)[0] < -90
-    assert not apart(density, *stopped)
+    assert not are_apart(density, [tuple(stopped)])[0]
     assert len(looked_for(density, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
 
 
@@ -119,7 +119,7 @@ def counting(slopes):
 def test_the_points_of_a_way_climb_together():
     density, calls = counting(density_of(ridge)._slopes)
     ends = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in ([0.5, 2.0], [2.5, 0.4])]
-    assert not apart(density, *ends)
+    assert not are_apart(density, [tuple(ends)])[0]
     assert 8 in calls
     assert len(calls) < 50 < sum(calls)
 
@@ -199,15 +199,43 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
     np.testing.assert_allclose(found.location**2, 1.49, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("start", "most"), [(2.0001, 4), (0.0, 60), (1.2, 60)])
-def test_a_search_begins_again_only_where_it_has_not_ended_at_a_mode(start, most):
+@pytest.mark.parametrize(("start", "most"), [(2.0001, 10), (0.0, 60), (1.2, 60)])
+def test_a_search_goes_on_only_where_it_has_not_ended_at_a_mode(start, most):
     """Between two peaks, at -2 and 2, the curvature has the other sign."""
-    calls = []
-    density = normals(np.array([0.5, 0.5]), np.array([-2.0, 2.0]), 0.5)
-    density.logp_and_gradient = lambda x, of=density.logp_and_gradient: calls.append(1) or of(x)
-    found = laplace(density, np.array([start]), climbed=True)
-    np.testing.assert_allclose(np.abs(found.location), 2.0, atol=1e-3)
+    density, calls = counting(normals(np.array([0.5, 0.5]), np.array([-2.0, 2.0]), 0.5)._slopes)
+    first = mode_of(density, laplace(density, np.array([-1.9])))
+    calls.clear()
+    found, n_starts = find_modes(density, [first], np.array([[start]]), error=lambda *_: 0.0)
+    np.testing.assert_allclose(np.abs([mode.x[0] for mode in found]), 2.0, atol=1e-3)
+    assert sum(mode.n_ended for mode in found) == n_starts == 1
     assert len(calls) <= most
+
+
+def test_starts_on_a_ridge_follow_it_together_to_the_known_mode():
+    """Each alone takes dozens of curvatures, whose steps are as short as the ridge is thin."""
+
+    def slopes(points):
+        a, b = points.T
+        off = 2e4 * (a + b**2 - 1)
+        values = -(off**2) / 4e4 - a**2 / 8 - b**2 / 2
+        return values, np.stack([-off - a / 4, -2 * b * off - b], axis=1)
+
+    density, calls = counting(slopes)
+    first = mode_of(density, laplace(density, np.array([1.0, 0.0])))
+    b = np.array([-2.5, -1.5, -0.7, 0.6, 1.2, 2.0])
+
+    def asked(b):
+        calls.clear()
+        found, _ = find_modes(
+            density, [first], np.stack([1 - b**2, b], axis=1), error=lambda *_: 0.0
+        )
+        assert [mode.n_ended for mode in found] == [len(b)]
+        np.testing.assert_allclose(found[0].x, first.x, atol=1e-4)
+        return len(calls)
+
+    alone = [asked(one[None]) for one in b]
+    assert max(alone) > 60
+    assert asked(b) <= max(alone) + 20
 
 
 def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():

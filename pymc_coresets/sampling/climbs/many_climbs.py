@@ -21,7 +21,7 @@ _FLAT, _LEVEL = 2.2e-9, 1e-5
 #: Factor of the steps where the slope does not decrease.
 _LONGER = 4.0
 #: Distance and difference of values at which two climbs have joined, in whitened coordinates.
-_JOINED = 0.1
+JOINED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,29 @@ class Ends:
     points : ndarray of shape (n_starts, n_dims)
     finished : ndarray of bool, of shape (n_starts,)
         Whether a climb came to its end, or was to go no further.
+    last : ndarray of int, of shape (n_starts,)
+        The number of the climb whose end it has: its own, unless it met another one.
     """
 
     values: np.ndarray
     points: np.ndarray
     finished: np.ndarray
+    last: np.ndarray
+
+    @classmethod
+    def of(
+        cls, values: np.ndarray, points: np.ndarray, going: np.ndarray, joined: np.ndarray
+    ) -> "Ends":
+        """Return the ends, of climbs that have joined others those of the others."""
+        last = joined
+        while not np.array_equal(last, last[last]):
+            last = last[last]
+        return cls(values[last], points[last], ~going[last], last)
+
+
+def none_known(values: np.ndarray, points: np.ndarray) -> np.ndarray:  # noqa: ARG001
+    """Return that no climb should go no further."""
+    return np.zeros(len(values), dtype=bool)
 
 
 def climb_together(
@@ -47,7 +65,7 @@ def climb_together(
     starts: np.ndarray,
     *,
     most_steps: int,
-    are_known: OfValues = lambda values, points: np.zeros(len(values), dtype=bool),  # noqa: ARG005
+    are_known: OfValues = none_known,
     is_over: Callable[[], bool] = lambda: False,
     joins: bool = True,
 ) -> Ends:
@@ -93,7 +111,7 @@ def climb_together(
         climbs.going &= climbs.n_steps < most_steps
         if joins:
             climbs.join()
-    return climbs.ends()
+    return Ends.of(climbs.values, climbs.points, climbs.going, climbs.joined)
 
 
 def negative_at(density: Density, like: Normal, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,10 +119,14 @@ def negative_at(density: Density, like: Normal, z: np.ndarray) -> tuple[np.ndarr
 
     Infinity, and no slope, where they are not finite.
     """
-    values, gradients = density.slopes(like.at(z))
-    finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
-    slopes = like.factor.whiten_gradients(np.where(finite[:, None], gradients, 0.0))
-    return np.where(finite, -values, np.inf), -slopes
+    values, slopes = negative_of_points(density, like.at(z))
+    return values, like.factor.whiten_gradients(slopes)
+
+
+def negative_of_points(density: Density, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return negative log-densities and gradients at points; infinity where they are not finite."""
+    values, gradients = density.slopes(points)
+    return _finite(-values, -gradients)
 
 
 @dataclass(eq=False)
@@ -203,20 +225,13 @@ class _Climbs:
     def join(self) -> None:
         """End climbs that have met others, of which the lower one goes on."""
         going = np.flatnonzero(self.going)
-        close = np.abs(self.values[going, None] - self.values) < _JOINED
+        close = np.abs(self.values[going, None] - self.values) < JOINED
         close[np.arange(len(going)), going] = False
         pairs = [going[close.nonzero()[0]], close.nonzero()[1]]
-        near = np.abs(self.points[pairs[0]] - self.points[pairs[1]]).max(axis=1) < _JOINED
+        near = np.abs(self.points[pairs[0]] - self.points[pairs[1]]).max(axis=1) < JOINED
         for i, other in zip(*(each[near] for each in pairs), strict=True):
             if self.going[i] and self.joined[other] == other:
                 self.joined[i], self.going[i] = other, False
-
-    def ends(self) -> Ends:
-        """Return the ends, of climbs that have joined others those of the others."""
-        last = self.joined
-        while not np.array_equal(last, last[last]):
-            last = last[last]
-        return Ends(self.values[last], self.points[last], ~self.going[last])
 
 
 def _finite(values: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

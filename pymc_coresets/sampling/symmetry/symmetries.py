@@ -110,10 +110,11 @@ class Symmetry:
             away = (points - around.location) @ precision
             here, there = prior.slopes(points), prior.slopes((points - self.offset) @ back.T)
             quadratic = ((points - around.location) * away).sum(axis=1) / 2
-            return Slopes(
-                mode.height - quadratic + here.values - there.values,
-                here.gradients - away - there.gradients @ back,
-            )
+            with np.errstate(invalid="ignore"):  # of infinite ones, as searches shorten such steps
+                return Slopes(
+                    mode.height - quadratic + here.values - there.values,
+                    here.gradients - away - there.gradients @ back,
+                )
 
         density = Density(slopes)
         try:

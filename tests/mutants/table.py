@@ -147,6 +147,7 @@ TESTS = {
     "growth/reductions": (UPDATES, STREAMS, CONTROL_VARIATES),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
+    "sampling/steps/curved_ridges": unit("curved_ridges"),
     "sampling/steps/near_normal": unit("axis_tables"),
     "sampling/steps/split_hmc": unit("split_hmc"),
     "sampling/steps/many_chains": unit("many_chains"),

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -124,6 +125,8 @@ class ManyChains:
         and six times if less than as many draws again are missing.
     n_joined : int, default 1
         Number of chains of the result, see `Paths.joined`: a divisor of `n_chains`.
+    seen_at : callable, optional
+        Returns what the chains must agree on, in place of the coordinates in which they move.
 
     Notes
     -----
@@ -151,6 +154,7 @@ class ManyChains:
     n_draws: int
     most: float
     n_joined: int = 1
+    seen_at: Callable[[np.ndarray], np.ndarray] | None = None
 
     def draw(
         self,
@@ -217,7 +221,8 @@ class ManyChains:
 
         The excess of the square of R-hat over one falls with the inverse of the length.
         """
-        whole = np.concatenate([paths.points, paths.values[..., None]], axis=2)
+        points = paths.points if self.seen_at is None else self.seen_at(paths.points)
+        whole = np.concatenate([points, paths.values[..., None]], axis=2)
         found = agreement(whole)
         _log.info("Many chains of %d: R-hat %.4f, ESS %.0f", len(whole), *found)
         if not found.rhat <= RHAT_CONVERGED:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -25,10 +26,12 @@ from pymc_coresets.sampling.normal import (
     Normal,
     heavy_tailed,
 )
-from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Tuned
+from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
+from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, Tuned
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 from pymc_coresets.sampling.steps.playback import Playback, Source
+from pymc_coresets.sampling.steps.split_hmc import OfPoints
 
 #: Options of `pm.sample` itself, and those that configure the start of NUTS.
 _OWN = frozenset(signature(pm.sample).parameters)
@@ -42,6 +45,8 @@ _OF_NUTS, _OF_DIMS, _IN_PYTHON, _AT_ONCE = 15, 25, 1e5, 5e3
 _OF_MANY = 48
 #: Number of chains at once, and products of all of them above which there are fewer.
 _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
+#: Number of draws to which coordinates along a curved ridge are fitted.
+_ON_RIDGE = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -152,15 +157,43 @@ def _many_chains(
     sampler = ManyChains(
         n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most, n_joined=n_chains
     )
+    slopes = posterior.slopes_of_chains
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     try:
-        found = sampler.draw(posterior.slopes_of_chains, near, starts, rng=rng)
+        draws = spread_starts(known, space, _ON_RIDGE, rng=rng)
+        ridge = CurvedRidge.through(draws, slopes)
+        if ridge is not None:
+            paths = _along(ridge, sampler, slopes, draws, rng)
+            if paths is not None:
+                return JoinedChains(space, paths.joined(n_chains, n_draws))
+        found = sampler.draw(slopes, near, starts, rng=rng)
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None
     if found is None or isinstance(found, Tuned):
         return found
     return JoinedChains(space, found.joined(n_chains, n_draws))
+
+
+def _along(
+    ridge: CurvedRidge,
+    sampler: ManyChains,
+    slopes: OfPoints,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+) -> Paths | None:
+    """Return draws of chains along a curved ridge; None if they do not agree."""
+    points = ridge.of(draws)
+    near = around_draws(points)
+    if near is None:
+        return None
+    sampler = replace(sampler, seen_at=ridge.at)
+    starts = points[: sampler.n_chains]
+    found = sampler.draw(ridge.seen_by(slopes), near, starts, rng=rng)
+    if found is None or isinstance(found, Tuned):
+        return None
+    _log.info("Many chains in coordinates along a curved ridge")
+    return found._replace(points=ridge.at(found.points))
 
 
 def _going_on(

@@ -1,0 +1,91 @@
+"""Chains along thin curved ridges draw from the density itself."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
+from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths
+from pymc_coresets.sampling.steps.starts import around_draws
+
+
+def parabola(points):
+    """A normal density along b, bent: a + b^2 has a standard deviation of .007."""
+    a, b = points.T
+    off = (a + b**2 - 1) / 0.007**2
+    values = -((a + b**2 - 1) ** 2) / 0.007**2 / 2 - b**2 / 2
+    return values, np.stack([-off, -2 * b * off - b], axis=1)
+
+
+def of_parabola(b, rng):
+    return np.stack([1 - b**2 + rng.normal(0, 0.007, len(b)), b], axis=1)
+
+
+def test_chains_from_a_part_of_a_ridge_reach_all_of_it():
+    rng = np.random.default_rng(1)
+    draws = of_parabola(rng.uniform(-0.4, 1.3, 400), rng)
+    ridge = CurvedRidge.through(draws, parabola)
+    along = ridge.of(draws)
+    sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e5, seen_at=ridge.at)
+    found = sampler.draw(ridge.seen_by(parabola), around_draws(along), along[:64], rng=rng)
+    assert isinstance(found, Paths)
+    a, b = ridge.at(found.points).reshape(-1, 2).T
+    # Of b standard normal, with the error of four thousand draws, half of them independent.
+    assert abs(b.mean()) < 4 / 2_000**0.5
+    assert b.std() == pytest.approx(1.0, abs=4 * 0.5**0.5 / 2_000**0.5)
+    assert a.mean() == pytest.approx(0.0, abs=4 * 2**0.5 / 2_000**0.5)
+    assert (a + b**2 - 1).std() == pytest.approx(0.007, rel=0.05)
+
+
+def test_densities_by_coordinates_have_their_own_gradients():
+    rng = np.random.default_rng(1)
+    ridge = CurvedRidge.through(of_parabola(rng.normal(size=400), rng), parabola)
+    slopes = ridge.seen_by(parabola)
+    for u in ridge.of(of_parabola(np.array([-1.5, 0.3, 2.0]), rng)):
+        [value], [gradient] = slopes(u[None])
+        np.testing.assert_allclose(value, parabola(ridge.at(u[None]))[0][0])
+        expected = approx_fprime(u, lambda x: slopes(x[None])[0][0], 1e-7)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-2)
+
+
+def test_surfaces_are_followed_in_both_of_their_directions():
+    """The third coordinate is a cubic of two others, and the fourth is none of the ridge's."""
+    scale = 0.01
+
+    def slopes(points):
+        a, b, c, d = points.T
+        off = c - a**2 + a * b - b**3 / 4
+        values = -(off**2) / scale**2 / 2 - (a**2 + b**2 + d**2) / 2
+        pull = off / scale**2
+        gradients = [pull * (2 * a - b) - a, pull * (3 * b**2 / 4 - a) - b, -pull, -d]
+        return values, np.stack(gradients, axis=1)
+
+    rng = np.random.default_rng(1)
+    a, b, d = rng.normal(size=(3, 1_000))
+    c = a**2 - a * b + b**3 / 4 + scale * rng.normal(size=1_000)
+    draws = np.stack([a, b, c, d], axis=1)
+    ridge = CurvedRidge.through(draws, slopes)
+    assert ridge.n_along == 3
+    assert ridge.of(draws)[:, 3].std() * np.linalg.norm(ridge.axes[:, 3]) < 2 * scale
+
+
+def test_normal_densities_have_no_curved_ridge_however_correlated():
+    rng = np.random.default_rng(1)
+    precision = np.linalg.inv(np.array([[1.0, 0.9999], [0.9999, 1.0]]))
+    draws = rng.multivariate_normal(np.zeros(2), np.linalg.inv(precision), 400)
+
+    def slopes(points):
+        pull = points @ precision
+        return -(points * pull).sum(axis=1) / 2, -pull
+
+    assert CurvedRidge.through(draws, slopes) is None
+
+
+def test_a_heavy_tail_is_no_ridge():
+    rng = np.random.default_rng(1)
+    draws = rng.standard_t(2, size=(1_000, 2))
+
+    def slopes(points):
+        return -1.5 * np.log1p(points**2 / 2).sum(axis=1), -1.5 * points / (1 + points**2 / 2)
+
+    assert CurvedRidge.through(draws, slopes) is None

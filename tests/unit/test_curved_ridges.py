@@ -1,9 +1,11 @@
 """Chains along thin curved ridges draw from the density itself."""
 
 import numpy as np
+import pymc as pm
 import pytest
 from scipy.optimize import approx_fprime
 
+from pymc_coresets import build_coreset
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
 from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths
 from pymc_coresets.sampling.steps.starts import around_draws
@@ -21,11 +23,12 @@ def of_parabola(b, rng):
     return np.stack([1 - b**2 + rng.normal(0, 0.007, len(b)), b], axis=1)
 
 
-def test_chains_from_a_part_of_a_ridge_reach_all_of_it():
+@pytest.mark.parametrize(("least", "most"), [(-0.4, 1.3), (-0.3, 0.3)])
+def test_chains_from_a_part_of_a_ridge_reach_all_of_it(least, most):
     rng = np.random.default_rng(1)
-    draws = of_parabola(rng.uniform(-0.4, 1.3, 400), rng)
+    draws = of_parabola(rng.uniform(least, most, 400), rng)
     ridge = CurvedRidge.through(draws, parabola)
-    along = ridge.of(draws)
+    along = ridge.spread(1_000, rng=rng)
     sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e5, seen_at=ridge.at)
     found = sampler.draw(ridge.seen_by(parabola), around_draws(along), along[:64], rng=rng)
     assert isinstance(found, Paths)
@@ -89,3 +92,29 @@ def test_a_heavy_tail_is_no_ridge():
         return -1.5 * np.log1p(points**2 / 2).sum(axis=1), -1.5 * points / (1 + points**2 / 2)
 
     assert CurvedRidge.through(draws, slopes) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_coreset_of_a_curved_posterior_converges_to_what_a_grid_says(seed):
+    """Draws of the construction are of one half of the ridge, or from around the mode alone."""
+    outcomes = np.random.default_rng(1).normal(1, 1, 20_000)
+    with pm.Model() as model:
+        place = pm.Normal("a", 0, 2) + pm.Normal("b", 0, 1) ** 2
+        pm.Normal("y", place, 1, observed=outcomes)
+    coreset = build_coreset(model, random_seed=seed, progressbar=False)
+    idata = coreset.sample(random_seed=seed, progressbar=False, quiet=True)
+    check = coreset.check(idata)
+    assert check.reliable
+    # Given b, a is normal: the marginal posterior of b, on a grid.
+    b, mean, n = np.linspace(-6, 6, 20_001), outcomes.mean(), len(outcomes)
+    weights = np.exp(-(b**2) / 2 - (mean - b**2) ** 2 / (2 * (4 + 1 / n)))
+    a = (mean - b**2) * 4 / (4 + 1 / n)
+    for name, values in {"a": a, "b": b}.items():
+        expected = np.average(values, weights=weights)
+        sd = np.sqrt(np.average((values - expected) ** 2, weights=weights))
+        drawn = idata["posterior"][name].to_numpy()
+        error = sd / check.ess_bulk**0.5
+        assert drawn.mean() == pytest.approx(expected, abs=4 * error)
+        # The fourth moment of a is five times that of a normal variable at most.
+        assert drawn.std() == pytest.approx(sd, abs=4 * error * 2)

@@ -201,7 +201,9 @@ def test_what_tuned_chains_found_is_left_to_nuts():
     starts = near.draw(64, rng=rng)[0]
     found = sampler(most=1e6).draw(three_groups, near, starts, rng=rng)
     assert isinstance(found, Tuned)
+    assert found.settled
     assert found.points.shape == (64, 5)
+    assert found.ways.shape[1:] == (5,)
     # Given the scale, the three means are normal: its marginal density, on a grid.
     grid = np.linspace(-14.0, 2.0, 4_001)
     variance = np.exp(2 * grid) + 0.01**2
@@ -287,7 +289,10 @@ def test_sample_joins_chains(coreset):
 
 @pytest.mark.usefixtures("not_independent")
 def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
-    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: None)
+    points = np.zeros((6, coreset.stand_in.space.n_dims))
+    near = Normal(points[0], CholeskyFactor(np.eye(points.shape[1])))
+    tuned = Tuned(near, points, points, settled=False)
+    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
     assert "tree_depth" in idata["sample_stats"]
 
@@ -298,7 +303,7 @@ def test_nuts_goes_on_from_tuned_chains(coreset, monkeypatch):
     space = coreset.stand_in.space
     points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
     scales = np.arange(1.0, space.n_dims + 1)
-    tuned = Tuned(Normal(points[0], CholeskyFactor(np.diag(scales**-2))), points)
+    tuned = Tuned(Normal(points[0], CholeskyFactor(np.diag(scales**-2))), points, points, True)
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
     found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)

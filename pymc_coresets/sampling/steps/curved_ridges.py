@@ -9,23 +9,33 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_of_points
-from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, negative_hessians
+from pymc_coresets.sampling.climbs.many_modes import (
+    climb_by_curvature,
+    negative_hessians,
+    settled_each,
+)
 from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.split_hmc import OfPoints
 
 #: Ratio of the variance of draws along an axis to that by the curvature above which it is thin.
 _THIN = 10.0
-#: Largest degree of the polynomials, draws for each of their terms, and factor of the variance that
-#: a further degree must reach at draws that it is not fitted to.
-_DEGREE, _DRAWS_OF_TERM, _BETTER = 4, 10, 0.8
-#: Share of the variance across a straight ridge that a curved one may leave.
-_LEFT = 0.1
+#: Largest degree of the polynomials, and draws and points of a ridge for each of their terms.
+_DEGREE, _DRAWS_OF_TERM, _POINTS_OF_TERM = 8, 10, 2
+#: Factor of the squared error that a further degree must reach, at points that it is not fitted to,
+#: and that in standard deviations across the ridge after which none follows.
+_BETTER, _SMALL = 0.8, 1e-4
+#: Standard deviations across a ridge by which it leaves a straight line, share of them by which it
+#: may leave the polynomials, and standard deviations at which no other tangent is tried.
+_BENT, _MISSED, _FITS = 3.0, 0.3, 0.3
 #: Number of draws whose tangents are tried besides that at the mode, and about how many gradients
 #: lead to it.
 _TANGENTS, _TO_MODE = 15, 500
 #: Number of draws from which the ridge is followed, to which multiples of their distance from their
 #: mean, and how many nats its density may be below the highest; and steps across it.
-_TRACED, _LENGTHS, _LOW, _STEPS_ACROSS = 100, (1.0, 1.5, 2.0, 3.0), 12.0, 50
+_TRACED, _LENGTHS, _LOW, _STEPS_ACROSS = 200, (1.0, 1.5, 2.0, 3.0, 5.0, 8.0), 12.0, 50
+#: Nats by which the density of a ridge is below the highest where chains begin.
+_HIGH = 4.0
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +57,10 @@ class CurvedRidge:
     powers : ndarray of int, of shape (n_terms, n_along)
         Exponents of the terms of the polynomials.
     coefficients : ndarray of shape (n_terms, n_dims - n_along)
+    widths : ndarray of shape (n_dims - n_along,)
+        Standard deviations across the ridge, by the curvature at the point of its tangent.
+    places : ndarray of shape (n_places, n_along)
+        Where its density is high.
 
     References
     ----------
@@ -72,6 +86,8 @@ class CurvedRidge:
     axes: np.ndarray
     powers: np.ndarray
     coefficients: np.ndarray
+    widths: np.ndarray
+    places: np.ndarray
 
     @classmethod
     def through(cls, draws: np.ndarray, slopes: OfPoints) -> "CurvedRidge | None":
@@ -97,26 +113,27 @@ class CurvedRidge:
             heights = np.nan_to_num(density.values(some), nan=-np.inf)
             start = some[[heights.argmax()]]
             mode = climb_by_curvature(density, start, n_gradients=_TO_MODE).points
+            [around] = settled_each(density, mode)
+            mode = around.location[None] if isinstance(around, Normal) else mode
             hessian = negative_hessians(density, mode, kinks=False)
             if not _is_thinner(hessian[0], draws):
                 return None
             others = negative_hessians(density, draws[:_TANGENTS], kinks=False)
-        fitted = [
-            ridge
-            for one in np.concatenate([hessian, others])
-            if (ridge := cls._fitted(one, draws)) is not None
-        ]
-        if not fitted:
-            return None
-        misfits, traced = zip(*(ridge.traced(slopes, draws) for ridge in fitted), strict=True)
-        best = int(np.argmin(misfits))
-        _log.info("A curved ridge, which coordinates miss by %.2g of its width", misfits[best])
-        found: CurvedRidge = traced[best]
+        best, found = np.inf, None
+        for one in np.concatenate([hessian, others]):
+            ridge = cls._fitted(one, draws)
+            if ridge is not None:
+                missed, ridge = ridge.traced(slopes, draws)
+                if missed < best:
+                    best, found = missed, ridge
+            if best < _FITS:
+                break
+        _log.info("A curved ridge: coordinates miss it by %.2g standard deviations", best)
         return found
 
     @classmethod
     def _fitted(cls, hessian: np.ndarray, draws: np.ndarray) -> "CurvedRidge | None":
-        """Return coordinates by the curvature at a point; None if a straight ridge is as good."""
+        """Return coordinates by the curvature at a point, fitted to draws."""
         if not np.isfinite(hessian).all():
             return None
         location, scales = draws.mean(axis=0), draws.std(axis=0)
@@ -124,54 +141,66 @@ class CurvedRidge:
         n_along = int((thinness < _THIN).sum())
         if not 0 < n_along < len(location):
             return None
-        axes = scales[:, None] * ways
-        y = ((draws - location) / scales) @ ways
-        along, across = y[:, :n_along], y[:, n_along:]
-        powers, left = _polynomial(along, across)
-        if left > _LEFT:
-            return None
-        return cls(location, axes, powers, _fit(along, across, powers))
+        along, across = np.split(((draws - location) / scales) @ ways, [n_along], axis=1)
+        widths = 1 / np.sqrt(thinness[n_along:])
+        powers = _powers(along, across / widths, _DRAWS_OF_TERM)
+        return cls(
+            location,
+            scales[:, None] * ways,
+            powers,
+            _fit(along, across, powers),
+            widths=widths,
+            places=along,
+        )
 
     def traced(self, slopes: OfPoints, draws: np.ndarray) -> tuple[float, "CurvedRidge"]:
         """Return coordinates fitted to the ridge itself, along the draws and beyond them.
 
         All draws are some way across it, and they may be of one part of it.  It is followed as far
-        as the density is above `_LOW`.  The first result is by how much coordinates miss it, in
-        standard deviations of draws across it.
+        as the density is high enough.  The first result is by how much coordinates miss the ridge
+        at most, in standard deviations across it; infinite if a straight line is about as good.
         """
-        own, u = self, self.of(draws)
-        scales = u[:, self.n_along :].std(axis=0)
-        middle = u[:, : self.n_along].mean(axis=0)
-        along = u[:_TRACED, : self.n_along] - middle
-        misfit = np.inf
+        own, along = self, self.of(draws[:_TRACED])[:, : self.n_along]
+        middle, places, misfit = along.mean(axis=0), along[:0], np.inf
         for length in _LENGTHS:
-            places = middle + np.concatenate([s * along for s in _LENGTHS if s <= length])
-            values, across = own._ridge_at(slopes, places, scales)
+            places = np.concatenate([places, middle + length * (along - middle)])
+            values, across = own._ridge_at(slopes, places)
             kept = values < values.min() + _LOW
-            if _DRAWS_OF_TERM * len(own.powers) > kept.sum():
+            at, across = places[kept], across[kept]
+            if len(at) < 2 * _POINTS_OF_TERM * (1 + self.n_along):
                 break
-            places, across = places[kept], across[kept]
-            order = np.random.default_rng(0).permutation(len(places))
-            powers, _ = _polynomial(places[order], across[order])
-            own = replace(own, powers=powers, coefficients=_fit(places, across, powers))
-            missed = (across - _terms(places, powers) @ own.coefficients) / scales
-            misfit = float(np.abs(missed).max())
-        return misfit, own
+            powers, straight = (
+                _powers(at, across / self.widths, _POINTS_OF_TERM),
+                _up_to(self.n_along, 1),
+            )
+            own = replace(own, powers=powers, coefficients=_fit(at, across, powers))
+            missed, bent = (
+                float((np.abs(across - _terms(at, p) @ _fit(at, across, p)) / self.widths).max())
+                for p in (powers, straight)
+            )
+            misfit = missed if bent > max(_BENT, missed / _MISSED) else np.inf
+            if not kept[-len(along) :].any():
+                break
+        return misfit, replace(own, places=places[values < values.min() + _HIGH])
 
-    def _ridge_at(
-        self, slopes: OfPoints, along: np.ndarray, scales: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _ridge_at(self, slopes: OfPoints, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return negative log-densities (n_points,) of a ridge, and where it is across the axes."""
-        density = Density(self.seen_by(slopes))
+        density, widths = Density(self.seen_by(slopes)), self.widths
 
         def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            values, gradients = negative_of_points(density, np.hstack([along[which], scales * z]))
-            return values, scales * gradients[:, self.n_along :]
+            values, gradients = negative_of_points(density, np.hstack([along[which], widths * z]))
+            return values, widths * gradients[:, self.n_along :]
 
-        starts = np.zeros((len(along), len(scales)))
+        starts = np.zeros((len(along), len(widths)))
         ends = climb_together(negative, starts, most_steps=_STEPS_ACROSS, joins=False)
-        across = scales * ends.points + _terms(along, self.powers) @ self.coefficients
+        across = widths * ends.points + _terms(along, self.powers) @ self.coefficients
         return ends.values, across
+
+    def spread(self, n_points: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Return coordinates (n_points, n_dims) all over the ridge, where chains may begin."""
+        along = self.places[rng.integers(len(self.places), size=n_points)]
+        across = self.widths * rng.standard_normal((n_points, len(self.widths)))
+        return np.hstack([along, across])
 
     @property
     def n_along(self) -> int:
@@ -235,25 +264,27 @@ def _derivatives(along: np.ndarray, powers: np.ndarray, i: int) -> np.ndarray:
     return found
 
 
-def _polynomial(along: np.ndarray, across: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the powers of polynomials, and the share of the variance across that they leave.
+def _powers(along: np.ndarray, across: np.ndarray, of_term: int) -> np.ndarray:
+    """Return the powers of polynomials of the least degree that fits about as well as others.
 
-    Of what linear terms leave, at draws to which they are not fitted.
+    At points to which they are not fitted.
     """
-    powers, best, linear = _up_to(along.shape[1], 1), 1.0, np.ones(1)
-    half = len(along) // 2
+    order = np.random.default_rng(0).permutation(len(along))
+    along, across = along[order], across[order]
+    half, powers, best = len(along) // 2, _up_to(along.shape[1], 1), np.inf
     for degree in range(1, _DEGREE + 1):
         more = _up_to(along.shape[1], degree)
-        if _DRAWS_OF_TERM * len(more) > half:
+        if of_term * len(more) > half:
             break
         fit = _fit(along[:half], across[:half], more)
-        fitted = _terms(along[half:], more) @ fit
-        errors = np.square(across[half:] - fitted).mean(axis=0)
-        linear = errors if degree == 1 else linear
-        left = float((errors / linear).min())
-        if left < _BETTER * best:
-            powers, best = more, left
-    return powers, best
+        missed = float(
+            np.square(across[half:] - _terms(along[half:], more) @ fit).mean(axis=0).max()
+        )
+        if missed < _BETTER * best:
+            powers, best = more, missed
+        if best < _SMALL:
+            break
+    return powers
 
 
 def _up_to(n_dims: int, degree: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -28,6 +29,8 @@ _DIVERGENT, _FEW = 10.0, 1e-3
 _ENOUGH, _WANTED, _LEAST = (0.86, 0.97), 0.92, 0.8
 #: Rounds of tuning, trajectories of each, and largest number of steps of a trajectory.
 _ROUNDS, _LENGTH, _MOST_STEPS = 16, 10, 128
+#: Last rounds whose draws are known if chains do not agree.
+_RECENT = 4
 #: Changes of the normal distribution around chains that need no further tuning, and those after
 #: which chains are still on their way.
 _SETTLED, _UNSETTLED = 0.1, 0.5
@@ -92,18 +95,24 @@ class Paths(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What chains found that do not agree: NUTS goes on from there.
+    """What chains found that do not agree: NUTS goes on from there, if they were tuned.
 
     Parameters
     ----------
     around : Normal
-        Estimated from all chains together, which hardly changed any more.
+        Estimated from all chains together.
     points : ndarray of shape (n_chains, n_dims)
         Where the chains are.
+    ways : ndarray of shape (n_draws, n_dims)
+        Where they were lately, in random order.
+    settled : bool
+        Whether enough trajectories were accepted, and the normal distribution hardly changed.
     """
 
     around: Normal
     points: np.ndarray
+    ways: np.ndarray
+    settled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +172,7 @@ class ManyChains:
         starts: np.ndarray,
         *,
         rng: np.random.Generator,
-    ) -> Paths | Tuned | None:
+    ) -> Paths | Tuned:
         """Return draws of all chains; what tuning found if they do not agree.
 
         Parameters
@@ -178,16 +187,16 @@ class ManyChains:
 
         Returns
         -------
-        Paths, Tuned, or None
+        Paths, or Tuned
             With R-hat at most 1.01, and as evenly spread draws as are wanted at least half their
             number in effective ones: of each coordinate and of the log-density.  No draws if more
-            than one trajectory in a thousand diverges, or so many gradients do not suffice; None if
+            than one trajectory in a thousand diverges, or so many gradients do not suffice; or if
             too few trajectories are accepted, or the normal distribution still changes.
         """
         run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
         if not run.tune():
             _log.info("Many chains: steps are still too long, or the chains on their way")
-            return None
+            return run.tuned(settled=False)
         shortest = max(math.ceil(self.n_draws / self.n_chains), _SHORTEST)
         paths: Paths | None = None
         length = shortest
@@ -209,7 +218,7 @@ class ManyChains:
                 break
             length = math.ceil(min(wanted, 2 * n_draws) - (1 - _LEFT_OUT) * n_draws)
         _log.info("Many chains: not converged after %d gradients", run.n_gradients)
-        return run.tuned
+        return run.tuned(settled=True)
 
     def _fewest(self) -> int:
         """Return the number of chains that need not have more effective draws than are wanted."""
@@ -250,16 +259,19 @@ class _Run:
         self._states = hmc.at(starts)
         self.n_steps, self.n_gradients = 4, 0
         self.n_divergent = self._n_trajectories = 0
+        self._ways: deque[np.ndarray] = deque(maxlen=_RECENT)
 
     @property
     def is_over(self) -> bool:
         """Whether all gradients are used up."""
         return self.n_gradients > _NEAR * _PATIENCE * self._most
 
-    @property
-    def tuned(self) -> Tuned:
-        """Where the chains are, and the normal distribution around them."""
-        return Tuned(self._hmc.around, self._states.points)
+    def tuned(self, *, settled: bool) -> Tuned:
+        """Return where the chains are, and the normal distribution around them."""
+        ways = self._rng.permutation(
+            np.concatenate([p.reshape(-1, p.shape[2]) for p in self._ways])
+        )
+        return Tuned(self._hmc.around, self._states.points, ways, settled)
 
     @property
     def diverges(self) -> bool:
@@ -294,7 +306,9 @@ class _Run:
             self.n_gradients += n_chains * self.n_steps
             self._n_trajectories += n_chains
             self.n_divergent += int((moved.lost > _DIVERGENT).sum())
-        return Paths(*map(np.stack, zip(*found, strict=True)))
+        paths = Paths(*map(np.stack, zip(*found, strict=True)))
+        self._ways.append(paths.points)
+        return paths
 
     def refine(self) -> bool:
         """Halve the steps; return whether this is possible."""

@@ -159,38 +159,36 @@ def _many_chains(
     )
     slopes = posterior.slopes_of_chains
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
+    found: Paths | Tuned | None
     try:
         draws = spread_starts(known, space, _ON_RIDGE, rng=rng)
-        ridge = CurvedRidge.through(draws, slopes)
-        if ridge is not None:
-            paths = _along(ridge, sampler, slopes, draws, rng)
-            if paths is not None:
-                return JoinedChains(space, paths.joined(n_chains, n_draws))
-        found = sampler.draw(slopes, near, starts, rng=rng)
+        found = _along(draws, sampler, slopes, rng)
+        if found is None:
+            found = sampler.draw(slopes, near, starts, rng=rng)
+            if isinstance(found, Tuned):  # chains went further than what was known
+                found = _along(found.ways, sampler, slopes, rng) or found
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None
-    if found is None or isinstance(found, Tuned):
-        return found
+    if isinstance(found, Tuned):
+        return found if found.settled else None
     return JoinedChains(space, found.joined(n_chains, n_draws))
 
 
 def _along(
-    ridge: CurvedRidge,
-    sampler: ManyChains,
-    slopes: OfPoints,
-    draws: np.ndarray,
-    rng: np.random.Generator,
+    draws: np.ndarray, sampler: ManyChains, slopes: OfPoints, rng: np.random.Generator
 ) -> Paths | None:
-    """Return draws of chains along a curved ridge; None if they do not agree."""
-    points = ridge.of(draws)
+    """Return draws of chains along a curved ridge; None if there is none, or they do not agree."""
+    ridge = CurvedRidge.through(draws[:_ON_RIDGE], slopes)
+    if ridge is None:
+        return None
+    points = ridge.spread(_ON_RIDGE, rng=rng)
     near = around_draws(points)
     if near is None:
         return None
     sampler = replace(sampler, seen_at=ridge.at)
-    starts = points[: sampler.n_chains]
-    found = sampler.draw(ridge.seen_by(slopes), near, starts, rng=rng)
-    if found is None or isinstance(found, Tuned):
+    found = sampler.draw(ridge.seen_by(slopes), near, points[: sampler.n_chains], rng=rng)
+    if isinstance(found, Tuned):
         return None
     _log.info("Many chains in coordinates along a curved ridge")
     return found._replace(points=ridge.at(found.points))

@@ -161,12 +161,13 @@ def _many_chains(
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     found: Paths | Tuned | None
     try:
-        draws = spread_starts(known, space, _ON_RIDGE, rng=rng)
-        found = _along(draws, sampler, slopes, rng)
+        of_ridges = rng.spawn(1)[0]
+        draws = spread_starts(known, space, _ON_RIDGE, rng=of_ridges)
+        found = _along(draws, sampler, slopes, of_ridges)
         if found is None:
             found = sampler.draw(slopes, near, starts, rng=rng)
             if isinstance(found, Tuned):  # chains went further than what was known
-                found = _along(found.ways, sampler, slopes, rng) or found
+                found = _along(found.ways, sampler, slopes, of_ridges) or found
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None

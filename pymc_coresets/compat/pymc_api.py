@@ -3,9 +3,12 @@
 PyMC may move or change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import pymc as pm
 from pymc import compile as compile_function
 from pymc import modelcontext
 from pymc.backends.ndarray import NDArray
@@ -16,6 +19,7 @@ from pymc.distributions.simulator import SimulatorRV
 from pymc.distributions.transforms import ZeroSumTransform
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pymc.exceptions import UndefinedMomentException
+from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.transforms import LogTransform, Transform
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
@@ -67,6 +71,30 @@ def set_coords(
     {'city': ('Bern',)}
     """
     vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
+
+
+@contextmanager
+def starting_at(model: pm.Model, point: Mapping[str, np.ndarray]) -> Iterator[None]:
+    """Have `pm.sample` start a model's chains at a point, for which it would compile a function.
+
+    Only where the initial values of all chains are the model's own.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> with starting_at(model, {"mu": np.array(2.0)}):
+    ...     float(model.initial_point()["mu"])
+    2.0
+    >>> float(model.initial_point()["mu"])
+    0.0
+    """
+    own = vars(model)
+    own["_make_initial_point"] = lambda **_: lambda _seed: dict(point)
+    try:
+        yield
+    finally:
+        own.pop("_make_initial_point", None)  # another thread's may have been the last
 
 
 def compile_random(

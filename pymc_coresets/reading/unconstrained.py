@@ -7,11 +7,21 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Variable, clone_replace, vectorize_graph
+from pytensor.graph import Variable, ancestors, clone_replace, vectorize_graph
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, checked_tensor, compiling
+from pymc_coresets.compat.pymc_api import (
+    DictToArrayBijection,
+    RaveledVars,
+    make_initial_point_expression,
+)
+from pymc_coresets.compat.pytensor_api import (
+    RandomType,
+    XTensorVariable,
+    as_xtensor,
+    checked_tensor,
+    compiling,
+)
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, written_function
@@ -42,8 +52,7 @@ class Unconstrained:
         self.model = model
         names = [v.name for v in model.value_vars]
         if point is None:
-            with compiling():
-                point = model.initial_point(random_seed=0)
+            point = _initial_point(model)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
 
     @property
@@ -165,6 +174,26 @@ class Unconstrained:
     def at(self, x: TensorVariable, graphs: Sequence[Variable]) -> list[TensorVariable]:
         """Return graphs of the model's value variables as functions of a vector `x`, (D,)."""
         return [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
+
+
+def _initial_point(model: pm.Model) -> Mapping[str, np.ndarray]:
+    """Return PyMC's initial values, as `Model.initial_point` compiles them if they are random.
+
+    Its functions need a library of PyTensor's, for which a C compiler takes seconds once.
+    """
+    with compiling():
+        graphs = make_initial_point_expression(
+            free_rvs=model.free_RVs,
+            rvs_to_transforms=model.rvs_to_transforms,
+            initval_strategies=model.rvs_to_initial_values,
+            return_transformed=True,
+        )
+        if any(isinstance(v.type, RandomType) for v in ancestors(graphs)):
+            found: Mapping[str, np.ndarray] = model.initial_point(random_seed=0)
+            return found
+    values = written_function([], graphs)()
+    names = (model.rvs_to_values[rv].name for rv in model.free_RVs)
+    return dict(zip(names, values, strict=True))
 
 
 def _is_single(variable: Variable) -> bool:

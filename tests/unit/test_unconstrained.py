@@ -93,6 +93,23 @@ def test_a_start_that_pymc_gives_to_ordered_variables_is_finite():
     assert_allclose(gradient[:3], [-3.0, 1 - 3.0, 1 - 2.0])
 
 
+def given_and_random():
+    pm.Normal("given", shape=2, initval=np.array([3.0, 4.0]))
+    pm.HalfNormal("random", initval="prior")
+
+
+@pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ
+@pytest.mark.parametrize("write", [*MODELS, given_and_random])
+def test_initial_values_are_those_that_pymc_compiles(write):
+    with pm.Model(coords={"city": list("abc")}) as model:
+        write()
+    found, expected = Unconstrained(model).initial_point, model.initial_point(random_seed=0)
+    assert list(found) == [value.name for value in model.value_vars]
+    for name, value in found.items():
+        assert value.dtype == expected[name].dtype
+        assert_allclose(value, expected[name], rtol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ
 @pytest.mark.parametrize("write", MODELS)
 def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.normal import CholeskyFactor
 from pymc_coresets.sampling.steps.one_point import OnePoint
+from pymc_coresets.sampling.steps.playback import Playback
 
 #: NUTS implementations of `pm.sample`.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
@@ -57,8 +59,13 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     if options.get("nuts_sampler") == "pymc" and options.get("step") is None:
         options["callback"] = watched
     n_steps = options["chains"] * (options.get("draws", 1_000) + options.get("tune", 1_000))
+    step = options.get("step")
+    at_start: AbstractContextManager[None] = nullcontext()
+    if isinstance(step, Playback):
+        at_start = pymc_api.starting_at(model, step.start)
+    announced = paced("sampling the coreset by pm.sample", n_steps, "steps")
     try:
-        with untraced(), paced("sampling the coreset by pm.sample", n_steps, "steps") as count:
+        with at_start, untraced(), announced as count:
             if options.get("callback") is watched:
                 watched.count = count
                 count(0)

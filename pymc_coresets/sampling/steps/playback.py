@@ -77,6 +77,11 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
         self._source, self._number = source, 0
 
+    @property
+    def start(self) -> dict[str, np.ndarray]:
+        """A point where chains may start, as the first step leaves it."""
+        return self._source.space.initial_point
+
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
         """Take the next chain."""
         super().setup_chain(rng, tune, draws)

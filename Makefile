@@ -4,6 +4,8 @@
 VENV := .venv
 EXTRAS := dev
 READY := $(VENV)/.ready
+# The demos run in an environment for development too, but do not ask for one.
+DEMO_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/.ready-for-demos)
 RUN := $(VENV)/bin/python
 WORKERS ?= 2
 DEMO_FLAGS ?=
@@ -36,13 +38,17 @@ $(READY): pyproject.toml
 	@sh scripts/setup_venv.sh $(VENV) $(EXTRAS)
 	@touch $@
 
-demo: $(READY) ## a coreset of 327,346 flights, its posterior, and whether to believe it
+$(VENV)/.ready-for-demos: pyproject.toml
+	@sh scripts/setup_venv.sh $(VENV) examples
+	@touch $@
+
+demo: $(DEMO_READY) ## a coreset of 327,346 flights, its posterior, and whether to believe it
 	@$(RUN) examples/flights.py $(DEMO_FLAGS)
 
-demo-full: $(READY) ## the same, and the posterior of all flights beside it (slow)
+demo-full: $(DEMO_READY) ## the same, and the posterior of all flights beside it (slow)
 	@$(RUN) examples/flights.py --full $(DEMO_FLAGS)
 
-demo-big: $(READY) ## ten million flights in files, with 2 GB of memory (5 to 10 minutes)
+demo-big: $(DEMO_READY) ## ten million flights in files, with 2 GB of memory (5 to 10 minutes)
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) examples/flights_big.py $(DEMO_FLAGS)
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings

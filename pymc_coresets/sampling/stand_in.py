@@ -157,7 +157,9 @@ def sample(
         shapes = {str(rv.name): shape for rv, shape in zip(own, shapes_of(own), strict=True)}
         point = found.space.initial_point if shapes == found.free else None  # not if changed since
         n_draws = kwargs["chains"] * kwargs.get("draws", 1_000)
-        kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"], point, n_draws)
+        kwargs["trace"] = nuts.SharedTrace.of(
+            result.model, kwargs["var_names"], point, n_draws, step=kwargs.get("step")
+        )
     with forecasts_to(partial(tell, show=show)), one_blas_thread():
         idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():

@@ -16,6 +16,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
+from pymc_coresets.sampling.steps.nuts import SharedTrace
 from pymc_coresets.sampling.steps.playback import Playback
 from pymc_coresets.sampling.steps.starts import around_draws, better_start
 
@@ -58,6 +59,19 @@ def test_chains_are_draws_of_the_posterior(gammas):
     assert logs.mean() == pytest.approx(digamma(SHAPE), abs=5 * sd / np.sqrt(n))
     assert logs.var() == pytest.approx(sd**2, rel=5 * np.sqrt(2.5 / n))
     assert 0.3 < idata["sample_stats"]["accepted"].mean() < 1.0
+
+
+def test_a_trace_of_known_chains_holds_what_pymc_computes(gammas):
+    found, given = gammas.tried(4_000, 1_000, np.random.default_rng(1)), []
+    for is_known in (True, False):
+        with found.space.model as model:
+            step = Playback(model.value_vars, found)
+            trace = SharedTrace.of(model, step=step if is_known else None)
+            options = {"tune": 0, "chains": 2, "cores": 1, "step": step, "trace": trace} | QUIET
+            given.append(pm.sample(50, **options))
+        assert hasattr(trace.fn, "maker") != is_known  # of a compiled function
+    ours, expected = (idata["posterior"]["x"] for idata in given)
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
 def test_a_chain_is_where_the_weights_are():

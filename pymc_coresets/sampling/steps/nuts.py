@@ -198,14 +198,21 @@ class SharedTrace(pymc_api.NDArray):  # type: ignore[misc] # PyMC's are not type
         names: Sequence[str] | None = None,
         point: Mapping[str, np.ndarray] | None = None,
         n_draws: int = 4_000,
+        step: object = None,
     ) -> Self:
-        """Compile the recorded variables, by default all; any point shows their shapes."""
+        """Compile the recorded variables, by default all; any point shows their shapes.
+
+        Unless a step method knows the values of all of them.
+        """
         variables = model.unobserved_value_vars
         with compiling():
             if names is not None:
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
                 variables = model.replace_rvs_by_values(chosen)
-            function = pytensor.function(
+            known = (
+                step.recorded([v.name for v in variables]) if isinstance(step, Playback) else None
+            )
+            function = known or pytensor.function(
                 model.value_vars,
                 variables,
                 mode=loop_mode(compiled=False) if n_draws <= _FEW else None,

@@ -1,6 +1,6 @@
 """Chains that were made in advance, as a step method of PyMC, which records them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -76,6 +76,8 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     ) -> None:
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
         self._source, self._number = source, 0
+        self._recorded: Mapping[str, str] = {}
+        self._take(Recorded(source.space.start[None], np.zeros(1), np.zeros(1)))
 
     @property
     def start(self) -> dict[str, np.ndarray]:
@@ -85,8 +87,33 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
         """Take the next chain."""
         super().setup_chain(rng, tune, draws)
-        self._chain = self._source.chain(self._number, tune + draws, rng=self.rng)
+        self._take(self._source.chain(self._number, tune + draws, rng=self.rng))
         self._number, self._next = self._number + 1, 0
+
+    def recorded(self, names: Sequence[str]) -> Callable[..., list[np.ndarray]] | None:
+        """Return what gives a trace the values of variables at the last point of `step`.
+
+        They are computed for all points of a chain at once, and no function is made for them.  None
+        if there are others than the free variables and those of the unconstrained space.
+        """
+        model = self._source.space.model
+        known = {v.name: v.type.dtype for v in (*model.value_vars, *model.free_RVs)}
+        if not known.keys() >= set(names):
+            return None
+        self._recorded = {name: known[name] for name in names}
+        self._take(self._chain)
+        return lambda *_, **__: [own[self._next - 1] for own in self._values]
+
+    def _take(self, chain: Recorded) -> None:
+        self._chain, self._next = chain, len(chain.points)
+        if not self._recorded:
+            return
+        space = self._source.space
+        values = dict(space.constrain(chain.points).values)
+        for rv, value in space.model.rvs_to_values.items():
+            if rv.name in space.columns:
+                values[value.name] = chain.points[:, space.columns[rv.name]]
+        self._values = [values[n].astype(dtype, copy=False) for n, dtype in self._recorded.items()]
 
     def step(self, point: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[Any]]:  # noqa: ARG002
         """Move to the next point of the chain."""

@@ -73,28 +73,50 @@ def set_coords(
     vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
 
 
-@contextmanager
-def starting_at(model: pm.Model, point: Mapping[str, np.ndarray]) -> Iterator[None]:
-    """Have `pm.sample` start a model's chains at a point, for which it would compile a function.
+class KnownStart(dict[str, np.ndarray]):
+    """Initial values for `pm.sample`, with the point of the unconstrained space that they are."""
 
-    Only where the initial values of all chains are the model's own.
+    def __init__(self, values: Mapping[str, np.ndarray], point: Mapping[str, np.ndarray]) -> None:
+        super().__init__(values)
+        self.point = point
+
+
+@contextmanager
+def starting_at(model: pm.Model, point: Mapping[str, np.ndarray] | None = None) -> Iterator[None]:
+    """Have `pm.sample` start chains where it is told, without a function for each of them.
+
+    Parameters
+    ----------
+    model : pm.Model
+    point : mapping of str to ndarray, optional
+        Where chains start without initial values of their own.
 
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    >>> with starting_at(model, {"mu": np.array(2.0)}):
-    ...     float(model.initial_point()["mu"])
+    ...     mu = pm.HalfNormal("mu")
+    >>> with starting_at(model, {"mu_log__": np.array(2.0)}):
+    ...     float(model.initial_point()["mu_log__"])
     2.0
-    >>> float(model.initial_point()["mu"])
+    >>> float(model.initial_point()["mu_log__"])
     0.0
     """
     own = vars(model)
-    own["_make_initial_point"] = lambda **_: lambda _seed: dict(point)
+    make: Any = getattr(model, "_make_initial_point", None)  # since PyMC 6.4
+
+    def made(overrides: Any = None, jitter_rvs: Any = None, **others: Any) -> Any:  # noqa: ANN401
+        known = point if overrides is None else getattr(overrides, "point", None)
+        if known is None or jitter_rvs:
+            return make(overrides=overrides, jitter_rvs=jitter_rvs, **others)
+        return lambda _seed: dict(known)
+
+    if make is not None and "_make_initial_point" not in own:
+        own["_make_initial_point"] = made
     try:
         yield
     finally:
-        own.pop("_make_initial_point", None)  # another thread's may have been the last
+        if own.get("_make_initial_point") is made:
+            del own["_make_initial_point"]
 
 
 def compile_random(

@@ -8,13 +8,17 @@ import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import checked_tensor, checked_tensors, compiling
+from pymc_coresets.compat.pytensor_api import checked_tensors, compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function, simplified, widened
+from pymc_coresets.reading.folding import (
+    numpy_function,
+    simplified,
+    widened,
+    written_function,
+)
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import interface_at
 from pymc_coresets.reading.unconstrained import of_points
 
 
@@ -122,8 +126,8 @@ class LogPrior:
 
     def coefficients(self, points: np.ndarray) -> np.ndarray:
         """Return the coefficients at points (n_points, D), of shape (n_points, p)."""
-        interface = checked_tensor(self.interface)
-        return interface_at(interface, self.observations, self.space.constrain(points))
+        [found] = self._coefficients(points)
+        return found
 
     @cached_property
     def _graphs(self) -> tuple[TensorVariable, list[TensorVariable]]:
@@ -138,6 +142,11 @@ class LogPrior:
     def _values(self) -> Callable[..., list[np.ndarray]]:
         x, [logp, *_] = self._graphs
         return of_points([x], [logp])
+
+    @cached_property
+    def _coefficients(self) -> Callable[..., list[np.ndarray]]:
+        x, [_, coefficients] = self._graphs
+        return of_points([x], [coefficients], written_function)
 
     @cached_property
     def _with_slopes(self) -> Callable[..., list[np.ndarray]]:

@@ -7,9 +7,14 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from pymc.initial_point import make_initial_point_fns_per_chain
 
 from pymc_coresets import CoresetWarning, OutOfTimeError, build_coreset, deadline
+from pymc_coresets.compat.pymc_api import starting_at
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.normal import heavy_tailed
 from pymc_coresets.sampling.steps.nuts import sample_by_pymc
 from pymc_coresets.sampling.steps.starts import known_metric
 
@@ -61,6 +66,28 @@ def test_chains_begin_where_the_posterior_is_and_apart(started):
     assert len(np.unique(values[:, 0])) == 4
     z = (values - MEAN) / np.sqrt(np.diag(COVARIANCE))
     assert np.abs(z).max() < 5
+
+
+@pytest.mark.skipif(not hasattr(pm.Model, "_make_initial_point"), reason="PyMC before 6.4")
+def test_chains_begin_at_known_points_without_a_function_for_each(monkeypatch):
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, pm.HalfNormal("sd"), shape=2)
+    around = heavy_tailed(np.zeros(3), np.eye(3))
+    draws = Draws({"sd": np.linspace(0.5, 2.0, 50), "x": np.linspace(0.0, 1.0, 100).reshape(50, 2)})
+    known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
+    options = {"chains": 2, "compile_kwargs": {}, "random_seed": 1}
+    starts = known_metric(model, known, Unconstrained(model), options)["initvals"]
+    every = {"model": model, "overrides": starts, "jitter_rvs": set(), "chains": 2}
+    expected = [start(1) for start in make_initial_point_fns_per_chain(**every)]
+    monkeypatch.setattr("pymc.initial_point.compile", None)
+    with starting_at(model):
+        found = [start(1) for start in make_initial_point_fns_per_chain(**every)]
+    for own, other in zip(found, expected, strict=True):
+        assert own.keys() == other.keys()
+        for name, value in own.items():
+            np.testing.assert_allclose(value, other[name], rtol=1e-12)
+    with pytest.raises(TypeError):  # without, PyMC makes functions again
+        make_initial_point_fns_per_chain(**every)
 
 
 def test_draws_are_those_of_the_posterior(coreset):

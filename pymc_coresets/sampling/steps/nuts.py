@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -60,9 +59,7 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
         options["callback"] = watched
     n_steps = options["chains"] * (options.get("draws", 1_000) + options.get("tune", 1_000))
     step = options.get("step")
-    at_start: AbstractContextManager[None] = nullcontext()
-    if isinstance(step, Playback):
-        at_start = pymc_api.starting_at(model, step.start)
+    at_start = pymc_api.starting_at(model, step.start if isinstance(step, Playback) else None)
     announced = paced("sampling the coreset by pm.sample", n_steps, "steps")
     try:
         with at_start, untraced(), announced as count:

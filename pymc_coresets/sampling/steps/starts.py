@@ -12,6 +12,7 @@ import pytensor
 from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.special import softmax
 
+from pymc_coresets.compat.pymc_api import KnownStart
 from pymc_coresets.diagnostics.importance import systematic_resample
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import UnsupportedModelError
@@ -205,7 +206,7 @@ def _going_on(
     """Return options for NUTS from where many chains are, in the metric around them."""
     n_chains, n_points = options["chains"], len(tuned.points)
     chosen = space.constrain(tuned.points[rng.choice(n_points, n_chains, n_chains > n_points)])
-    return _with_metric(model, tuned.around.factor, chosen, options, rng)
+    return _with_metric(model, tuned.around.factor, chosen, space, options, rng)
 
 
 def _has_several_modes(known: Proposal[Draws]) -> bool:
@@ -324,18 +325,21 @@ def known_metric(
     chosen = known.draws.take(_beginnings(known, n_chains, rng))
     near = normal_of(known, space)
     if near is None:
-        return {"init": "adapt_diag", "initvals": _points(chosen), **options}
-    return _with_metric(model, near.factor, chosen, options, rng)
+        return {"init": "adapt_diag", "initvals": _points(chosen, space), **options}
+    return _with_metric(model, near.factor, chosen, space, options, rng)
 
 
-def _points(draws: Draws) -> list[dict[str, np.ndarray]]:
-    return [{n: own[i] for n, own in draws.values.items()} for i in range(draws.n_draws)]
+def _points(draws: Draws, space: Unconstrained) -> list[KnownStart]:
+    values = ({n: own[i] for n, own in draws.values.items()} for i in range(draws.n_draws))
+    points = map(space.point, space.free(draws))
+    return [KnownStart(own, point) for own, point in zip(values, points, strict=True)]
 
 
 def _with_metric(
     model: pm.Model,
     precision: CholeskyFactor,
     starts: Draws,
+    space: Unconstrained,
     options: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
@@ -347,6 +351,7 @@ def _with_metric(
     step = pm.NUTS(
         potential=PrecisionPotential(precision, stream, pytensor.config.floatX),
         model=model,
+        initial_point=space.initial_point,
         compile_kwargs=options["compile_kwargs"],
         rng=stream,
         **{"target_accept": 0.9} | {name: options[name] for name in of_nuts},
@@ -356,7 +361,7 @@ def _with_metric(
     return {"tune": 300} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,
-        "initvals": _points(starts),
+        "initvals": _points(starts, space),
     }
 
 

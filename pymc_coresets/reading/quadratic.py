@@ -19,6 +19,7 @@ from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.folding import simplified, written_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import of_points
 
@@ -247,7 +248,7 @@ def interface_at(
 def _at_draws(
     interface: TensorVariable, *parameters: TensorVariable
 ) -> Callable[..., list[np.ndarray]]:
-    return of_points(parameters, [interface])
+    return of_points(parameters, ops.checked_tensors(simplified([interface])), written_function)
 
 
 class _SymmetricProduct(OpFromGraph):

@@ -186,6 +186,19 @@ class LogLikelihood:
         """Return the same for rows from elsewhere, sharing compiled functions."""
         return LogLikelihood(self.observations, source=source, functions=self.functions)
 
+    @cached_property
+    def of_chains(self) -> "LogLikelihood":
+        """The same by compiled loops, for chains, which ask thousands of times."""
+        functions = self.functions.for_numbers(np.inf)
+        if functions is self.functions:
+            return self
+        return LogLikelihood(
+            self.observations,
+            collapse=self.collapse,
+            source=self._given_source,
+            functions=functions,
+        )
+
     def of_same_form(self, observations: Observations) -> "LogLikelihood":
         """Return the same for other values of the rows' data, sharing compiled functions."""
         return LogLikelihood(observations, functions=self.functions)
@@ -270,8 +283,9 @@ class LogLikelihood:
         """
         draws, rows = Draws.of(draws, self.shapes), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
-        size = self.evaluator.block_rows(draws.n_draws)
-        values_of = self.evaluator.at(self.given(draws))
+        evaluator = self.evaluator_of(draws.n_draws, rows)
+        size = evaluator.block_rows(draws.n_draws)
+        values_of = evaluator.at(self.given(draws))
 
         def store(block: tuple[int, Rows]) -> None:
             start, some = block[0] * size, block[1]
@@ -340,8 +354,9 @@ class LogLikelihood:
             Joins the results of consecutive blocks.
         """
         draws = Draws.of(draws, self.shapes)
-        size = self.evaluator.block_rows(draws.n_draws)
-        begin = partial(self.evaluator.of_blocks, self.given(draws), of_block)
+        evaluator = self.evaluator_of(draws.n_draws)
+        size = evaluator.block_rows(draws.n_draws)
+        begin = partial(evaluator.of_blocks, self.given(draws), of_block)
         with doing(f"evaluating {self._rows_in_words} at {draws.n_draws:,} draws"):
             return self.source.reduce(BlockPass(size, begin, join))
 
@@ -361,11 +376,13 @@ class LogLikelihood:
             for name, v in self.functions.parameters.items()
         ]
 
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """Evaluates the rows of the source."""
-        own = self.observations
-        return Evaluator(self.functions.kernel, own.n_nodes, own.mean_size)
+    def evaluator_of(self, n_draws: int, rows: Rows | None = None) -> Evaluator:
+        """Return what evaluates rows, by default those of the source, at so many draws."""
+        own, n_terms = self.observations, self.n_terms
+        if rows is not None:
+            n_terms = own.n_nodes * rows.n_members if rows.members else len(rows)
+        functions = self.functions.for_numbers(n_draws * n_terms)
+        return Evaluator(functions.kernel, own.n_nodes, own.mean_size)
 
     def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))

@@ -24,6 +24,8 @@ from pymc_coresets.reading.units.observations_of_units import as_units
 #: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
 #: than loops are compiled: a tenth of a second for each time, beside some seconds.
 _FEW = 8_000
+#: Numbers, of these rows at many draws and nodes, for which NumPy takes as long as compilation.
+_FEW_AT_ONCE = 2**25
 
 #: The same times points, of gradients in searches: NumPy takes some tenths of a second for so many,
 #: and their loops as long or longer to compile.
@@ -60,6 +62,17 @@ class Functions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.observations, self.for_few)  # they are compiled again
+
+    def for_numbers(self, n_numbers: float) -> "Functions":
+        """Return functions for so many numbers: compiled ones where NumPy would take longer.
+
+        Samplers, and draws of units' variables, evaluate a few rows at thousands of draws.
+        """
+        return self if not self.for_few or n_numbers <= _FEW_AT_ONCE else self._as_loops
+
+    @cached_property
+    def _as_loops(self) -> "Functions":
+        return Functions(self.observations, for_few=False)
 
     @property
     def log_prior(self) -> LogPrior:

@@ -250,11 +250,20 @@ class Surrogate:
     @property
     def n_products(self) -> float:
         """Approximate cost of the density at a point, in products."""
+        return self._n_products(1)
+
+    @property
+    def n_products_of_gradient(self) -> float:
+        """The same with the gradient, which takes no steps to the nodes' places."""
+        return self._n_products(3)
+
+    def _n_products(self, n_times: int) -> float:
+        """Return how many products there are if each of the density's is repeated so often."""
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
-        times = n_nodes + 3 if self.rows.members else 1  # for the place of the nodes
-        return float(times * self.rows.n_numbers + entries)
+        of_places = 3 if self.rows.members else 0
+        return float((n_times * n_nodes + of_places) * self.rows.n_numbers + n_times * entries)
 
     def loglik(self, draws: DrawsLike) -> np.ndarray:
         """Return the log-likelihood in place of all rows, (n_draws,), which need not be finite."""
@@ -273,6 +282,14 @@ class Surrogate:
         In nats; minus infinity if it is not finite.
         """
         return self.loglikelihood.log_prior.with_rows(x, self.loglik)
+
+    def log_density_of_chains(self, x: np.ndarray) -> np.ndarray:
+        """Return `log_density` for chains, which ask thousands of times."""
+        return self._of_chains.log_density(x)
+
+    @cached_property
+    def _of_chains(self) -> "Surrogate":
+        return replace(self, loglikelihood=self.loglikelihood.of_chains)
 
     def slopes(self, points: np.ndarray) -> Slopes:
         """Return the log-densities at points (n_points, n_dims), and their gradients.

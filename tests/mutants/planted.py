@@ -73,6 +73,11 @@ PLANTED = [
         (".T + points - self.around.location", ".T - points + self.around.location"),
         ("> lost", "> -lost"),
         ("left > math.sqrt(_FORGOTTEN)", "left > _FORGOTTEN"),
+        ("if self.values is None:", "if True:"),
+    ),
+    *plant(
+        "sampling/units/staying_nodes.py",
+        ("(logs - alone)[0] + ", "0 * (logs - alone)[0] + "),
     ),
     *plant(
         "sampling/steps/many_chains.py",

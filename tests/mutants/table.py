@@ -150,6 +150,7 @@ TESTS = {
     "sampling/steps/curved_ridges": unit("curved_ridges"),
     "sampling/steps/near_normal": unit("axis_tables"),
     "sampling/steps/split_hmc": unit("split_hmc"),
+    "sampling/units/staying_nodes": unit("staying_nodes"),
     "sampling/steps/many_chains": unit("many_chains"),
     "sampling/steps/starts": unit("metropolis", "metric", "many_chains"),
     "sampling/steps/playback": unit("metropolis", "many_chains"),

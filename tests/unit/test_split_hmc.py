@@ -115,3 +115,33 @@ def test_no_chain_goes_where_the_density_is_not_finite():
     found = hmc.moved(rng.gamma(5.0, size=(500, 2)), rng=rng)
     assert found.min() > 0
     assert found.mean() == pytest.approx(5.0, abs=5 * (5 / 1_000) ** 0.5)
+
+
+def test_gradients_of_another_density_give_draws_of_the_one_whose_values_are_known():
+    """Those of gamma variables of another shape, whose mean logarithm is nine errors higher."""
+    rng = np.random.default_rng(5)
+
+    def of_other_shape(x):
+        values, gradients = slopes(x)
+        z = np.linalg.solve(MIX, x.T).T
+        return values + 0.1 * z.sum(axis=1), gradients + 0.1 * np.linalg.inv(MIX).sum(axis=0)
+
+    around = Normal(MEAN, CholeskyFactor(PRECISION))
+    hmc = SplitHmc(of_other_shape, around, values=lambda x: slopes(x)[0])
+    z = np.linalg.solve(MIX, hmc.moved(beginnings(rng), rng=rng).T).ravel()
+    error = (polygamma(1, SHAPE) / z.size) ** 0.5
+    assert abs(z.mean() - psi(SHAPE)) < 4.5 * error < psi(SHAPE + 0.1) - psi(SHAPE)
+
+
+def test_no_end_is_where_the_known_values_have_no_density():
+    rng = np.random.default_rng(6)
+
+    def right_half(x):
+        return np.where(x[:, 0] > MEAN[0], slopes(x)[0], np.nan)
+
+    hmc = SplitHmc(slopes, Normal(MEAN, CholeskyFactor(PRECISION)), values=right_half)
+    points = beginnings(rng)
+    start = hmc.at(points[points[:, 0] > MEAN[0]])
+    after = hmc.after(start, QUARTER, 4, rng=rng)
+    assert (after.states.points[:, 0] > MEAN[0]).all()
+    assert 0.2 < after.accepted.mean() < 0.8

@@ -55,6 +55,8 @@ SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the uni
 MOMENTS = "moments of the unit"
 #: Those which follow from the others.
 DERIVED = (CENTRE, FACTOR, MOMENTS)
+#: Names of where a unit's nodes are if they stay there, and of what is added to log-densities.
+PLACES, LOG_SHARES = "places of nodes", "shares of nodes"
 #: Names of what all units have.
 POINTS, LOG_WEIGHTS = "nodes", "weights of nodes"
 
@@ -215,6 +217,24 @@ def integrated(
                 resolved.append((row[-1] * abs(z) < 1e12).all(axis=0))
         whole = pt.logsumexp(pt.concatenate(logs, axis=0), axis=0)
         return checked_tensor(pt.switch(pt.all(resolved, axis=0), whole, -np.inf))
+
+
+def at_places(
+    units: UnitDensity, places: TensorVariable, log_shares: TensorVariable
+) -> TensorVariable:
+    """Return the graph of L_g by nodes that stay where they are, such as those of a theta near by.
+
+    Parameters
+    ----------
+    units : UnitDensity
+    places : TensorVariable of shape (n_units, n_nodes, q)
+    log_shares : TensorVariable of shape (n_units, n_nodes)
+        What is added to the log-densities there, with the weights of nodes.
+    """
+    with compiling():
+        at_nodes = units.surface.at([places[:, :, j].T for j in range(units.n_dims)])
+        at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
+        return checked_tensor(pt.logsumexp(at_nodes + log_shares.T, axis=0))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:

@@ -17,12 +17,16 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import (
     CENTRE,
+    DERIVED,
     FACTOR,
+    LOG_SHARES,
     LOG_WEIGHTS,
     MOMENTS,
+    PLACES,
     POINTS,
     SIZE,
     UnitDensity,
+    at_places,
     integrated,
     summed,
 )
@@ -79,6 +83,23 @@ class UnitObservations(Observations):
     def n_nodes(self) -> int:
         """How many nodes a unit has, around all modes."""
         return len(self.nodes[0].values) * self.source.n_modes
+
+    def with_places(self, places: np.ndarray, log_shares: np.ndarray) -> "UnitObservations":
+        """Return potentials by nodes that stay: see `pymc_coresets.reading.units.integral`.
+
+        Parameters
+        ----------
+        places : ndarray of shape (n_units, n_nodes, q)
+        log_shares : ndarray of shape (n_units, n_nodes)
+        """
+        where = pt.tensor("places", dtype="float64", shape=(None, None, places.shape[2]))
+        shares = pt.matrix("log_shares", dtype="float64")
+        own = [_array(where, PLACES, places), _array(shares, LOG_SHARES, log_shares)]
+        loglik = at_places(self.source.density, where, shares)
+        rows = tuple(row for row in self.rows if row.name not in DERIVED)
+        found = replace(self, loglik=loglik, reference=loglik, rows=(*rows, *own))
+        found.keep_space(self.space)
+        return found
 
     @property
     def integrated(self) -> tuple[str, ...]:

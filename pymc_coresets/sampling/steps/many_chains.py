@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.steps.playback import Recorded
-from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc
+from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc, Values
 
 #: Largest relative difference of the angle of a trajectory from a quarter turn.
 _JITTER = 0.3
@@ -171,13 +171,14 @@ class ManyChains:
         around: Normal,
         starts: np.ndarray,
         *,
+        values: Values | None = None,
         rng: np.random.Generator,
     ) -> Paths | Tuned:
         """Return draws of all chains; what tuning found if they do not agree.
 
         Parameters
         ----------
-        slopes : callable
+        slopes, values : callable
             See `SplitHmc`.
         around : Normal
             Near the density.
@@ -193,7 +194,7 @@ class ManyChains:
             than one trajectory in a thousand diverges, or so many gradients do not suffice; or if
             too few trajectories are accepted, or the normal distribution still changes.
         """
-        run = _Run(SplitHmc(slopes, around), starts, self.most, rng)
+        run = _Run(SplitHmc(slopes, around, values), starts, self.most, rng)
         if not run.tune():
             _log.info("Many chains: steps are still too long, or the chains on their way")
             return run.tuned(settled=False)

@@ -75,17 +75,19 @@ class IndependentProposals:
 
         A pilot of a thousand determines their number per draw: the ratio of the largest weight to
         the mean, after which a chain has almost certainly moved.  If these would take more than a
-        few seconds, there are fewer, but at least twice as many as give one independent draw by
-        their weights.
+        few seconds, a pilot of n follows, and there are fewer, but at least twice as many as give
+        one independent draw by their weights.
 
         Then the weights of all of them, or as many as fit into memory, are checked.  None if they
         are unreliable by Pareto k-hat.  While a chain would not move for more than a hundredth of
         its draws, each draw takes more proposals.
         """
+        quick = int(_QUICK // (n * self.n_products))
         weights = _Weights.of(self.weighed(1_000, rng)[2])
+        if weights is not None and weights.longest > quick:
+            weights = _Weights.of(self.weighed(n, rng)[2])
         if weights is None or weights.longest > most:
             return None
-        quick = int(_QUICK // (n * self.n_products))
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
         may_stay, in_memory = max(n / n_chains / 100, 1.0), _NUMBERS // self.space.n_dims
         drawn = self.weighed(min(n * n_skipped, in_memory), rng)

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.sampling.normal import Normal
 
 type OfPoints = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+type Values = Callable[[np.ndarray], np.ndarray]
 
 #: Angle of a trajectory under the normal distribution after which its end is independent of its
 #: start.
@@ -81,6 +82,10 @@ class SplitHmc:
         Returns the log-densities (n_points,), in nats, and gradients at points (n_points, n_dims).
     around : Normal
         With approximately the mean and precision of the density.
+    values : callable, optional
+        Returns the log-densities (n_points,) of the draws, if gradients are those of another
+        density near by, which takes less time.  Trajectories along any gradients preserve volume
+        and can be reversed, so that draws are exact: ends are accepted by these values.
 
     References
     ----------
@@ -104,6 +109,7 @@ class SplitHmc:
 
     slopes: OfPoints
     around: Normal
+    values: Values | None = None
 
     def moved(self, points: np.ndarray, *, rng: np.random.Generator) -> np.ndarray | None:
         """Return as many draws, (n_chains, n_dims); None if they stay correlated with the starts.
@@ -131,6 +137,18 @@ class SplitHmc:
 
     def at(self, points: np.ndarray) -> States:
         """Evaluate the density; if it is not finite, it is zero, with gradient zero."""
+        return self._judged(self._along(points))
+
+    def _judged(self, states: States) -> States:
+        """Replace the log-densities of a trajectory by those of the draws."""
+        if self.values is None:
+            return states
+        with np.errstate(all="ignore"):
+            values = self.values(states.points)
+        return replace(states, values=np.where(np.isfinite(values), values, -np.inf))
+
+    def _along(self, points: np.ndarray) -> States:
+        """Evaluate the density whose gradients trajectories follow."""
         with np.errstate(all="ignore"):
             values, gradients = self.slopes(points)
         finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
@@ -157,8 +175,9 @@ class SplitHmc:
             for _ in range(n_steps):
                 velocity = velocity + step / 2 * end.pull
                 away = end.points - location
-                end = self.at(location + cos * away + sin * velocity)
+                end = self._along(location + cos * away + sin * velocity)
                 velocity = cos * velocity - sin * away + step / 2 * end.pull
+            end = self._judged(end)
             lost = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - end.values - energy
         lost = np.nan_to_num(lost, nan=np.inf)
         accepted = rng.exponential(size=len(lost)) > lost

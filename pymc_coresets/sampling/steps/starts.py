@@ -33,6 +33,7 @@ from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 from pymc_coresets.sampling.steps.playback import Playback, Source
 from pymc_coresets.sampling.steps.split_hmc import OfPoints
+from pymc_coresets.sampling.units.staying_nodes import with_staying_nodes
 
 #: Options of `pm.sample` itself, and those that configure the start of NUTS.
 _OWN = frozenset(signature(pm.sample).parameters)
@@ -42,12 +43,14 @@ _MOST_PRODUCTS = 2**23
 #: Gradients of a draw of NUTS up to so many dimensions, the products that take as long as one of
 #: them in Python, and those for each of many points.
 _OF_NUTS, _OF_DIMS, _IN_PYTHON, _AT_ONCE = 15, 25, 1e5, 5e3
-#: Values of the density that take as long as the gradients of a draw of many chains.
-_OF_MANY = 48
+#: Gradients of a draw of many chains, with their tuning.
+_OF_MANY = 5
 #: Number of chains at once, and products of all of them above which there are fewer.
 _CHAINS, _LEAST_CHAINS, _OF_CHAINS = 64, 16, 2**22
 #: Number of draws to which coordinates along a curved ridge are fitted.
 _ON_RIDGE = 1_000
+#: Standard deviation of log-densities along whose gradients nine in ten trajectories are accepted.
+_NEARBY = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -109,13 +112,12 @@ def _independent(
     if around is None:
         return None
     proposals = IndependentProposals(
-        posterior.space, around, posterior.log_density, posterior.n_products
+        posterior.space, around, posterior.log_density_of_chains, posterior.n_products
     )
-    # A gradient takes three times as many products as a value.
-    of_nuts = _OF_NUTS * (_IN_PYTHON + 3 * posterior.n_products)
-    most = int(of_nuts // proposals.n_products)
+    of_others = _OF_NUTS * (_IN_PYTHON + posterior.n_products_of_gradient)
     if not _has_several_modes(known):
-        most = min(most, _OF_MANY)
+        of_others = min(of_others, _OF_MANY * _of_many_chains(posterior))
+    most = int(of_others // proposals.n_products)
     found = proposals.tried(n_draws * n_chains, most, rng, n_chains=n_chains) if most else None
     if found is None:
         _log.info("Independent proposals are unreliable, or too many are needed")
@@ -153,8 +155,8 @@ def _many_chains(
     n_joined = max(int(at_once) // n_chains, 1)
     # What NUTS takes, with its tuning: its steps are shorter by the fourth root of the dimensions.
     n_steps = _OF_NUTS * max(space.n_dims / _OF_DIMS, 1.0) ** 0.25
-    of_nuts = n_steps * (_IN_PYTHON + 3 * each) * (n_draws + 300) * n_chains
-    most = of_nuts / (_AT_ONCE + 3 * each + 2 * space.n_dims**2)
+    of_each = n_steps * (_IN_PYTHON + posterior.n_products_of_gradient)
+    most = of_each * (n_draws + 300) * n_chains / _of_many_chains(posterior)
     sampler = ManyChains(
         n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most, n_joined=n_chains
     )
@@ -166,7 +168,9 @@ def _many_chains(
         draws = spread_starts(known, space, _ON_RIDGE, rng=of_ridges)
         found = _along(draws, sampler, slopes, of_ridges)
         if found is None:
-            found = sampler.draw(slopes, near, starts, rng=rng)
+            nearby = _nearby(posterior, near.location, starts)
+            values = None if nearby is posterior else posterior.log_density_of_chains
+            found = sampler.draw(nearby.slopes_of_chains, near, starts, values=values, rng=rng)
             if isinstance(found, Tuned):  # chains went further than what was known
                 found = _along(found.ways, sampler, slopes, of_ridges) or found
     except (NotImplementedError, UnsupportedModelError) as error:
@@ -194,6 +198,32 @@ def _along(
         return None
     _log.info("Many chains in coordinates along a curved ridge")
     return found._replace(points=ridge.at(found.points))
+
+
+def _nearby(posterior: Surrogate, middle: np.ndarray, points: np.ndarray) -> Surrogate:
+    """Return a density whose gradients trajectories may follow: the posterior, or a faster one.
+
+    Parameters
+    ----------
+    posterior : Surrogate
+    middle : ndarray of shape (n_dims,)
+    points : ndarray of shape (n_points, n_dims)
+        Draws of the posterior, nearly.
+    """
+    values: np.ndarray | None = None
+    for near in with_staying_nodes(posterior, middle):
+        if values is None:
+            values = posterior.log_density_of_chains(points)
+        away = values - near.slopes_of_chains(points).values
+        if np.isfinite(away).all() and away.std() < _NEARBY:
+            _log.info("Trajectories follow a density within %.2g nats", away.std())
+            return near
+    return posterior
+
+
+def _of_many_chains(posterior: Surrogate) -> float:
+    """Return the cost of a gradient of many chains, in products."""
+    return _AT_ONCE + posterior.n_products_of_gradient + 2 * posterior.space.n_dims**2
 
 
 def _going_on(

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_coresets.numerics import as_slice, rows_at_once
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import not_derived
@@ -142,6 +143,13 @@ class Conditionals:
         """Number of variables of a unit, q."""
         return int(self._factor.n_dims)
 
+    @cached_property
+    def _functions(self) -> Functions:
+        """What evaluates the densities at all draws, which have a few places each."""
+        n_members = len(self.loglik.observations.members.positions)
+        n_numbers = _PLACES * n_members * self.draws.n_draws
+        return self.loglik.functions.for_numbers(n_numbers)
+
     @property
     def _n_modes(self) -> int:
         """Number of modes of a unit, around each of which there are nodes."""
@@ -175,7 +183,7 @@ class Conditionals:
         Of values of discrete variables, without draws.  It returns the variables there, of the same
         shape, and the log-densities of the units.
         """
-        kernel = self.loglik.functions.unit_places
+        kernel = self._functions.unit_places
         evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
         arrays = kernel.arrays(rows)
 
@@ -314,7 +322,7 @@ class Conditionals:
         """Find where the units lie at some draws, by Newton's steps."""
         q, parts = self.n_dims, []
         x = np.concatenate([np.zeros((1, q)), np.eye(q)])[:, None]
-        kernel = self.loglik.functions.unit_places
+        kernel = self._functions.unit_places
         arrays = kernel.arrays(rows)
         for some in self._blocks(rows, which, self._n_modes * len(x)):
             shape = (len(some), len(x), len(rows), q)
@@ -326,7 +334,7 @@ class Conditionals:
 
     def _log_densities(self, rows: Rows, which: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function of the units' variables, (q, n_draws, n_places, n_units)."""
-        kernel = self.loglik.functions.unit_densities
+        kernel = self._functions.unit_densities
         evaluate = kernel.program.given(*self.loglik.given(self.draws.take(which)))
         arrays = kernel.arrays(rows)
 

@@ -44,7 +44,7 @@ from pymc_coresets.potentials.of_model import (
     likelihood_of_model,
     verify_form,
 )
-from pymc_coresets.potentials.units import FEW_DIMENSIONS
+from pymc_coresets.potentials.units import FEW_DIMENSIONS, keeps_all
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
@@ -598,6 +598,9 @@ def _sized(method: Method, loglik: LogLikelihood, given: Mapping[str, Any]) -> t
     distinct = min(2_000, loglik.total_weight / 10)
     if loglik.observations.integrated:
         distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
+        n_members = len(loglik.observations.members.positions)
+        if keeps_all(loglik.n_rows, n_members, loglik.n_dims):
+            distinct = loglik.n_rows
     few = "size" not in given and loglik.n_rows <= distinct
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
         return Exact(), loglik.n_rows

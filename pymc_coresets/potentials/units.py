@@ -19,6 +19,12 @@ from pymc_coresets.reading.units.observations_of_units import UnitModel
 FEW_DIMENSIONS = 24
 
 _FEWEST_LEVELS = 250  # with fewer, the variables stay parameters
+#: Levels for each other dimension, below which a coreset of them saves little; and those below
+#: which hardly any dimensions are integrated out.
+_ENOUGH, _LEAST = 20, 5
+#: Rows of a level up to which its variables are far from normal, and of all levels up to which
+#: chains evaluate them at all nodes in minutes.
+_FEW_ROWS, _MOST_ROWS = 30, 2**16
 
 
 class UnitSettings(TypedDict):
@@ -67,8 +73,9 @@ def chosen_units(
         Variables that the user named.  By default, those of the largest factor of at least 250
         levels, if there are at least five times as many as a coreset needs. It needs one more than
         the D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or 4 D, if D is above
-        24 and a quadratic is used. Variables with one value per row, and missing values of
-        covariates, are always integrated out, because rows cannot be left out otherwise.
+        24 and a quadratic is used. Then 5 D levels are enough if these have fewer than 30 rows
+        each, and not too many together: all are kept. Variables with one value per row, and missing
+        values of covariates, are always integrated out, because rows cannot be left out otherwise.
 
     Returns
     -------
@@ -102,11 +109,36 @@ def chosen_units(
     sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
-    needed = n_shared * (n_shared + 3) // 2 + 1 if is_few else 4 * n_shared
-    enough = max(_FEWEST_LEVELS, 5 * needed)  # with fewer, a coreset saves little
+    enough = 5 * (n_shared * (n_shared + 3) // 2 + 1) if is_few else _ENOUGH * n_shared
+    n_rows = observations.n_obs
+    if n_rows < _FEW_ROWS * n_levels and keeps_all(n_levels, n_rows, n_shared):
+        enough = _LEAST * n_shared
+    enough = max(_FEWEST_LEVELS, enough)
     missing = [name for name in names if name.endswith(UNOBSERVED)]
     must = bool(missing) or not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
+
+
+def keeps_all(n_units: int, n_rows: int, n_shared: int) -> bool:
+    """Whether units are so few for many shared variables that all of them cost no more than some.
+
+    Chains take some 20,000 gradients.  At 65,000 rows and seven nodes these are minutes, and so is
+    a quadratic for units, of which a coreset would keep most.
+
+    Parameters
+    ----------
+    n_units, n_rows : int
+        Number of units, and of their rows.
+    n_shared : int
+        Number of the other free dimensions.
+
+    Examples
+    --------
+    >>> keeps_all(2_000, 50_000, 206), keeps_all(2_000, 100_000, 206), keeps_all(2_000, 50_000, 30)
+    (True, False, False)
+    """
+    is_few = n_shared > FEW_DIMENSIONS and n_units <= _ENOUGH * n_shared
+    return is_few and n_rows <= _MOST_ROWS
 
 
 def _n_dims(observations: Observations, factor: tuple[int, tuple[str, ...]]) -> int:

@@ -796,6 +796,29 @@ def test_many_shared_parameters_need_more_levels():
     assert candidates(build) is None
 
 
+@pytest.mark.parametrize(
+    ("n_levels", "n_each", "n_columns", "found"),
+    [
+        (300, 2, 30, ("z",)),
+        (300, 29, 30, ("z",)),
+        (300, 30, 30, None),  # many rows, of which each level keeps few
+        (300, 2, 70, None),  # hardly any dimensions less
+        (3_000, 25, 160, None),  # too many rows for chains of all
+    ],
+)
+def test_beside_many_shared_parameters_levels_of_few_rows_are_all_kept(
+    n_levels, n_each, n_columns, found
+):
+    level = np.repeat(np.arange(n_levels), n_each)
+
+    def build() -> None:
+        b = pm.Normal("b", shape=n_columns)
+        seen = of_many(shape=n_levels)[level] + b[np.arange(len(level)) % n_columns]
+        pm.Normal("y", seen, 1.0, observed=np.zeros(len(level)))
+
+    assert candidates(build) == found
+
+
 def test_of_crossed_factors_the_larger_is_integrated_out():
     items = np.arange(2 * MANY) % 30
 

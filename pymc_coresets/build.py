@@ -37,6 +37,7 @@ from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import whole_number
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
+from pymc_coresets.potentials.filled_model import with_rows_of_units
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
@@ -151,7 +152,9 @@ def build_coreset(  # noqa: PLR0913
     rows : RowSource, optional
         From `open_rows`: all rows, if the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
-        the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
+        the model; what is taken over all of them, such as a mean, is refused.  If variables of
+        levels are integrated out, whose rows are needed together, one reading puts all of them
+        into memory, of which they may take an eighth.  For ``"auto"``,
         ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
         weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional
@@ -257,9 +260,28 @@ def requested(model: object, **options: Any) -> Request:  # noqa: ANN401
 
 def built(request: Request) -> Coreset:
     """Build the coreset of a request."""
-    with preparing(request) as construction:
+    with preparing(with_rows_inside(request)) as construction:
         found = construction.built()
     return construction.finished(found)
+
+
+def with_rows_inside(request: Request) -> Request:
+    """Return a request whose model holds all rows, if those of a level are needed together."""
+    if request.reading.rows is None:
+        return request
+    begun, budget = time.perf_counter(), request.given.get("time_budget", math.inf)
+    with (
+        Reporter(show=request.progressbar) as report,
+        forecasts_to(report.tell),
+        report.part("reading the rows"),
+        until(begun + budget),
+    ):
+        model, wanted = with_rows_of_units(request.model, request.reading)
+    if wanted.rows is request.reading.rows:
+        return request
+    given = {name: value for name, value in request.given.items() if name != "rows"}
+    found = replace(request, model=model, reading=wanted, given=given)
+    return found.after(time.perf_counter() - begun)
 
 
 class _Built(NamedTuple):

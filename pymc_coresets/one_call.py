@@ -15,7 +15,13 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.build import Construction, build_coreset, preparing, requested
+from pymc_coresets.build import (
+    Construction,
+    build_coreset,
+    preparing,
+    requested,
+    with_rows_inside,
+)
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.deadline import forecasts_to, until
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
@@ -326,24 +332,16 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
 
 def _built(request: Request, n_wanted: int) -> Coreset | AroundMode:
     """Build a coreset, unless draws of a known distribution make it unnecessary."""
-    begun = time.perf_counter()
+    request, begun = with_rows_inside(request), time.perf_counter()
     exact = _given_scales(request, n_wanted)
     if exact is not None:
         return exact
-    with preparing(_after(time.perf_counter() - begun, request)) as construction:
+    with preparing(request.after(time.perf_counter() - begun)) as construction:
         drawn = _around_mode(construction, n_wanted)
         if drawn is not None:
             return drawn
         found = construction.built(probes=False)  # the check looks along them
     return construction.finished(found)
-
-
-def _after(seconds: float, request: Request) -> Request:
-    """Return a request with what is left of its time_budget after so many seconds."""
-    if "time_budget" not in request.given:
-        return request
-    left = max(request.given["time_budget"] - seconds, 0.0)
-    return replace(request, given={**request.given, "time_budget": left})
 
 
 def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:
@@ -412,7 +410,8 @@ def _of_mode(
 
 def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:
     """Return what `coreset_of` needs to build a coreset later."""
-    kept = {n: v for n, v in options.items() if n not in {"progressbar", "time_budget", "executor"}}
+    gone = {"progressbar", "time_budget", "rows", "executor"}
+    kept = {name: value for name, value in options.items() if name not in gone}
     return json.dumps(kept | {"random_seed": random_seed}, default=float)
 
 
@@ -567,9 +566,12 @@ def coreset_of(
     """
     full, groups = full_model(model), draws_tree(idata).children
     if GROUP not in groups and {_OPTIONS, _DENSITIES} <= idata.attrs.keys():
-        _refuse_draws_of_another(full, groups)
-        _refuse_other_densities(full, idata)
-        return _built_later(full, json.loads(idata.attrs[_OPTIONS]))
+        options = json.loads(idata.attrs[_OPTIONS])
+        asked = {"random_seed": 0} | options | {"rows": rows, "executor": executor}
+        whole = with_rows_inside(requested(full, **asked)).model
+        _refuse_draws_of_another(whole, groups)
+        _refuse_other_densities(whole, idata)
+        return _built_later(whole, options)
     try:
         tree = groups[GROUP]
         nested = {name: node.to_dataset().load() for name, node in tree.children.items()}

@@ -93,6 +93,13 @@ class Request:
             model=full_model(model),
         )
 
+    def after(self, seconds: float) -> "Request":
+        """Return the same with what is left of its time_budget after so many seconds."""
+        if "time_budget" not in self.given:
+            return self
+        left = max(self.given["time_budget"] - seconds, 0.0)
+        return replace(self, given={**self.given, "time_budget": left})
+
 
 def known_methods() -> Mapping[str, type[Any]]:
     """Return the options of all methods that have a name: those of `papers` too, if it is there.

@@ -22,6 +22,7 @@ from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates.expansion import put_back
 from pymc_coresets.options import unwritable
+from pymc_coresets.potentials.filled_model import with_rows_of_units
 from pymc_coresets.potentials.kept_rows import (
     Densities,
     Fingerprints,
@@ -310,6 +311,7 @@ def fields_with_model(
         If the model or the rows are not those that it was built from.
     """
     wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor)
+    model, wanted = with_rows_of_units(model, wanted)
     loglik = likelihood_of_stored(model, stored, wanted)
     found = {**stored, "loglikelihood": loglik}
     if found["quadratic"] is not None:

@@ -129,7 +129,6 @@ class RowsToRead:
     def _require_rows(self) -> None:
         required_source(self.rows)
         refused = {
-            "integrate": self.named is not None and self.integrate,
             "collapse": self.collapse is True,
             "allow_local": self.allow_local,
         }

@@ -15,6 +15,7 @@ from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.reading.folding import evaluate
 
 
@@ -55,7 +56,13 @@ class Known:
     def value(self, variable: Variable) -> np.ndarray:
         """Evaluate a variable that depends on no parameter, once."""
         if variable not in self._values:
-            [self._values[variable]] = evaluate([variable])
+            try:
+                [self._values[variable]] = evaluate([variable])
+            except AssertionError as error:  # of a shape, by which PyTensor says it
+                raise InvalidDataError(
+                    f"The lengths of the data do not fit together: {error} Give all of them the "
+                    "same number of observations, and let no shape be a number of rows."
+                ) from error
         return self._values[variable]
 
     def shape(self, variable: Variable) -> tuple[int, ...]:

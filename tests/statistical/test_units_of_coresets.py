@@ -251,10 +251,7 @@ def test_nothing_is_recovered_where_nothing_was_integrated_out():
         plain.recover(fixed_draws(10))
 
 
-def test_integrate_is_refused_for_rows_elsewhere_and_without_names():
-    rows = open_rows({"seen": Y[:10], "level_of": LEVEL[:10], "x": X[:10]})
-    with pytest.raises(InvalidOptionError, match=r"integrate='z': rows=\.\.\. are read one by one"):
-        build_coreset(model_of(), rows=rows, integrate="z", progressbar=False)
+def test_integrate_is_refused_without_names():
     with pytest.raises(InvalidOptionError, match="integrate=True: name the variables"):
         build_coreset(model_of(), integrate=True, progressbar=False)
 

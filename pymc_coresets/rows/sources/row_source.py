@@ -190,6 +190,20 @@ class RowSource:
                 taken[name][here] = array[positions[here] - chunk.start]
         return taken
 
+    def together(self, names: Collection[str]) -> Arrays:
+        """Return all rows of some arrays, in one reading: for those that fit into memory."""
+        columns = {name: self.columns[name] for name in names}
+        found = {n: np.empty((self.n_rows, *c.shape), c.dtype) for n, c in columns.items()}
+        for chunk in self.chunks:
+            for name, array in self.read(chunk, names).items():
+                found[name][chunk.start : chunk.start + chunk.n_rows] = array
+        return found
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether rows have base weights."""
+        return self._weight is not None
+
     def locate(self, position: int) -> str:
         """Return the location of a row: ``"flights/part-0057.parquet, row group 3, row 41,207"``.
 

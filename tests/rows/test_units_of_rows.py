@@ -1,0 +1,128 @@
+"""Variables of levels are integrated out of rows that lie elsewhere, which the model holds then."""
+
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.typing import ArrayLike
+
+from pymc_coresets import (
+    Coreset,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    build_coreset,
+    coreset_of,
+    open_rows,
+    sample,
+)
+from pymc_coresets.potentials import filled_model
+
+N_LEVELS = 300
+_rng = np.random.default_rng(3)
+ROWS = {"user": _rng.permutation(np.repeat(np.arange(N_LEVELS), 3)), "x": _rng.normal(size=900)}
+EFFECTS = _rng.normal(size=N_LEVELS)
+ROWS["seen"] = 0.5 * ROWS["x"] + EFFECTS[ROWS["user"]] + _rng.normal(size=900)
+
+
+def model_of(n_rows: int, offset: ArrayLike = 0.0) -> pm.Model:
+    """Return a model that holds so many of the rows."""
+    with pm.Model(coords={"name": [f"u{i}" for i in range(N_LEVELS)]}) as model:
+        user, x, seen = (pm.Data(name, values[:n_rows]) for name, values in ROWS.items())
+        z = pm.Normal("z", 0.0, pm.HalfNormal("sd"), dims="name")
+        pm.Normal("y", pm.Normal("b") * x + z[user] + offset, 1.0, observed=seen)
+    return model
+
+
+@pytest.fixture(scope="module")
+def template() -> pm.Model:
+    return model_of(40)
+
+
+@pytest.fixture(scope="module")
+def coreset(template: pm.Model) -> Coreset:
+    return build_coreset(template, rows=open_rows(ROWS), random_seed=1, progressbar=False)
+
+
+def test_it_is_the_coreset_of_a_model_that_holds_all_rows(template, coreset):
+    whole = build_coreset(model_of(900), random_seed=1, progressbar=False)
+    np.testing.assert_array_equal(coreset.indices, whole.indices)
+    np.testing.assert_array_equal(coreset.weights, whole.weights)
+    assert coreset.n_observations == N_LEVELS
+    assert [v.name for v in coreset.model.free_RVs] == ["sd", "b"]
+    assert len(template["x"].get_value()) == 40  # the user's model is left as it is
+
+
+def test_it_is_read_from_its_file_with_the_rows(template, coreset, tmp_path: Path):
+    coreset.to_netcdf(tmp_path / "a.nc")
+    draws = coreset.sample(draws=100, chains=2, random_seed=1, progressbar=False)
+    again = Coreset.from_netcdf(tmp_path / "a.nc", template, rows=open_rows(ROWS))
+    assert again.verify(draws).difference < 1e-6
+    found, known = (each.recover(draws, levels=["u3"], random_seed=2) for each in (again, coreset))
+    np.testing.assert_array_equal(found["z"], known["z"])
+    with pytest.raises(InvalidDataError, match="built for 300 observations, but the model has 3"):
+        Coreset.from_netcdf(tmp_path / "a.nc", template)
+    others = open_rows(ROWS | {"seen": ROWS["seen"] + 1.0})
+    with pytest.raises(InvalidDataError):
+        Coreset.from_netcdf(tmp_path / "a.nc", template, rows=others)
+
+
+def test_one_call_draws_the_effects_of_all_levels(template):
+    idata = sample(template, rows=open_rows(ROWS), random_seed=1, progressbar=False)
+    assert idata.attrs["level"] == "Reliable"
+    assert idata["posterior"]["z"].sizes["name"] == N_LEVELS
+    # Each mean is a shrunken one of three rows, up to Monte Carlo error.
+    draws = idata["posterior"].to_dataset().mean(("chain", "draw"))
+    sums = np.bincount(ROWS["user"], ROWS["seen"] - float(draws["b"]) * ROWS["x"])
+    errors = draws["z"].values - sums / (3 + float(draws["sd"]) ** -2)
+    assert np.abs(errors).max() < 0.1
+    again = coreset_of(idata, template, rows=open_rows(ROWS))
+    assert (again.n_observations, again.loglikelihood.n_dims) == (N_LEVELS, 2)
+
+
+def test_effects_of_single_rows_are_those_of_all_rows():
+    counts = np.random.default_rng(4).poisson(np.exp(np.random.default_rng(5).normal(1, 1, 600)))
+    with pm.Model() as model:
+        seen = pm.Data("seen", counts[:30])
+        e = pm.Normal("e", 0.0, pm.HalfNormal("s"), shape=seen.shape[0])
+        pm.Poisson("y", pm.math.exp(pm.Normal("a") + e), observed=seen)
+    rows = open_rows({"seen": counts})
+    found = build_coreset(model, rows=rows, random_seed=1, progressbar=False)
+    assert found.n_observations == 600
+    assert found.weights.sum() == pytest.approx(600)
+    assert found.loglikelihood.n_dims == 2
+
+
+def test_what_cannot_be_held_together_is_refused(template, monkeypatch, caplog):
+    weighted = open_rows(ROWS | {"w": np.ones(900)}, weight="w")
+    with pytest.raises(InvalidOptionError, match="weights of their own"):
+        build_coreset(template, rows=weighted, integrate="z", progressbar=False)
+    with pytest.raises(UnsupportedModelError, match="900 rows are few for 302"):
+        build_coreset(template, rows=weighted, progressbar=False)
+    assert "Variables of levels remain parameters. Rows with weights" in caplog.text
+    monkeypatch.setattr(filled_model, "free_memory", lambda: 100_000)
+    with pytest.raises(InvalidOptionError, match=r"take 0\.0 GB, more than 0\.125 of"):
+        build_coreset(template, rows=open_rows(ROWS), integrate="z", progressbar=False)
+
+
+def test_shapes_that_are_numbers_of_rows_are_refused():
+    model, rows = model_of(40, offset=np.zeros(40)), open_rows(ROWS)
+    with pytest.raises(InvalidDataError, match="let no shape be a number of rows"):
+        build_coreset(model, rows=rows, progressbar=False)
+
+
+def test_columns_that_are_missing_or_out_of_range_are_refused(template):
+    fewer = {name: values for name, values in ROWS.items() if name != "user"}
+    with pytest.raises(InvalidDataError, match="do not fit together"):
+        build_coreset(template, rows=open_rows(fewer), progressbar=False)
+    beyond = open_rows(ROWS | {"user": ROWS["user"] + 1})
+    with pytest.raises(InvalidDataError, match="Codes count from 0"):
+        build_coreset(template, rows=beyond, progressbar=False)
+
+
+def test_all_rows_are_read_in_one_pass():
+    rows = open_rows([{"x": np.arange(4.0), "k": np.arange(4)}, {"x": np.ones(2), "k": [7, 8]}])
+    found = rows.together(["k"])
+    assert list(found) == ["k"]
+    np.testing.assert_array_equal(found["k"], [0, 1, 2, 3, 7, 8])

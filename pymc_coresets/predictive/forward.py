@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,7 +20,7 @@ from pytensor.graph import (
     node_rewriter,
     vectorize_graph,
 )
-from pytensor.tensor import TensorConstant, TensorVariable
+from pytensor.tensor import TensorConstant
 
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat import pytensor_api as ops
@@ -153,13 +153,13 @@ class Forward:
         >>> Forward.summed(model, {"line": line})({"slope": np.array([3.0, 4.0])})
         {'line': array([ 7., 14.])}
         """
-        free, each = model.free_RVs, cast(list[TensorVariable], list(graphs.values()))
+        free, each = model.free_RVs, ops.checked_tensors(list(graphs.values()))
         several = [rv.type.clone(shape=(None, *rv.type.shape))(rv.name) for rv in free]
         replaced: dict[Variable, Variable] = dict(zip(free, several, strict=True))
         for data in ancestors(each):  # each thread's function would have a copy of constants
             if isinstance(data, TensorConstant) and data.data.size > _LARGE_CONSTANT:
                 replaced[data] = pytensor.shared(data.data, borrow=True, shape=data.type.shape)
-        of_all = cast(list[TensorVariable], vectorize_graph(each, replaced))
+        of_all = ops.checked_tensors(vectorize_graph(each, replaced))
         n_draws = several[0].shape[0]
         sums = [
             those.sum(axis=0) if those.ndim > one.ndim else n_draws * those

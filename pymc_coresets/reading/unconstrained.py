@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import pymc as pm
@@ -20,6 +19,7 @@ from pymc_coresets.compat.pytensor_api import (
     XTensorVariable,
     as_xtensor,
     checked_tensor,
+    checked_tensors,
     compiling,
 )
 from pymc_coresets.numerics import rows_at_once
@@ -233,7 +233,7 @@ def of_points(
     }
     sloping = [] if slope_of is None else [slope_of]
     with compiling():
-        several = cast(list[TensorVariable], vectorize_graph([*graphs, *sloping], points))
+        several = checked_tensors(vectorize_graph([*graphs, *sloping], points))
         slopes = [  # a gradient that is vectorised itself has a fifth more operations
             checked_tensor(pt.grad(v.sum(), points[inputs[0]], disconnected_inputs="ignore"))
             for v in several[len(graphs) :]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
@@ -260,7 +260,7 @@ def _log_priors(observations: Observations, names: Sequence[str]) -> dict[str, T
         v: observations.parameters[name] for name, v in priors.parameters.items()
     }
     graphs = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
-    return dict(zip(names, cast(list[TensorVariable], graphs), strict=True))
+    return dict(zip(names, ops.checked_tensors(graphs), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,7 +388,7 @@ class _Selected:
             raise _tied(tied or self.inputs, self.pushdown.unselected)
         n_tables = len(self.tables)
         priors = map(self._or_normal, fresh[n_tables:], parts)
-        return cast(list[TensorVariable], [*fresh[:n_tables], *priors]), parts
+        return ops.checked_tensors([*fresh[:n_tables], *priors]), parts
 
     def _part_at(self, place: "_Place", parts: Sequence[Part]) -> Part:
         """Return the part that is taken at a place."""

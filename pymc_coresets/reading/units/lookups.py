@@ -185,7 +185,7 @@ def _lookups(node: Apply, of_rows: Collection[Variable]) -> list[Lookup]:
         return []
     if _row_axis(entries) != _row_axis(_without_numbers(entries)):
         return []
-    table, found = cast(list[TensorVariable], [node.inputs[0], node.outputs[0]])
+    table, found = ops.checked_tensors([node.inputs[0], node.outputs[0]])
     return [Lookup(found, table, axis, arrays[axis], tuple(entries)) for axis in at]
 
 

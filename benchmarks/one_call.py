@@ -63,7 +63,7 @@ def measured(model: str, way: str, cache: Path, seconds: float) -> Record:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return Record(way=way, failure=done.stderr.strip().splitlines()[-1][:80])
-    found: Record = pickle.loads(path.read_bytes())  # noqa: S301 - written a moment ago
+    found: Record = pickle.loads(path.read_bytes())
     return found
 
 

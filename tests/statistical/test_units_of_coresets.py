@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset, open_rows
+from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.sampling.units import centring, recovery

@@ -39,7 +39,8 @@ _KINDS: dict[str, type[Any]] = {
         Tails,
     )
 }
-_OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
+#: Fields that are functions or graphs, or follow from these.
+_OF_A_MODEL = ("prior", "coefficients", "interface", "layout")
 _OF_SPARSE = ("data", "indices", "indptr")
 
 
@@ -273,4 +274,4 @@ def _with_functions(
         around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
     )
     of_all = replace(cast(Quadratic, around.quadratic), interface=quadratic.graph)
-    return replace(around, hierarchy=hierarchy, quadratic=of_all)
+    return replace(around, hierarchy=hierarchy, quadratic=of_all).laid_out

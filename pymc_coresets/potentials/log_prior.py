@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -87,6 +88,9 @@ class LogPrior:
     def __init__(self, observations: Observations, interface: TensorVariable | None = None) -> None:
         self.observations, self.interface = observations, interface
         self.space = observations.space
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: vars(self)[name] for name in ("observations", "interface", "space")}
 
     def values(self, points: np.ndarray) -> np.ndarray:
         """Return the log-densities at points (n_points, D), without that function."""

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets import build_coreset
+from pymc_coresets import Coreset, build_coreset
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.concavity import concave, largest_share
@@ -23,6 +23,7 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
+from pymc_coresets.sampling.arrowhead import Arrowhead
 from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.normal import CholeskyFactor
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
@@ -216,7 +217,7 @@ def test_nuts_draws_by_a_precision():
 
 
 @pytest.mark.usefixtures("sparsely")
-def test_factors_of_many_levels():
+def test_factors_of_many_levels(tmp_path):
     """All that is made for thousands of dimensions, on a few dozen."""
     model = crossed(np.random.default_rng(6), 5 * N)
     coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
@@ -229,6 +230,19 @@ def test_factors_of_many_levels():
     # Of 100 draws: with a standard error of 14 %.
     assert coreset.verify(idata, draws=100).by_pymc < 0.02
     assert idata.sample_stats["tree_depth"].mean() <= 4
+    # Its draws are the same after a file, and as a copy: how precisions are decomposed comes along.
+    assert isinstance(coreset.proposal.around.layout, Arrowhead)
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    others = (
+        Coreset.from_netcdf(tmp_path / "coreset.nc", model),
+        pickle.loads(pickle.dumps(coreset)),
+    )
+    for other in others:
+        assert isinstance(other.proposal.around.layout, Arrowhead)
+        x, y = (
+            c.proposal.around.draw(20, rng=np.random.default_rng(1))[0] for c in (other, coreset)
+        )
+        np.testing.assert_allclose(x, y, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("signal", "noise"), [(1.0, 0.0), (1.0, 1.0), (0.01, 3.0), (0.0, 1.0)])

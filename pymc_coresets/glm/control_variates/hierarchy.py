@@ -391,13 +391,13 @@ class ConditionalGaussian:
             start = like.scales if isinstance(like.scales, Normal) else start
         found = cls(hierarchy, quadratic, start, layout=layout)
         if layout is None:
-            found = replace(found, layout=found._layout)
+            found = found.laid_out
         if not len(first):
             return found
         scales = near_mode(found.log_marginals, start)
         found = replace(found, scales=scales)
         if found.layout is None:  # the start was too far away
-            found = replace(found, layout=found._layout)  # noqa: SLF001
+            found = found.laid_out
         if scales.n_evaluations * found.n_operations_each <= found.n_operations:
             found = replace(found, scales=scales.split(found.log_marginals))
         return found
@@ -493,10 +493,10 @@ class ConditionalGaussian:
         return Precisions(self.quadratic.grams, own.pattern, own.slopes, moves=own.moves)
 
     @property
-    def _layout(self) -> Layout:
-        """How the precisions are decomposed."""
+    def laid_out(self) -> Self:
+        """The same, with how its precisions are decomposed, unless it is too far from the mode."""
         _, _, precision = next(self._expanded(self.scales.location[None]))
         try:
-            return layout_of(precision)
-        except (LinAlgError, ValueError):  # so far from the mode
-            return None
+            return replace(self, layout=layout_of(precision))
+        except (LinAlgError, ValueError):
+            return self

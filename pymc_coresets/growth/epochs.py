@@ -13,7 +13,7 @@ from pymc_coresets.growth.coverage import Coverage
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import KnownRows
+from pymc_coresets.potentials.known_rows import KnownRows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks

@@ -22,12 +22,8 @@ from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number, whole_number_or_none
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import (
-    KnownRows,
-    columns_of_dataset,
-    kept_dataset,
-    rows_of_dataset,
-)
+from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.known_rows import KnownRows, recurring
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -50,7 +46,7 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.weighted_rows import WeightedRows
 
-_KNOWN = "known_rows"  # sample of the rows of each construction
+_KNOWN = "rows_read"  # a sample of the rows of each construction
 
 
 def extend[C: WeightedRows](
@@ -323,24 +319,22 @@ def _merged(coresets: Sequence[WeightedRows]) -> dict[str, Any]:
 
 
 def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
-    """Return the sample of rows of each construction, or else of the coreset's own rows."""
+    """Return the sample of rows of each construction, or else of those that are left."""
     if _KNOWN in coreset.history.attrs:
         return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
+    if coreset.data is None:  # the model holds all of them
+        return [KnownRows.among(part.template, 0)]
     rows = rows_of_dataset(part.template.observations, part.kept)
     return [KnownRows.of(part.template, rows, 0, part.n_rows)]
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:
-    """Warn if new rows begin with those that a construction read before.
-
-    For each construction, it reads the chunks that contain twenty rows.
-    """
-    for one in known:
-        if one.begins(new):
-            n_rows = one.stop - one.start
-            which = "New" if n_rows == new.n_rows else f"The first {n_rows:,} new"
+    """Warn if there are rows among new ones that a construction read before."""
+    for one, n_found in zip(known, recurring(known, new), strict=True):
+        if n_found:
             warn_user(
-                f"{which} rows are rows {one.start:,} to {one.stop - 1:,} of those that the "
-                "coreset already represents, so they count twice. Pass only rows that are not "
-                "among these, or build a coreset of all of them."
+                f"Of {len(one.hashes)} rows that were sampled from rows {one.start:,} to "
+                f"{one.stop - 1:,}, which the coreset already represents, {n_found} are among the "
+                "new ones, so they count twice. Pass only rows that are not among these, or build "
+                "a coreset of all of them."
             )

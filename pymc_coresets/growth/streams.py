@@ -30,7 +30,8 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import KnownRows, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.known_rows import KnownRows, recurring
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
     full_model,
@@ -260,7 +261,7 @@ class CoresetStream:
             ) from error
         loglik = self._growth.template.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
-        if known.prints == last.prints and last.begins(loglik):
+        if known.hashes == last.hashes and any(recurring([last], loglik)):
             warn_user(
                 f"Chunk {number} of the stream has the same rows as the one before, so they count "
                 "twice. If that is a mistake, read the stream from a file stored earlier, and "

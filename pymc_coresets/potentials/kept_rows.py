@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -365,57 +364,3 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
 
 def _together(parts: Iterable[str]) -> str:
     return blake2b("\0".join(sorted(parts)).encode(), digest_size=32).hexdigest()
-
-
-# -- rows that come again --------------------------------------------------------------------------
-
-
-class KnownRows(NamedTuple):
-    """Sample of the rows that a construction read, to detect rows that are passed twice.
-
-    Parameters
-    ----------
-    start, stop : int
-        Positions of its first row, and of the first row after it.
-    where : list of int
-        Which of its rows these are.
-    prints : list of str
-        Fingerprints of their data and base weights.
-    """
-
-    start: int
-    stop: int
-    where: list[int]
-    prints: list[str]
-
-    @classmethod
-    def of(cls, loglik: LogLikelihood, rows: Rows, start: int, stop: int) -> Self:
-        """Record twenty of a construction's rows, numbered from its first one."""
-        some = rows.take(_spread(len(rows)))
-        return cls(start, stop, some.positions.tolist(), _prints(loglik, some))
-
-    @classmethod
-    def among(cls, new: LogLikelihood, start: int) -> Self:
-        """Record rows from all parts of the new ones, which begin at `start`."""
-        return cls.of(new, new.source.at(_spread(new.n_rows)), start, start + new.n_rows)
-
-    def begins(self, new: LogLikelihood) -> bool:
-        """Whether new rows begin with these, and not with rows that are equal by chance."""
-        n_rows, where = self.stop - self.start, np.array(self.where)
-        if n_rows > new.n_rows or _prints(new, new.source.at(where)) != self.prints:
-            return False
-        others = np.setdiff1d(_spread(n_rows, 2_000), where)  # how common are equal ones?
-        kinds = Counter(_prints(new, new.source.at(others)))
-        chances = [(1 + kinds[each]) / (2 + kinds.total()) for each in self.prints]
-        return math.prod(chances) < 1e-6
-
-
-def _spread(n_rows: int, n_wanted: int = 20) -> np.ndarray:
-    return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
-
-
-def _prints(loglik: LogLikelihood, rows: Rows) -> list[str]:
-    columns = sorted(loglik.observations.by_name(rows).items())
-    arrays = [rows.base_weights, *(array for _, array in columns)]
-    numbers = (np.concatenate([a[i].ravel() for a in arrays]) for i in range(len(rows)))
-    return [fingerprint(row.astype(float)).hex() for row in numbers]

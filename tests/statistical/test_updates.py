@@ -410,10 +410,28 @@ def test_rows_of_an_earlier_update_are_said_to_count_twice(steps, tmp_path):
     steps[-1].to_netcdf(tmp_path / "coreset.nc")
     stored = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(HEAD))
     both = {name: np.concatenate([month(0)[name], [0.5]]) for name in month(0)}
-    with pytest.warns(CoresetWarning, match="^The first 1,500 new rows are rows 0 to 1,499"):
+    with pytest.warns(CoresetWarning, match="from rows 0 to 1,499, .* 20 are among"):
         stored.extend(regression(both), size=SIZE, random_seed=1)
-    with pytest.warns(CoresetWarning, match="^New rows are rows 3,000 to 4,499"):
+    with pytest.warns(CoresetWarning, match="from rows 3,000 to 4,499, .* 20 are among"):
         steps[-1].extend(regression(HEAD), rows=open_rows(month(2)), size=SIZE, random_seed=1)
+
+
+def test_old_rows_are_found_wherever_they_are_among_new_ones():
+    """Also a part of them; and of coresets of one or two rows, whose model has one variable."""
+    rng = np.random.default_rng(1)
+    old, new = rng.normal(size=600), rng.normal(size=300)
+
+    def model_of(values):
+        with pm.Model() as model:
+            pm.Normal("l", pm.Normal("mu"), 1.0, observed=pm.Data("y", values))
+        return model
+
+    coreset = build_coreset(model_of(old), random_seed=1, progressbar=False)
+    assert coreset.size <= 2
+    for values, n_found in ((np.r_[new, old], 20), (np.r_[new, old[300:]], 10)):
+        with pytest.warns(CoresetWarning, match=f"rows 0 to 599, .* {n_found} are among the new"):
+            coreset.extend(model_of(values), random_seed=1)
+    coreset.extend(model_of(new), random_seed=1)
 
 
 def test_equal_rows_of_few_kinds_are_not_said_to_count_twice():

@@ -43,6 +43,27 @@ def held_model(holder: Any) -> Any:  # noqa: ANN401
     return holder
 
 
+def doubt_about(holder: object) -> str:
+    """Return what draws of a model do not serve for; empty if there is nothing to say.
+
+    Bambi centres predictors by default, and only its own ``fit`` puts the intercept back.
+
+    Examples
+    --------
+    >>> doubt_about(pm.Model())
+    ''
+    """
+    components = getattr(getattr(holder, "backend", None), "distributional_components", None)
+    parts = components.values() if isinstance(components, Mapping) else ()
+    if all(getattr(part, "design_matrix_without_intercept", None) is None for part in parts):
+        return ""
+    return (
+        "Bambi has centred the predictors: the intercept of these draws is that of centred ones, "
+        "with which Bambi's predict() is wrong. Pass center_predictors=False to bambi.Model; "
+        "coreset.predict() is right in both cases."
+    )
+
+
 def _beginning_at(model: pm.Model, values: Any) -> pm.Model:  # noqa: ANN401
     """Return a view of a model with the initial values that its holder passes to samplers."""
     if not isinstance(values, Mapping):

@@ -393,7 +393,7 @@ class Certificate:
         elif not self.modes.is_complete:
             where = " around the modes found (the search for others was not finished)"
         if not self.probes.is_done and self.divergence:
-            where += " at the draws (tails were not looked at)"
+            where += " at the draws (check() looks beyond them)"
         reliable, reweighted = (f"{level}{where}" for level in (Level.RELIABLE, Level.REWEIGHTED))
         if not self.divergence and self.node_error <= ROUNDING:  # to the last digit
             return Verdict(

@@ -120,7 +120,11 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
     elif observations.integrated:
-        what = f"{list(observations.integrated)!r} were integrated out of this coreset"
+        raise UnsupportedModelError(
+            f"{list(observations.integrated)!r} were integrated out of this coreset: such coresets "
+            "can be neither extended nor merged. Build one of all rows, old and new; rows=... "
+            "reads them from files."
+        )
     elif coreset.data is None and observations.sets:
         names = ", ".join(each.names for each in observations.sets)
         what = f"The rows of this coreset are of several terms, {names}, with data of their own"

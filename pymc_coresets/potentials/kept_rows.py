@@ -148,7 +148,8 @@ def likelihood_of_stored(
         if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
                 f"The coreset was built for {stored['n_observations']} observations, but the model "
-                f"has {loglik.observations.n_obs}: pass the model that it was built from.",
+                f"has {loglik.observations.n_obs}: pass the model that it was built from, with "
+                "rows=open_rows(...) if it holds only some of its rows.",
                 topic="coresets-in-files",
             )
         loglik.collapsed(collapse=False).source.at(indices)
@@ -164,8 +165,8 @@ def likelihood_of_stored(
         is_same = all(map(np.array_equal, loglik.source.at(indices).arrays, chosen.arrays))
     if not is_same:
         raise InvalidDataError(
-            f"The coreset was built from {stored['n_distinct']} other rows: open those with "
-            "open_rows, or build it again.",
+            f"The coreset was built from {stored['n_distinct']} other rows: open those, in their "
+            "order, with open_rows, or build it again.",
             topic="coresets-in-files",
         )
     return loglik

@@ -10,7 +10,13 @@ from typing import Any, TypedDict, cast
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.compat.neighbours import doubt_about
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.code_checks import CodeCheck
@@ -191,6 +197,11 @@ def full_model(model: object) -> pm.Model:
     UnsupportedModelError
         If it is the model of a coreset.
 
+    Warns
+    -----
+    CoresetWarning
+        If its draws do not serve for what holds it, see `doubt_about`.
+
     Examples
     --------
     >>> with pm.Model() as model:
@@ -198,6 +209,8 @@ def full_model(model: object) -> pm.Model:
     True
     """
     found = given_model(model)
+    if doubt := doubt_about(model):
+        warn_user(doubt)
     if WEIGHTS in found.named_vars:
         raise UnsupportedModelError("This is the model of a coreset. Pass the full model.")
     return found

@@ -162,8 +162,8 @@ def _containers(
     if not given:
         raise InvalidOptionError(
             f"rows: they have the columns {list(rows.columns)!r}, but {list(graphs)!r} is computed "
-            "from no pm.Data of these names. Put the data into pm.Data, and give columns of their "
-            "names."
+            "from no pm.Data of these names. Write the same model with the data in pm.Data of the "
+            "columns' names, and pass it as model=...: the draws serve for it, too."
         )
     for name in given:
         check_column(name, data[name], rows.columns[name])

@@ -7,7 +7,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 
-from pymc_coresets import InvalidOptionError, build_coreset
+from pymc_coresets import CoresetWarning, InvalidOptionError, build_coreset
 from pymc_coresets.reading.user_model import given_model
 
 MODEL = pm.Model()
@@ -62,8 +62,11 @@ def test_a_formula_of_bambi_is_summarised():
     bambi = pytest.importorskip("bambi")
     rng = np.random.default_rng(1)
     x = rng.normal(size=500)
-    formula = bambi.Model("y ~ x", pd.DataFrame({"x": x, "y": rng.normal(x)}))
+    table = pd.DataFrame({"x": x, "y": rng.normal(x)})
+    formula = bambi.Model("y ~ x", table, center_predictors=False)
     quick = {"size": 20, "method": "uniform", "random_seed": 1, "progressbar": False}
     coreset = build_coreset(formula, **quick)
+    with pytest.warns(CoresetWarning, match="Bambi has centred the predictors"):
+        build_coreset(bambi.Model("y ~ x", table), **quick)
     assert coreset.full_model is formula.backend.model
     assert coreset.n_observations == 500

@@ -1,13 +1,11 @@
 """The best alternative for each model beside a coreset, from `benchmarks.opponents`'s tables.
 
 Of all ways that were right, the one with most effective draws in a second, compilation included,
-stands beside the coreset. A second table has the least, the median and the largest of the ratios.
+stands beside the coreset.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import numpy as np
 
 from benchmarks.opponent_names import MODELS
 from benchmarks.opponent_ways import CORESET_REFITS, OURS
@@ -22,7 +20,6 @@ HEADER = (
     "draws per s, ratio",
     *("20 priors: other, s", "20 priors: coreset, s"),
 )
-RATIOS = ("models", "least", "median", "largest", "below 1")
 CORESET = f"{OURS}coreset"
 RIGHT = ("right", "right, but warned")
 
@@ -51,9 +48,9 @@ def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [f"{seconds(line):.0f}" if line.get("rest, s") else "" for line in taken]
 
 
-def summary(folder: Path) -> tuple[str, str]:
-    """Return the table of all models, from their tables in a folder, and that of the ratios."""
-    rows, ratios = [], []
+def summary(folder: Path) -> str:
+    """Return the table of all models, from their tables in a folder."""
+    rows = []
     for model, name in MODELS.items():
         text = (folder / f"opponents-{model}.md").read_text()
         lines = {line["way"]: line for line in lines_of(text)}
@@ -64,13 +61,10 @@ def summary(folder: Path) -> tuple[str, str]:
             if not way.startswith(OURS) and line["was it right?"] in RIGHT and line["per s"]
         ]
         best = max(able, key=lambda line: float(line["per s"]))
-        ratios.append(float(ours["per s"]) / float(best["per s"]))
         rows.append([
             name, best["way"], f"{seconds(best):.0f}",
             best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
             ours["remark"].partition(" rows")[0],
-            f"{ratios[-1]:.2g}", *refits(lines),
+            f"{float(ours['per s']) / float(best['per s']):.2g}", *refits(lines),
         ])  # fmt: skip
-    below = sum(ratio < 1 for ratio in ratios)
-    figures = (f"{found:.2g}" for found in (min(ratios), np.median(ratios), max(ratios)))
-    return markdown(HEADER, rows), markdown(RATIOS, [[str(len(ratios)), *figures, str(below)]])
+    return markdown(HEADER, rows)

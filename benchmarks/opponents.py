@@ -263,8 +263,7 @@ def main() -> None:
         print(text, end="\n\n", flush=True)
         save(options.tables, f"opponents-{name.replace('_', '-')}", text)
     if options.tables:
-        for name, text in zip(("summary", "ratios"), summary(options.tables), strict=True):
-            save(options.tables, f"opponents-{name}", text)
+        save(options.tables, "opponents-summary", summary(options.tables))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS
+from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
 from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.reading.folding import evaluate
@@ -176,13 +176,19 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
         "groups": "" if loglik is None else _groups(coreset, loglik.observations),
         "method": coreset.method,
         "weighting": coreset.weighting,
-        "divergence": ""
-        if unmeasured or not np.isfinite(coreset.objective)
-        else f"about {coreset.objective:.3g} nats",
+        "divergence": "" if unmeasured else _divergence(coreset),
         "modes": modes.words if modes.n_modes > 1 else "",
         "status": "" if coreset.status == Status.TOLERANCE_REACHED.value else coreset.status,
     }
     return {name: words for name, words in found.items() if words}
+
+
+def _divergence(coreset: WeightedRows) -> str:
+    if not np.isfinite(coreset.objective):
+        return ""
+    of_all = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
+    earlier = f", and up to {of_all.earlier:.3g} of earlier rows" if of_all.earlier else ""
+    return f"about {coreset.objective:.3g} nats{earlier}"
 
 
 def _weights(coreset: WeightedRows) -> str:

@@ -406,6 +406,11 @@ def test_rows_that_are_given_again_are_said_to_count_twice(first):
         assert first.extend(first.full_model, size=40, random_seed=1).n_observations == 2 * N
 
 
+def test_what_is_shown_has_the_errors_of_earlier_rows(steps):
+    shown = str(steps[-1])
+    assert f"and up to {steps[-1].ancestry.earlier:.3g} of earlier rows" in " ".join(shown.split())
+
+
 def test_rows_of_an_earlier_update_are_said_to_count_twice(steps, tmp_path):
     steps[-1].to_netcdf(tmp_path / "coreset.nc")
     stored = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(HEAD))

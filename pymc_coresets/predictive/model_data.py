@@ -270,12 +270,12 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        The same draws; for rows outside the model, other groups are unchanged.
+        The same draws; without data, if the rows are outside the model.
     """
-    if not own.n_in_memory:
-        return idata
-    groups = data_groups(own.parts[0].observations.held.whole)
     kept = idata.drop_nodes(_GROUPS, errors="ignore")
+    if not own.n_in_memory:
+        return kept
+    groups = data_groups(own.parts[0].observations.held.whole)
     found: xr.DataTree = kept.assign({name: xr.DataTree(group) for name, group in groups.items()})
     return found
 

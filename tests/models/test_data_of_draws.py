@@ -187,6 +187,9 @@ def test_rows_elsewhere_are_not_read_for_it():
         pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=y)
     coreset = build_coreset(model, rows=open_rows({"x": X, "y_data": Y}), **QUIET)
     assert set(coreset.importance_draws(100, random_seed=1).children) == {"posterior"}
+    # Nor are the few rows of the coreset's model taken for the data.
+    idata = coreset.sample(draws=50, chains=1, quiet=True, **QUIET)
+    assert set(idata.children).isdisjoint(GROUPS)
 
 
 def test_draws_in_closed_form_have_the_data():

@@ -69,7 +69,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     known = isinstance(wanted.integrate, Mapping)
     if not (known or named or may_have_units(model) or _has_one_for_each(model, held.n_rows)):
         return model, wanted
-    if not known and chosen_units(inside.rows_of(model), named) is None:
+    if not known and chosen_units(inside.rows_of(model), named, n_rows=len(rows)) is None:
         return model, wanted
     try:
         _refuse(rows)

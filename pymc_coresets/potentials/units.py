@@ -61,7 +61,7 @@ def _has_holes(model: pm.Model) -> bool:
 
 
 def chosen_units(
-    observations: Observations, asked: Sequence[str] | None = None
+    observations: Observations, asked: Sequence[str] | None = None, *, n_rows: int | None = None
 ) -> tuple[str, ...] | None:
     """Choose the factor whose variables are integrated out.
 
@@ -76,6 +76,8 @@ def chosen_units(
         24 and a quadratic is used. Then 5 D levels are enough if these have fewer than 30 rows
         each, and not too many together: all are kept. Variables with one value per row, and missing
         values of covariates, are always integrated out, because rows cannot be left out otherwise.
+    n_rows : int, optional
+        Number of all rows, if the observations are those of a template.
 
     Returns
     -------
@@ -110,7 +112,7 @@ def chosen_units(
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
     enough = 5 * (n_shared * (n_shared + 3) // 2 + 1) if is_few else _ENOUGH * n_shared
-    n_rows = observations.n_obs
+    n_rows = observations.n_obs if n_rows is None else n_rows
     if n_rows < _FEW_ROWS * n_levels and keeps_all(n_levels, n_rows, n_shared):
         enough = _LEAST * n_shared
     enough = max(_FEWEST_LEVELS, enough)

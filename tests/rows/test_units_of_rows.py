@@ -18,6 +18,7 @@ from pymc_coresets import (
     sample,
 )
 from pymc_coresets.potentials import filled_model
+from pymc_coresets.potentials.of_model import RowsToRead
 
 N_LEVELS = 300
 _rng = np.random.default_rng(3)
@@ -126,3 +127,18 @@ def test_all_rows_are_read_in_one_pass():
     found = rows.together(["k"])
     assert list(found) == ["k"]
     np.testing.assert_array_equal(found["k"], [0, 1, 2, 3, 7, 8])
+
+
+def test_levels_of_many_rows_stay_parameters_however_few_the_template_has():
+    rng, n = np.random.default_rng(1), 20_000  # forty rows for each of five hundred levels
+    rows = open_rows(
+        {"x": rng.normal(size=(n, 60)), "user": np.arange(n) % 500, "seen": rng.normal(size=n)}
+    )
+    with pm.Model() as model:
+        x, user, seen = (pm.Data(name, values) for name, values in rows.head(1_000).items())
+        z = pm.Normal("z", 0.0, 1.0, shape=500)
+        pm.Normal("y", x @ pm.Normal("b", shape=60) + z[user], 1.0, observed=seen)
+    wanted = RowsToRead(rows=rows, integrate="auto")
+    same, left = filled_model.with_rows_of_units(model, wanted)
+    assert same is model
+    assert left.rows is rows

@@ -72,6 +72,24 @@ def test_surfaces_are_followed_in_both_of_their_directions():
     assert ridge.of(draws)[:, 3].std() * np.linalg.norm(ridge.axes[:, 3]) < 2 * scale
 
 
+def hyperbola(points):
+    """The product of two coordinates, whose means are .5 and .3, is one with a deviation of .02."""
+    a, b = points.T
+    pull = (1 - a * b) / 0.02**2
+    values = -((1 - a * b) ** 2) / 0.02**2 / 2 - ((a - 0.5) ** 2 + (b - 0.3) ** 2) / 2
+    return values, np.stack([pull * b - a + 0.5, pull * a - b + 0.3], axis=1)
+
+
+def test_no_coordinates_are_used_that_leave_out_another_ridge():
+    """Chains that begin on the higher branch would agree, and never see the other one."""
+    rng = np.random.default_rng(1)
+    a = np.exp(rng.normal(0, 0.4, 400))
+    draws = np.stack([a, (1 + 0.02 * rng.normal(size=400)) / a], axis=1)
+    assert CurvedRidge.through(draws, hyperbola) is not None
+    signs = rng.choice([1.0, -1.0], p=[0.95, 0.05], size=400)
+    assert CurvedRidge.through(draws * signs[:, None], hyperbola) is None
+
+
 def test_normal_densities_have_no_curved_ridge_however_correlated():
     rng = np.random.default_rng(1)
     precision = np.linalg.inv(np.array([[1.0, 0.9999], [0.9999, 1.0]]))

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
-from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_of_points
+from pymc_coresets.sampling.climbs.many_climbs import Ends, climb_together, negative_of_points
 from pymc_coresets.sampling.climbs.many_modes import (
     climb_by_curvature,
     negative_hessians,
@@ -36,6 +36,8 @@ _TANGENTS, _TO_MODE = 15, 500
 _TRACED, _LENGTHS, _LOW, _STEPS_ACROSS = 200, (1.0, 1.5, 2.0, 3.0, 5.0, 8.0), 12.0, 50
 #: Nats by which the density of a ridge is below the highest where chains begin.
 _HIGH = 4.0
+#: Nats by which the density dips between two ridges, and how far between them it is looked at.
+_DIP, _BETWEEN = 3.0, np.linspace(0, 1, 10)
 
 _log = logging.getLogger(__name__)
 
@@ -129,6 +131,9 @@ class CurvedRidge:
             if best < _FITS:
                 break
         _log.info("A curved ridge: coordinates miss it by %.2g standard deviations", best)
+        if found is not None and found.leaves_out(draws, slopes):
+            _log.info("Some draws are on another ridge")
+            return None
         return found
 
     @classmethod
@@ -183,18 +188,43 @@ class CurvedRidge:
                 break
         return misfit, replace(own, places=places[values < values.min() + _HIGH])
 
+    def leaves_out(self, draws: np.ndarray, slopes: OfPoints) -> bool:
+        """Whether some draws lie on another ridge, which chains along this one would never see.
+
+        Such as another branch of a hyperbola.  From those draws, climbs across the axes end where
+        the density is high, but lower than there on the way from this ridge.
+        """
+        density, (along, z) = Density(self.seen_by(slopes)), self._parts(self.of(draws))
+        ends, own = (self._climbed(density, along, each) for each in (z, np.zeros_like(z)))
+        high = ends.values < min(ends.values.min(), own.values.min()) + _LOW
+        away, begins = (ends.points - own.points)[high], own.points[high]
+        lines = begins[:, None] + _BETWEEN[:, None] * away[:, None]
+        places = np.broadcast_to(along[high, None], (*lines.shape[:2], self.n_along))
+        u = np.concatenate([places, self.widths * lines], axis=2)
+        with np.errstate(all="ignore"):
+            heights = density.values(u.reshape(-1, u.shape[2])).reshape(lines.shape[:2])
+        return bool((~(heights >= -ends.values[high, None] - _DIP)).any())
+
+    def _parts(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coordinates along the ridge, and those across it in standard deviations."""
+        return u[:, : self.n_along], u[:, self.n_along :] / self.widths
+
     def _ridge_at(self, slopes: OfPoints, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return negative log-densities (n_points,) of a ridge, and where it is across the axes."""
-        density, widths = Density(self.seen_by(slopes)), self.widths
+        starts = np.zeros((len(along), len(self.widths)))
+        ends = self._climbed(Density(self.seen_by(slopes)), along, starts)
+        across = self.widths * ends.points + _terms(along, self.powers) @ self.coefficients
+        return ends.values, across
+
+    def _climbed(self, density: Density, along: np.ndarray, starts: np.ndarray) -> Ends:
+        """Climb across the axes from some starts, in standard deviations."""
+        widths = self.widths
 
         def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             values, gradients = negative_of_points(density, np.hstack([along[which], widths * z]))
             return values, widths * gradients[:, self.n_along :]
 
-        starts = np.zeros((len(along), len(widths)))
-        ends = climb_together(negative, starts, most_steps=_STEPS_ACROSS, joins=False)
-        across = widths * ends.points + _terms(along, self.powers) @ self.coefficients
-        return ends.values, across
+        return climb_together(negative, starts, most_steps=_STEPS_ACROSS, joins=False)
 
     def spread(self, n_points: int, *, rng: np.random.Generator) -> np.ndarray:
         """Return coordinates (n_points, n_dims) all over the ridge, where chains may begin."""

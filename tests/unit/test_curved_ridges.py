@@ -90,6 +90,21 @@ def test_no_coordinates_are_used_that_leave_out_another_ridge():
     assert CurvedRidge.through(draws * signs[:, None], hyperbola) is None
 
 
+def test_densities_that_overflow_beyond_the_ridge_are_no_warnings():
+    """One coordinate is the other's exponential, with a standard deviation of .02."""
+
+    def slopes(points):
+        a, b = points.T
+        pull = (1 - np.exp(a) - b) / 0.02**2
+        values = -(((1 - np.exp(a) - b) / 0.02) ** 2) / 2 - (a**2 + b**2) / 2
+        return values, np.stack([pull * np.exp(a) - a, pull - b], axis=1)
+
+    rng = np.random.default_rng(1)
+    a = rng.normal(-0.3, 0.7, 1_000)
+    draws = np.stack([a, 1 - np.exp(a) + 0.02 * rng.normal(size=1_000)], axis=1)
+    assert CurvedRidge.through(draws, slopes) is not None  # warnings are errors
+
+
 def test_normal_densities_have_no_curved_ridge_however_correlated():
     rng = np.random.default_rng(1)
     precision = np.linalg.inv(np.array([[1.0, 0.9999], [0.9999, 1.0]]))

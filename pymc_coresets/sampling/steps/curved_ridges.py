@@ -110,7 +110,7 @@ class CurvedRidge:
         if len(draws) < 2 * _DRAWS_OF_TERM * draws.shape[1]:
             return None
         density = Density(slopes)
-        with np.errstate(all="ignore"):  # some draws may be impossible
+        with np.errstate(all="ignore"):  # some draws may be impossible, and searches go too far
             some = draws[:_TRACED]
             heights = np.nan_to_num(density.values(some), nan=-np.inf)
             start = some[[heights.argmax()]]
@@ -121,19 +121,16 @@ class CurvedRidge:
             if not _is_thinner(hessian[0], draws):
                 return None
             others = negative_hessians(density, draws[:_TANGENTS], kinks=False)
-        best, found = np.inf, None
-        for one in np.concatenate([hessian, others]):
-            ridge = cls._fitted(one, draws)
-            if ridge is not None:
-                missed, ridge = ridge.traced(slopes, draws)
-                if missed < best:
-                    best, found = missed, ridge
-            if best < _FITS:
-                break
+            best, found = np.inf, None
+            for one in np.concatenate([hessian, others]):
+                ridge = cls._fitted(one, draws)
+                if ridge is not None:
+                    missed, ridge = ridge.traced(slopes, draws)
+                    if missed < best and not ridge.leaves_out(draws, slopes):
+                        best, found = missed, ridge
+                if best < _FITS:
+                    break
         _log.info("A curved ridge: coordinates miss it by %.2g standard deviations", best)
-        if found is not None and found.leaves_out(draws, slopes):
-            _log.info("Some draws are on another ridge")
-            return None
         return found
 
     @classmethod
@@ -201,8 +198,7 @@ class CurvedRidge:
         lines = begins[:, None] + _BETWEEN[:, None] * away[:, None]
         places = np.broadcast_to(along[high, None], (*lines.shape[:2], self.n_along))
         u = np.concatenate([places, self.widths * lines], axis=2)
-        with np.errstate(all="ignore"):
-            heights = density.values(u.reshape(-1, u.shape[2])).reshape(lines.shape[:2])
+        heights = density.values(u.reshape(-1, u.shape[2])).reshape(lines.shape[:2])
         return bool((~(heights >= -ends.values[high, None] - _DIP)).any())
 
     def _parts(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -254,11 +250,15 @@ class CurvedRidge:
         """Return log-densities and gradients by the coordinates of the ridge."""
 
         def of_coordinates(u: np.ndarray) -> Slopes:
-            values, gradients = slopes(self.at(u))
-            found = gradients @ self.axes
-            across = found[:, self.n_along :] @ self.coefficients.T
-            for i in range(self.n_along):
-                found[:, i] += (_derivatives(u[:, : self.n_along], self.powers, i) * across).sum(1)
+            along = u[:, : self.n_along]
+            with np.errstate(
+                all="ignore"
+            ):  # far from the ridge, where searches shorten their steps
+                values, gradients = slopes(self.at(u))
+                found = gradients @ self.axes
+                across = found[:, self.n_along :] @ self.coefficients.T
+                for i in range(self.n_along):
+                    found[:, i] += (_derivatives(along, self.powers, i) * across).sum(axis=1)
             return Slopes(values, found)
 
         return of_coordinates

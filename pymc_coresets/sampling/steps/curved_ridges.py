@@ -189,7 +189,7 @@ class CurvedRidge:
         """Whether some draws lie on another ridge, which chains along this one would never see.
 
         Such as another branch of a hyperbola.  From those draws, climbs across the axes end where
-        the density is high, but lower than there on the way from this ridge.
+        the density is high, but it dips between there and this ridge.
         """
         density, (along, z) = Density(self.seen_by(slopes)), self._parts(self.of(draws))
         ends, own = (self._climbed(density, along, each) for each in (z, np.zeros_like(z)))

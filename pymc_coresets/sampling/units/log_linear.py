@@ -12,12 +12,6 @@ _DEPTH, _FLOOR = 25.0, 60.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _inverse_steps(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inverse distances from the next places, and from the next but one."""
-    return 1.0 / (places[1:] - places[:-1]), 1.0 / (places[2:] - places[:-2])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _refined(
     places: np.ndarray,
     logs: np.ndarray,
@@ -77,6 +71,73 @@ def _masses(places: np.ndarray, logs: np.ndarray, cumulative: np.ndarray) -> Non
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _first_not_below(places: np.ndarray, value: float) -> int:
+    """Return the number of the first place that is not below a value; of NaN, their number."""
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) // 2
+        if places[middle] >= value:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill(
+    found: np.ndarray,
+    given: np.ndarray,
+    are_probabilities: bool,  # noqa: FBT001 (Numba takes no keywords alone)
+    tables: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    work: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """Fill in quantiles of probabilities, or probabilities of quantiles: see `quantiles`.
+
+    `tables` are places, log-densities, and the inverse distances of places from the next ones, and
+    from the next but one.  NumPy makes all arrays, also those to work with: its functions take a
+    tenth of a second each to compile.
+    """
+    (places, logs, inverse, of_two), (own, heights, below) = tables, work
+    for s in range(found.shape[0]):  # of one draw, all units fit into a cache
+        for g in range(found.shape[2]):
+            _refined(places[:, g], logs[s, :, g], inverse[:, g], of_two[:, g], own, heights)
+            _masses(own, heights, below)
+            if not below[-1] > 0.0:
+                continue
+            for k in range(found.shape[1]):
+                value = given[s, k, g]
+                wanted = value * below[-1] if are_probabilities else value
+                ascending = below if are_probabilities else own
+                i = min(max(_first_not_below(ascending, wanted) - 1, 0), len(own) - 2)
+                share = (wanted - ascending[i]) / (ascending[i + 1] - ascending[i])
+                change = heights[i + 1] - heights[i]
+                if are_probabilities:
+                    if change > 1e-8:
+                        share = 1.0 + np.log1p((1.0 - share) * np.expm1(-change)) / change
+                    elif change < -1e-8:
+                        share = np.log1p(share * np.expm1(change)) / change
+                    found[s, k, g] = own[i] + min(max(share, 0.0), 1.0) * (own[i + 1] - own[i])
+                    continue
+                share = min(max(share, 0.0), 1.0)
+                if change > 1e-8:
+                    share = 1.0 - np.expm1((share - 1.0) * change) / np.expm1(-change)
+                elif change < -1e-8:
+                    share = np.expm1(share * change) / np.expm1(change)
+                found[s, k, g] = (below[i] + share * (below[i + 1] - below[i])) / below[-1]
+
+
+def _found(
+    places: np.ndarray, logs: np.ndarray, given: np.ndarray, *, are_probabilities: bool
+) -> np.ndarray:
+    # In C order: for each other one, the loops would be compiled anew.
+    places, logs, given = (np.ascontiguousarray(x, np.float64) for x in (places, logs, given))
+    found, n_fine = np.full(given.shape, np.nan), _CELLS * (len(places) - 1) + 1
+    inverse, of_two = 1.0 / (places[1:] - places[:-1]), 1.0 / (places[2:] - places[:-2])
+    work = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
+    _fill(found, given, are_probabilities, (places, logs, inverse, of_two), work)
+    return found
+
+
 def quantiles(places: np.ndarray, logs: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return the quantiles of densities that are known at some places.
 
@@ -103,31 +164,9 @@ def quantiles(places: np.ndarray, logs: np.ndarray, uniform: np.ndarray) -> np.n
     >>> quantiles(places, logs, np.array([[[0.25], [0.5]]])).ravel()
     array([0.25, 0.5 ])
     """
-    n_draws, n_places, n_units = logs.shape
-    found = np.full(uniform.shape, np.nan)
-    n_fine = _CELLS * (n_places - 1) + 1
-    own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
-    inverse, of_two = _inverse_steps(places)
-    for s in range(n_draws):  # of one draw, all units fit into a cache
-        for g in range(n_units):
-            _refined(places[:, g], logs[s, :, g], inverse[:, g], of_two[:, g], own, heights)
-            _masses(own, heights, below)
-            if not below[-1] > 0.0:
-                continue
-            for k in range(uniform.shape[1]):
-                wanted = uniform[s, k, g] * below[-1]
-                i = min(max(np.searchsorted(below, wanted) - 1, 0), n_fine - 2)
-                share = (wanted - below[i]) / (below[i + 1] - below[i])
-                change = heights[i + 1] - heights[i]
-                if change > 1e-8:
-                    share = 1.0 + np.log1p((1.0 - share) * np.expm1(-change)) / change
-                elif change < -1e-8:
-                    share = np.log1p(share * np.expm1(change)) / change
-                found[s, k, g] = own[i] + min(max(share, 0.0), 1.0) * (own[i + 1] - own[i])
-    return found
+    return _found(places, logs, uniform, are_probabilities=True)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return the distribution functions at some numbers: the inverse of `quantiles`.
 
@@ -137,30 +176,27 @@ def probabilities(places: np.ndarray, logs: np.ndarray, x: np.ndarray) -> np.nda
     >>> probabilities(places, logs, np.array([[[0.25], [7.0]]])).ravel()
     array([0.25, 1.  ])
     """
-    n_draws, n_places, n_units = logs.shape
-    found = np.full(x.shape, np.nan)
-    n_fine = _CELLS * (n_places - 1) + 1
-    own, heights, below = np.empty(n_fine), np.empty(n_fine), np.empty(n_fine)
-    inverse, of_two = _inverse_steps(places)
-    for s in range(n_draws):  # of one draw, all units fit into a cache
-        for g in range(n_units):
-            _refined(places[:, g], logs[s, :, g], inverse[:, g], of_two[:, g], own, heights)
-            _masses(own, heights, below)
-            if not below[-1] > 0.0:
-                continue
-            for k in range(x.shape[1]):
-                i = min(max(np.searchsorted(own, x[s, k, g]) - 1, 0), n_fine - 2)
-                share = min(max((x[s, k, g] - own[i]) / (own[i + 1] - own[i]), 0.0), 1.0)
-                change = heights[i + 1] - heights[i]
-                if change > 1e-8:
-                    share = 1.0 - np.expm1((share - 1.0) * change) / np.expm1(-change)
-                elif change < -1e-8:
-                    share = np.expm1(share * change) / np.expm1(change)
-                found[s, k, g] = (below[i] + share * (below[i + 1] - below[i])) / below[-1]
-    return found
+    return _found(places, logs, x, are_probabilities=False)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _fill_resolved(found: np.ndarray, logs: np.ndarray, top: np.ndarray, dense: np.ndarray) -> None:
+    n_draws, n_places, n_units = logs.shape
+    for s in range(n_draws):
+        own = logs[s]
+        for g in range(n_units):
+            top[g], dense[g] = own[0, g], 0
+        for i in range(n_places):
+            for g in range(n_units):
+                top[g] = max(top[g], own[i, g])
+        for i in range(n_places):
+            for g in range(n_units):
+                dense[g] += top[g] - own[i, g] < 2.0
+        for g in range(n_units):
+            nearest = max(own[0, g], own[-1, g])
+            found[s, g] = top[g] - nearest > 12.0 and dense[g] >= 6
+
+
 def are_resolved(logs: np.ndarray) -> np.ndarray:
     """Return whether places reach as far as densities, and are dense enough there.
 
@@ -178,19 +214,10 @@ def are_resolved(logs: np.ndarray) -> np.ndarray:
     >>> are_resolved(np.stack([-(x**2) / 2, -(x**2) / 8], axis=1)[None])
     array([[ True, False]])
     """
-    n_draws, n_places, n_units = logs.shape
+    n_draws, _, n_units = logs.shape
     found = np.empty((n_draws, n_units), dtype=np.bool_)
-    for s in range(n_draws):
-        own, top, dense = logs[s], logs[s, 0].copy(), np.zeros(n_units, dtype=np.int64)
-        for i in range(n_places):
-            for g in range(n_units):
-                top[g] = max(top[g], own[i, g])
-        for i in range(n_places):
-            for g in range(n_units):
-                dense[g] += top[g] - own[i, g] < 2.0
-        for g in range(n_units):
-            nearest = max(own[0, g], own[-1, g])
-            found[s, g] = top[g] - nearest > 12.0 and dense[g] >= 6
+    work = np.empty(n_units), np.empty(n_units, dtype=np.int64)
+    _fill_resolved(found, np.ascontiguousarray(logs, np.float64), *work)
     return found
 
 

@@ -78,6 +78,27 @@ class Regression(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _fill(
+    found: np.ndarray,
+    coefficients: np.ndarray,
+    which: np.ndarray,
+    x: np.ndarray,
+    own: np.ndarray,
+    has_own: bool,  # noqa: FBT001 (Numba takes no keywords alone)
+) -> None:
+    n_draws, n_units = x.shape
+    for s in range(n_draws):
+        total, at = found[s], x[s]
+        for power in range(coefficients.shape[1] - 1, -1, -1):
+            known = coefficients[s, power]
+            if not has_own:
+                for g in range(n_units):
+                    own[g] = known[which[g]]
+                known = own
+            for g in range(n_units):
+                total[g] = total[g] * at[g] + known[g]
+
+
 def polynomials(coefficients: np.ndarray, which: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return the values of polynomials of each draw, of which units share some.
 
@@ -99,21 +120,10 @@ def polynomials(coefficients: np.ndarray, which: np.ndarray, x: np.ndarray) -> n
     >>> polynomials(one_plus_square, np.array([0, 0]), np.array([[2.0, 3.0]]))
     array([[ 5., 10.]])
     """
-    n_draws, n_units = x.shape
-    found = np.empty((n_draws, n_units))
-    own = np.empty(n_units)
-    has_own = n_units == coefficients.shape[2] and (which == np.arange(n_units)).all()
-    for s in range(n_draws):
-        total, at = found[s], x[s]
-        total[:] = 0.0
-        for power in range(coefficients.shape[1] - 1, -1, -1):
-            known = coefficients[s, power]
-            if not has_own:
-                for g in range(n_units):
-                    own[g] = known[which[g]]
-                known = own
-            for g in range(n_units):
-                total[g] = total[g] * at[g] + known[g]
+    has_own = np.array_equal(which, np.arange(coefficients.shape[2]))
+    x, coefficients = (np.ascontiguousarray(a, np.float64) for a in (x, coefficients))
+    found, own = np.zeros(x.shape), np.empty(x.shape[1])
+    _fill(found, coefficients, which, x, own, has_own)  # NumPy makes arrays: it is compiled
     return found
 
 

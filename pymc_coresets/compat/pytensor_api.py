@@ -4,6 +4,7 @@ These are ``pytensor``, and in it ``graph``, ``scalar`` and ``tensor``.  PyTenso
 change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
+import ast
 import gc
 import inspect
 import re
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from numba.core.dispatcher import Dispatcher
 from numba.core.typing.templates import builtin_registry
 from pytensor import __version__, config
 from pytensor.compile.builders import SymbolicOp
@@ -170,6 +172,87 @@ def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] 
         known = ("as one function", __version__, name, kinds, config.numba__fastmath)
         name = sha256(str(known).encode()).hexdigest() if config.numba__cache else None
     return compile_numba_function_src(source, "loop", values, cache_key=name), name
+
+
+#: What Numba makes of these depends on the options of the function that they are in.
+_BY_OPTIONS = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+
+
+def with_expressions(function: Dispatcher) -> tuple[Callable[..., Any], str]:
+    """Return PyTensor's function of scalar operations with short ones written out, and its source.
+
+    Numba compiles each function that another one calls by itself, for a hundredth of a second or
+    more, and PyTensor makes two of each operation.  A function that returns an expression, and has
+    the same options, is what LLVM would inline anyway.
+
+    Parameters
+    ----------
+    function : Dispatcher
+        Of `numba_funcify_Composite`.
+
+    Examples
+    --------
+    >>> from pytensor.scalar import Composite, float64
+    >>> x = float64("x")
+    >>> op = Composite([x], [x * (x + x)])
+    >>> function, _ = numba_funcify_Composite(op, op.make_node(x))
+    >>> print(with_expressions(function)[1])
+    def numba_composite(nominal_scalar_variable):
+        scalar_variable = nominal_scalar_variable + nominal_scalar_variable
+        scalar_variable_1 = nominal_scalar_variable * scalar_variable
+        return scalar_variable_1
+    """
+    whole, known = _definition_of(function.py_func), dict(function.py_func.__globals__)
+    for number, line in enumerate(whole.body):
+        if not isinstance(line, ast.Assign) or not isinstance(line.value, ast.Call):
+            continue
+        name = ast.unparse(line.value.func)
+        inner = known.get(name)
+        if not isinstance(inner, Dispatcher):
+            continue
+        # PyTensor keeps each operation on disk, in a function of its own around it.
+        inner = known[name] = inner.py_func.__globals__.get("jitable_func", inner)
+        if inner.targetoptions["fastmath"] == function.targetoptions["fastmath"]:
+            line.value = _written_out(line.value, inner.py_func, f"__{number}", known)
+    source = ast.unparse(whole)
+    return compile_numba_function_src(source, whole.name, known), source
+
+
+def _written_out(
+    call: ast.Call, function: Callable[..., Any], suffix: str, known: dict[str, Any]
+) -> ast.expr:
+    """Return the expression that a call stands for, and add its names to those known.
+
+    The call itself if its function does more than return an expression.
+    """
+    definition = _definition_of(function)
+    [*others, last] = definition.body
+    names = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+    parameters = [argument.arg for argument in definition.args.args]
+    if others or not isinstance(last, ast.Return) or last.value is None:
+        return call
+    if not len(names) == len(call.args) == len(parameters):
+        return call
+    nodes = list(ast.walk(last.value))
+    if any(isinstance(node, _BY_OPTIONS) for node in nodes):
+        return call
+    outer = inspect.getclosurevars(function)
+    values = {**outer.globals, **outer.nonlocals}
+    known |= {f"{name}{suffix}": value for name, value in values.items()}
+    renamed = {name: f"{name}{suffix}" for name in values}
+    renamed |= dict(zip(parameters, names, strict=True))
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = renamed.get(node.id, node.id)
+    return last.value
+
+
+def _definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
+    source = getattr(function, "__source__", None) or dedent(inspect.getsource(function))
+    [definition] = ast.parse(source).body
+    if not isinstance(definition, ast.FunctionDef):
+        raise TypeError(f"{function!r} is no function with a name.")
+    return definition
 
 
 def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import numba.core.event
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -199,6 +200,28 @@ def test_loops_run_along_rows(view, monkeypatch):
     program(B, X, GROUP % 3)
     assert orders
     assert all(orders)
+
+
+def test_short_operations_are_compiled_as_part_of_their_loop():
+    names = []
+
+    class Watch(numba.core.event.Listener):
+        def on_start(self, event):
+            names.append(event.data["dispatcher"].py_func.__name__)
+
+        def on_end(self, event):
+            pass
+
+    graph = pt.exp(-x * (d[:, :3] + x)) / (1 + x**2)
+    with (
+        pytensor.config.change_flags(numba__cache=False),
+        numba.core.event.install_listener("numba:compile", Watch()),
+    ):
+        function = pytensor.function([x, d], graph, mode=loop_mode())
+        found = function(X[:7], D)
+    np.testing.assert_allclose(found, graph.eval({x: X[:7], d: D}, mode=PLAIN_MODE), rtol=1e-14)
+    assert {"loop", "numba_composite"} <= {*names}
+    assert not {"add", "mul", "negative", "neg", "square", "sqr"} & {*names}
 
 
 def test_products_take_views_as_they_are(monkeypatch):

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor import Mode
 from pytensor.graph import Apply, Variable, ancestors, graph_inputs
 from pytensor.tensor import TensorConstant, TensorVariable
 
@@ -20,7 +19,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function, plain_mode
+from pymc_coresets.reading.folding import numpy_function, performed, plain_mode
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
@@ -150,12 +149,12 @@ def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
 
 
 def _by_pymc(
-    obs: Observations, mode: Mode | None = None
+    obs: Observations, made: Callable[..., Callable[..., list[np.ndarray]]] = performed
 ) -> Callable[[Draws], Iterator[np.ndarray | Exception]]:
     """Compile PyMC's potentials, for their values at each draw, or the errors in their place."""
     inputs = [*obs.parameters.values(), *obs.template.inputs.values()]
     given = obs.template.values.values()
-    function = numpy_function(inputs, [obs.reference], mode)
+    function = made(inputs, [obs.reference])
 
     def at_draws(draws: Draws) -> Iterator[np.ndarray | Exception]:
         for point in _each(draws, obs):
@@ -275,7 +274,7 @@ def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
     if obs.total is None:
         return
     rest = [] if obs.unweighted is None else [obs.unweighted]
-    function = numpy_function(list(obs.parameters.values()), [obs.total, *rest])
+    function = performed(list(obs.parameters.values()), [obs.total, *rest])
     for point, of_rows in zip(_each(draws, obs), at_draws.T, strict=True):
         total, *parts = function(*point)
         found, size = of_rows.sum() + sum(parts), np.abs(of_rows).sum()
@@ -413,7 +412,8 @@ def _nowhere_finite(obs: Observations, space: Unconstrained, n_tries: int) -> Un
 def _failing_checks(obs: Observations, draws: Draws) -> list[str]:
     """Name PyMC's parameter check that fails at each draw, if one does."""
     reasons = []
-    for found in _by_pymc(obs, plain_mode("None"))(draws):
+    as_written = partial(numpy_function, mode=plain_mode("None"))
+    for found in _by_pymc(obs, as_written)(draws):
         is_check = isinstance(found, ParameterValueError)
         reason = f"PyMC's check {str(found)!r} fails" if is_check else str(found)
         reasons.append(reason if isinstance(found, Exception) else "")

@@ -13,7 +13,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE
 from pymc_coresets.potentials.verification import points_around, rounding_of
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.folding import performed
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import CENTRE
 from pymc_coresets.reading.units.observations_of_units import UnitModel
@@ -154,7 +154,7 @@ class _Densities:
         arrays = [
             density.variables if row.name == CENTRE else row.placeholder for row in form.inputs
         ]
-        return numpy_function([*form.parameters.values(), *arrays], [density.density])
+        return performed([*form.parameters.values(), *arrays], [density.density])
 
 
 def _refuse_changed_rows(

@@ -318,14 +318,38 @@ def evaluate(
     [array([2., 4.])]
     """
     known = dict(given or {})
-    if all(_is_as_written(node) for node in ops.io_toposort([], variables)):
-        return _performed(variables, known)
-    with ops.compiling():
-        lifted, constants = _lifted(variables)
-        fgraph = FunctionGraph(outputs=lifted, clone=True, copy_inputs=False)
-        PLAIN_MODE.optimizer.rewrite(fgraph)
-    known |= {new: _held_by(old) for old, new in constants.items()}
-    return _performed(fgraph.outputs, known)
+    return performed(list(known), variables)(*known.values())
+
+
+def performed(
+    inputs: Sequence[Any], outputs: Sequence[Variable]
+) -> Callable[..., list[np.ndarray]]:
+    """Return a function that evaluates outputs a few times, to the values of `PLAIN_MODE`.
+
+    PyTensor rewrites the graph, but makes no function of it.
+
+    Parameters
+    ----------
+    inputs : sequence of Variable
+        Variables without a known value; an output need not depend on all of them.
+    outputs : sequence of Variable
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> exp_of = performed([x], [pt.exp(x)])
+    >>> exp_of(np.zeros(1)), exp_of(np.ones(2))
+    ([array([1.])], [array([2.71828183, 2.71828183])])
+    """
+    graphs, known = list(outputs), dict[Variable, Any]()
+    if not all(_is_as_written(node) for node in ops.io_toposort([], outputs)):
+        with ops.compiling():
+            lifted, constants = _lifted(outputs)
+            fgraph = FunctionGraph(outputs=lifted, clone=True, copy_inputs=False)
+            PLAIN_MODE.optimizer.rewrite(fgraph)
+        graphs = list(fgraph.outputs)
+        known = {new: _held_by(old) for old, new in constants.items()}
+    return lambda *values: _performed(graphs, known | dict(zip(inputs, values, strict=True)))
 
 
 def _is_as_written(node: Apply) -> bool:

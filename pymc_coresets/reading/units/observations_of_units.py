@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import checked_tensor
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.folding import performed
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -332,7 +332,7 @@ class UnitModel:
     @cached_property
     def _reference(self) -> Callable[..., list[np.ndarray]]:
         inputs = list(self.rows.parameters.values())
-        return numpy_function(inputs, [self.rows.reference, *self.factor.reference])
+        return performed(inputs, [self.rows.reference, *self.factor.reference])
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

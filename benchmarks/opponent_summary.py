@@ -8,17 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.opponent_names import MODELS
-from benchmarks.opponent_ways import CORESET_REFITS, OURS
+from benchmarks.opponent_ways import OURS
 from benchmarks.tables import markdown
 
 __all__ = ["summary"]
 
 HEADER = (
     *("model", "best other way"),
-    *("other: seconds", "other: draws per s", "other: KL"),
-    *("coreset: seconds", "coreset: draws per s", "coreset: KL", "coreset: rows"),
+    *("other: seconds", "coreset: seconds", "coreset: rows"),
     "draws per s, ratio",
-    *("20 priors: other, s", "20 priors: coreset, s"),
 )
 CORESET = f"{OURS}coreset"
 RIGHT = ("right", "right, but warned")
@@ -41,13 +39,6 @@ def seconds(line: Mapping[str, str]) -> float:
     return float(line["compile, s"]) + float(line["rest, s"].removeprefix("≈ "))
 
 
-def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the seconds of fits with other priors, by the best alternative and by one coreset."""
-    ways = [next((way for way in lines if way.startswith("refits of ")), ""), CORESET_REFITS]
-    taken = [lines.get(way, {}) for way in ways]
-    return [f"{seconds(line):.0f}" if line.get("rest, s") else "" for line in taken]
-
-
 def summary(folder: Path) -> str:
     """Return the table of all models, from their tables in a folder."""
     rows = []
@@ -62,9 +53,8 @@ def summary(folder: Path) -> str:
         ]
         best = max(able, key=lambda line: float(line["per s"]))
         rows.append([
-            name, best["way"], f"{seconds(best):.0f}",
-            best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
+            name, best["way"], f"{seconds(best):.0f}", f"{seconds(ours):.0f}",
             ours["remark"].partition(" rows")[0],
-            f"{float(ours['per s']) / float(best['per s']):.2g}", *refits(lines),
+            f"{float(ours['per s']) / float(best['per s']):.2g}",
         ])  # fmt: skip
     return markdown(HEADER, rows)

@@ -154,7 +154,8 @@ def build_coreset(  # noqa: PLR0913
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  If variables of
         levels are integrated out, whose rows are needed together, one reading puts all of them
-        into memory, of which they may take an eighth.  For ``"auto"``,
+        into memory, of which they may take an eighth, and threads of this process evaluate
+        them.  For ``"auto"``,
         ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
         weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional

@@ -72,7 +72,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     if not known and chosen_units(inside.rows_of(model), named, n_rows=len(rows)) is None:
         return model, wanted
     try:
-        _refuse(rows)
+        _refuse(rows, held.values)
     except InvalidOptionError as error:
         if named or known:
             raise
@@ -89,17 +89,14 @@ def _has_one_for_each(model: pm.Model, n_rows: int) -> bool:
     return any(n_rows in shape for shape in shapes_of(model.free_RVs))
 
 
-def _refuse(rows: RowSource) -> None:
+def _refuse(rows: RowSource, held: Mapping[str, np.ndarray]) -> None:
     """Raise for rows that cannot be those of units."""
     if rows.has_weights:
         raise InvalidOptionError(
             "Rows with weights of their own cannot be integrated over: a level would have a part "
             "of an observation. Leave the weights out, or pass integrate=False."
         )
-    n_bytes = len(rows) * sum(
-        np.dtype(column.dtype).itemsize * int(np.prod(column.shape))
-        for column in rows.columns.values()
-    )
+    n_bytes = len(rows) * sum(values[0].nbytes for values in held.values())
     if n_bytes > _SHARE * free_memory():
         raise InvalidOptionError(
             f"All rows of a level are needed together, in memory: their columns take "

@@ -182,8 +182,12 @@ class _Form:
         return self.loglik.of_same_form(self.units.observations(rule, *self.units.start))
 
     def placed(self, x: np.ndarray, rows: Rows) -> Rows:
-        """Return units with nodes around their modes, given unconstrained shared variables."""
-        return self.modes.at(self.point(x), rows)
+        """Return units with nodes around their modes, given unconstrained shared variables.
+
+        Around several modes there are no moments, which units around one of them have at the end.
+        """
+        n_arrays = len(self.loglik.observations.rows)
+        return self.modes.at(self.point(x), replace(rows, arrays=rows.arrays[:n_arrays]))
 
     def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return shared variables on their own scale."""

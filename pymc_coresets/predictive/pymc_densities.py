@@ -19,7 +19,7 @@ from pymc_coresets.potentials.unit_modes import Modes
 from pymc_coresets.predictive.model_data import filled_with_own
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import performed, widened, with_joined_scalars
+from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.units.observations_of_units import UnitObservations, as_units
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.values import Rows
@@ -218,7 +218,7 @@ def log_densities(
         terms = None if names is None else [model[name] for name in names]
         others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
         graphs += widened([model.logp(vars=terms)], others)
-    function = performed(list(inputs.values()), with_joined_scalars(graphs))
+    function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))
 
     def at_points(points: Sequence[Point]) -> Floats:
         values = [function(*(point[name] for name in inputs)) for point in points]

@@ -25,7 +25,7 @@ from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.reading.units.observations_of_units import normal_moments
 from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.modes import proposal
-from pymc_coresets.sampling.normal import Normal
+from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.units.centring import _Form, _Group, _Nodes, _Sample, centred
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -168,6 +168,20 @@ def test_nodes_around_modes_that_meet_integrate_each_once():
         expected = by_grid(found, x, half=200.0, step=0.02)
         # Shares that did not add up to one would be off by log 2.
         np.testing.assert_allclose(potentials(found)(x), expected, rtol=0, atol=5e-3)
+
+
+def test_nodes_around_two_modes_of_two_variables_are_as_good_as_around_one():
+    """Units around one mode have moments besides, which those around several lack."""
+    rng, n_levels = np.random.default_rng(1), 30
+    level, x = np.repeat(np.arange(n_levels), 4), rng.normal(size=4 * n_levels)
+    with pm.Model() as model:
+        z, slope = (pm.Normal(name, shape=n_levels) for name in ("z", "slope"))
+        line = pm.Normal("b") + z[level] + slope[level] * x
+        pm.Normal("y", line, 1.0, observed=rng.normal(size=len(x)))
+    sample = _Sample.of(read(model, "z", "slope"), key=1)
+    around, group = Normal(np.zeros(1), CholeskyFactor(np.eye(1))), sample.single.sample
+    one, two = (sample.form(n).sums(Rule(9), around, group) for n in (1, 2))
+    np.testing.assert_allclose(one, two, rtol=0, atol=1e-6)
 
 
 def phases(n_shops: int, sd: float) -> pm.Model:

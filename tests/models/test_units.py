@@ -33,6 +33,7 @@ from pymc_coresets.predictive.pymc_densities import (
     log_densities_of_units,
     second_opinion,
 )
+from pymc_coresets.reading import unconstrained
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -906,9 +907,11 @@ def _data_in_another_order(units: UnitModel) -> UnitModel:
 def test_units_need_one_initial_point_and_one_function_of_pymc(monkeypatch):
     with pm.Model() as model:
         _entries_in_another_order()
-    points, makes = [], pm.Model.initial_point
+    points, makes = [], unconstrained.make_initial_point_expression
     monkeypatch.setattr(
-        pm.Model, "initial_point", lambda *a, **k: points.append(1) or makes(*a, **k)
+        unconstrained,
+        "make_initial_point_expression",
+        lambda *a, **k: points.append(1) or makes(*a, **k),
     )
     units = read(model, "z")
     verify_units(units, rng=np.random.default_rng(1))

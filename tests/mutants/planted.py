@@ -400,8 +400,16 @@ PLANTED = [
     ),
     *plant(
         "potentials/kept_rows.py",
-        ("math.prod(chances) < 1e-6", "True"),
         ("return rows, prior\n", "return rows, True\n"),
+    ),
+    *plant(
+        "potentials/known_rows.py",
+        ("n if p < _COINCIDENCE else 0", "n"),
+        ("(counts > 0)", "(counts > 1)"),
+    ),
+    *plant(
+        "potentials/filled_model.py",
+        ("values[0].nbytes", "0"),
     ),
     *plant(
         "growth/reductions.py",

@@ -302,7 +302,7 @@ def test_draws_without_chains_are_refused():
         (
             replace(GOOD, pareto_khat=1.5, largest=0.39, probes=NO_PROBES),
             "tolerance",
-            "Reliable at the draws (tail",
+            "Reliable at the draws (check",
         ),
         (
             replace(GOOD, pareto_khat=1.5, largest=0.39, probes=replace(SEEN, outside=1e-3)),

@@ -118,6 +118,8 @@ TESTS = {
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
     "potentials/units": (UNITS, UNITS_OF_CORESETS),
     "loops/vectormath": (VECTORMATH, MODELS),
+    "potentials/filled_model": ("tests/rows/test_units_of_rows.py",),
+    "potentials/known_rows": (UPDATES, STREAMS),
     "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
     "potentials/of_model": (
         "tests/models/test_template_refusals.py",

@@ -1,5 +1,6 @@
 """Variables of levels are integrated out of rows that lie elsewhere, which the model holds then."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,14 @@ def test_columns_that_are_missing_or_out_of_range_are_refused(template):
     beyond = open_rows(ROWS | {"user": ROWS["user"] + 1})
     with pytest.raises(InvalidDataError, match="Codes count from 0"):
         build_coreset(template, rows=beyond, progressbar=False)
+
+
+def test_rows_of_units_need_no_executor(template):
+    with ThreadPoolExecutor(1) as pool:
+        wanted = RowsToRead(rows=open_rows(ROWS), integrate="auto", executor=pool)
+        filled, inside = filled_model.with_rows_of_units(template, wanted)
+    assert (inside.rows, inside.executor) == (None, None)
+    np.testing.assert_array_equal(filled["seen"].get_value(), ROWS["seen"])
 
 
 def test_all_rows_are_read_in_one_pass():

@@ -420,12 +420,11 @@ def _densities(loglik: LogLikelihood) -> Densities:
     return Densities.of(loglik, loglik.all_rows.take(slice(0, _SOME_ROWS)))
 
 
-def _refuse_other_densities(model: pm.Model, idata: xr.DataTree) -> None:
+def _refuse_other_densities(request: Request, known: Densities) -> None:
     """Refuse draws of a model with other priors, or another likelihood."""
-    options = {"random_seed": 0} | json.loads(idata.attrs[_OPTIONS])
-    wanted = replace(requested(model, **options).reading, integrate=False)
-    loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
-    same = Densities.read(idata.attrs[_DENSITIES]).same(_densities(loglik))
+    wanted = replace(request.reading, integrate=False, rows=None, executor=None)
+    loglik = likelihood_of_model(request.model, wanted, rng=np.random.default_rng(0))
+    same = known.same(_densities(loglik))
     other = [
         what for what, is_same in zip(("likelihood", "priors"), same, strict=True) if not is_same
     ]
@@ -568,10 +567,10 @@ def coreset_of(
     if GROUP not in groups and {_OPTIONS, _DENSITIES} <= idata.attrs.keys():
         options = json.loads(idata.attrs[_OPTIONS])
         asked = {"random_seed": 0} | options | {"rows": rows, "executor": executor}
-        whole = with_rows_inside(requested(full, **asked)).model
-        _refuse_draws_of_another(whole, groups)
-        _refuse_other_densities(whole, idata)
-        return _built_later(whole, options)
+        request = with_rows_inside(requested(full, **asked))
+        _refuse_draws_of_another(request.model, groups)
+        _refuse_other_densities(request, Densities.read(idata.attrs[_DENSITIES]))
+        return _built_later(request.model, options)
     try:
         tree = groups[GROUP]
         nested = {name: node.to_dataset().load() for name, node in tree.children.items()}

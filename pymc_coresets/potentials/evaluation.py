@@ -378,9 +378,8 @@ class LogLikelihood:
 
     def evaluator_of(self, n_draws: int, rows: Rows | None = None) -> Evaluator:
         """Return what evaluates rows, by default those of the source, at so many draws."""
-        own, n_terms = self.observations, self.n_terms
-        if rows is not None:
-            n_terms = own.n_nodes * rows.n_members if rows.members else len(rows)
+        own = self.observations
+        n_terms = self.n_terms if rows is None else own.n_nodes * rows.n_members
         functions = self.functions.for_numbers(n_draws * n_terms)
         return Evaluator(functions.kernel, own.n_nodes, own.mean_size)
 

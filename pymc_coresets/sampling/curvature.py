@@ -1,96 +1,25 @@
 """Laplace's approximation of a density: its mode, and its curvature (exact if known)."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.sampling.climbs.central_differences import both_sides
 from pymc_coresets.sampling.climbs.climbing import REMEDY, climb, descend, negative_of
 from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
-
-type OfPoints = Callable[[np.ndarray], np.ndarray]
 
 #: Climbs to the mode, each by the curvature where the last one ended, and gain in nats after which
 #: another one follows.
 _CLIMBS, _NOTICED = 3, 0.1
 #: Approximate number of gradients to spend on narrow ridges.
 _ON_RIDGES = 10_000
-
-
-def _both_sides(function: OfPoints, x: np.ndarray, moves: np.ndarray) -> list[np.ndarray]:
-    """Evaluate a function ahead of a point and behind it, for all moves (n_moves, n_dims)."""
-    return np.split(function(np.concatenate([x + moves, x - moves])), 2)
-
-
-def differences(
-    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the derivatives of a function by central differences, (n_coordinates, p).
-
-    Parameters
-    ----------
-    function : callable
-        Takes points (n_points, n_dims), and returns values (n_points, p).
-    x, steps : ndarray of shape (n_dims,)
-    which : ndarray of int, optional
-        Coordinates; all by default.
-
-    Examples
-    --------
-    >>> differences(lambda x: x[:, :1] ** 2, np.ones(2), np.full(2, 0.5))
-    array([[2.],
-           [0.]])
-    """
-    which = np.arange(len(x)) if which is None else which
-    return np.concatenate(list(_blocks_of_differences(function, x, steps, which)))
-
-
-def _blocks_of_differences(
-    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray
-) -> Iterator[np.ndarray]:
-    for some in np.array_split(which, max(-(-len(which) // rows_at_once(4 * len(x))), 1)):
-        moves = np.zeros((len(some), len(x)))
-        moves[np.arange(len(some)), some] = steps[some]
-        ahead, behind = _both_sides(function, x, moves)
-        with np.errstate(invalid="ignore", over="ignore"):
-            yield (ahead - behind) / (2 * steps[some, None])
-
-
-def sparse_differences(
-    function: OfPoints, x: np.ndarray, steps: np.ndarray, which: np.ndarray | None = None
-) -> sparse.csr_array:
-    """Return the non-zero derivatives of a function by central differences.
-
-    Parameters
-    ----------
-    function, x, steps, which
-        See `differences`.
-
-    Returns
-    -------
-    csr_array of shape (n_coordinates, p)
-
-    Examples
-    --------
-    >>> sparse_differences(lambda x: x[:, :1] ** 2, np.ones(2), np.full(2, 0.5)).toarray()
-    array([[2.],
-           [0.]])
-    """
-    parts = []
-    which = np.arange(len(x)) if which is None else which
-    for found in _blocks_of_differences(function, x, steps, which):
-        size = np.abs(found)
-        found[size <= 1e-9 * size.max(axis=1, keepdims=True)] = 0.0
-        parts.append(sparse.csr_array(found))
-    return sparse.csr_array(sparse.vstack(parts, "csr"))
 
 
 def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: bool) -> Normal:
@@ -187,7 +116,7 @@ def _definite_curvature(
     """
     for step in (0.1, 0.01, 0.001):  # of a standard deviation
         moves = factor.offset(step * np.eye(len(mode))).T
-        both = _both_sides(density.gradients, mode, moves)
+        both = both_sides(density.gradients, mode, moves)
         if not all(np.isfinite(side).all() for side in both):
             raise SamplingError("The gradient is infinite near the mode of the posterior.")
         above, below = map(factor.whiten_gradients, both)

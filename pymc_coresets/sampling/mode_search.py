@@ -227,7 +227,7 @@ class _Dips:
 
     def __init__(self, density: Density) -> None:
         self._density = density
-        self._apart: dict[tuple[int, int], bool] = {}
+        self._apart: dict[Pair, bool] = {}  # by the distributions themselves, not their values
 
     def measure(self, known: KnownModes, modes: Sequence[LocalMode]) -> None:
         """Look at the ways from each of some modes to the nearest known ones and each other."""
@@ -242,14 +242,13 @@ class _Dips:
         nearest = _nearest(known, mode)
         self._look([(known.modes[number].around, mode.around) for number in nearest])
         for number in nearest:
-            if not self._apart[id(known.modes[number].around), id(mode.around)]:
+            if not self._apart[known.modes[number].around, mode.around]:
                 return number
         return None
 
     def _look(self, pairs: Sequence[Pair]) -> None:
-        new = [(one, other) for one, other in pairs if (id(one), id(other)) not in self._apart]
-        for (one, other), apart in zip(new, are_apart(self._density, new), strict=True):
-            self._apart[id(one), id(other)] = bool(apart)
+        new = [pair for pair in pairs if pair not in self._apart]
+        self._apart |= zip(new, are_apart(self._density, new).tolist(), strict=True)
 
 
 def _nearest(known: KnownModes, mode: LocalMode) -> list[int]:

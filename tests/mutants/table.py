@@ -161,6 +161,7 @@ TESTS = {
     "sampling/steps/metropolis": unit("metropolis", "metric"),
     "sampling/normal": (*unit("proposal", "modes", "sparse_curvature"), PROPOSALS),
     "sampling/curvature": unit("proposal", "sparse_curvature", "weighting"),
+    "sampling/climbs/central_differences": unit("modes", "proposal", "sparse_curvature"),
     "sampling/climbs/many_modes": unit("modes", "proposal", "weighting"),
     "sampling/climbs/paths": unit("modes"),
     "sampling/climbs/climbing": unit("descent", "proposal", "hierarchy"),

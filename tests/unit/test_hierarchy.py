@@ -17,7 +17,7 @@ from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.curvature import differences
+from pymc_coresets.sampling.climbs.central_differences import differences
 
 LEVELS = 3
 LEVEL = np.arange(60) % LEVELS

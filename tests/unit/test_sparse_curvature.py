@@ -24,7 +24,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.arrowhead import Arrowhead
-from pymc_coresets.sampling.curvature import sparse_differences
+from pymc_coresets.sampling.climbs.central_differences import sparse_differences
 from pymc_coresets.sampling.normal import CholeskyFactor
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 

@@ -26,7 +26,7 @@ from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.curvature import differences
+from pymc_coresets.sampling.climbs.central_differences import differences
 from pymc_coresets.sampling.density import Slopes, pass_of
 
 #: Directions along which residuals are measured, each at four values of all rows.

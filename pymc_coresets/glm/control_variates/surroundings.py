@@ -9,8 +9,8 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
+from pymc_coresets.sampling.climbs.central_differences import sparse_differences
 from pymc_coresets.sampling.climbs.climbing import Guarded, descend, whitened
-from pymc_coresets.sampling.curvature import sparse_differences
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
 

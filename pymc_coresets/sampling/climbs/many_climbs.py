@@ -21,7 +21,7 @@ _FLAT, _LEVEL = 2.2e-9, 1e-5
 #: Factor of the steps where the slope does not decrease.
 _LONGER = 4.0
 #: Distance and difference of values at which two climbs have joined, in whitened coordinates.
-JOINED = 0.1
+_JOINED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,15 +223,39 @@ class _Climbs:
         return found
 
     def join(self) -> None:
-        """End climbs that have met others, of which the lower one goes on."""
-        going = np.flatnonzero(self.going)
-        close = np.abs(self.values[going, None] - self.values) < JOINED
-        close[np.arange(len(going)), going] = False
-        pairs = [going[close.nonzero()[0]], close.nonzero()[1]]
-        near = np.abs(self.points[pairs[0]] - self.points[pairs[1]]).max(axis=1) < JOINED
-        for i, other in zip(*(each[near] for each in pairs), strict=True):
-            if self.going[i] and self.joined[other] == other:
-                self.joined[i], self.going[i] = other, False
+        """End climbs that have met others."""
+
+        def away(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+            moves: np.ndarray = self.points[ones] - self.points[others]
+            return moves
+
+        join_those_near(self.values, self.going, self.joined, away)
+
+
+def join_those_near(
+    values: np.ndarray,
+    going: np.ndarray,
+    joined: np.ndarray,
+    away: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> None:
+    """End climbs that have met others, of which the lower one goes on.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_climbs,)
+    going, joined : ndarray of bool, and of int, of shape (n_climbs,)
+        Which climbs go on, and the number of the climb whose end each has: both are changed.
+    away : callable
+        Returns how far some climbs are from others, (n_pairs, n_dims), in whitened coordinates.
+    """
+    which = np.flatnonzero(going)
+    close = np.abs(values[which, None] - values) < _JOINED
+    close[np.arange(len(which)), which] = False
+    ones, others = which[close.nonzero()[0]], close.nonzero()[1]
+    near = np.abs(away(ones, others)).max(axis=1) < _JOINED
+    for i, other in zip(ones[near], others[near], strict=True):
+        if going[i] and joined[other] == other:
+            joined[i], going[i] = other, False
 
 
 def _finite(values: np.ndarray, gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

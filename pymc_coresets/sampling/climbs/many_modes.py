@@ -8,19 +8,17 @@ from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.numerics import rows_at_once
+from pymc_coresets.sampling.climbs.central_differences import Places, blocks_of_differences
 from pymc_coresets.sampling.climbs.climbing import FLAT, REMEDY
 from pymc_coresets.sampling.climbs.many_climbs import (
-    JOINED,
     Ends,
     OfValues,
+    join_those_near,
     negative_of_points,
     none_known,
 )
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import CholeskyFactor, Normal
-
-type _Places = tuple[np.ndarray, np.ndarray]
 
 #: Standard deviations that a mode may move in polishing before its curvature is recomputed, and
 #: largest predicted gain of a Newton step, in nats, at convergence.
@@ -81,34 +79,26 @@ def negative_hessians(density: Density, points: np.ndarray, *, kinks: bool) -> n
     return symmetric
 
 
-def _everywhere(points: np.ndarray) -> _Places:
+def _everywhere(points: np.ndarray) -> Places:
     """Return the numbers of the points, and of the coordinates, of all pairs of them."""
     each, coordinates = np.indices(points.shape)
     return each.ravel(), coordinates.ravel()
 
 
 def _derivatives(
-    density: Density, points: np.ndarray, steps: np.ndarray, where: _Places
+    density: Density, points: np.ndarray, steps: np.ndarray, where: Places
 ) -> np.ndarray:
-    """Return rows of negative Hessians by central differences, (n_rows, n_dims).
+    """Return rows of negative Hessians, (n_rows, n_dims)."""
 
-    `where` are the numbers of points and of coordinates, (n_rows,) each.
-    """
-    at_once = rows_at_once(4 * points.shape[1])
-    parts = []
-    for begin in range(0, len(where[0]), at_once):
-        each, coordinates = (numbers[begin : begin + at_once] for numbers in where)
-        x, lengths = points[each], steps[each, coordinates]
-        moves = np.zeros_like(x)
-        moves[np.arange(len(x)), coordinates] = lengths
-        ahead, behind = np.split(density.gradients(np.concatenate([x + moves, x - moves])), 2)
-        with np.errstate(invalid="ignore", over="ignore"):
-            parts.append((behind - ahead) / (2 * lengths[:, None]))
-    return np.concatenate(parts)
+    def negative(x: np.ndarray) -> np.ndarray:
+        slopes: np.ndarray = -density.gradients(x)
+        return slopes
+
+    return np.concatenate(list(blocks_of_differences(negative, points, steps, where)))
 
 
 def _diagonals(
-    density: Density, points: np.ndarray, steps: np.ndarray, where: _Places
+    density: Density, points: np.ndarray, steps: np.ndarray, where: Places
 ) -> np.ndarray:
     rows = _derivatives(density, points, steps, where)
     found: np.ndarray = rows[np.arange(len(rows)), where[1]]
@@ -357,17 +347,15 @@ class _RidgeClimbs:
         return found
 
     def join(self) -> None:
-        """End climbs that have met others, of which the lower one goes on."""
-        going = np.flatnonzero(self.going)
-        alone = self.joined == np.arange(len(self.joined))
-        close = (np.abs(self.values[going, None] - self.values) < JOINED) & alone
-        close[np.arange(len(going)), going] = False
-        for i, other in zip(going[close.nonzero()[0]], close.nonzero()[1], strict=True):
-            if self.joined[i] == i and self.joined[other] == other:
-                away = (self.points[other] - self.points[i]) / self._units[i]
-                away = (away @ self._axes[i]) * np.sqrt(np.abs(self._curvatures[i]))
-                if np.abs(away).max() < JOINED:
-                    self.joined[i], self.going[i] = other, False
+        """End climbs that have met others, each in its own widths."""
+
+        def away(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+            units = (self.points[others] - self.points[ones]) / self._units[ones]
+            along = np.einsum("ij,ijk->ik", units, self._axes[ones])
+            widths: np.ndarray = along * np.sqrt(np.abs(self._curvatures[ones]))
+            return widths
+
+        join_those_near(self.values, self.going, self.joined, away)
 
 
 def _shortened(slopes: np.ndarray, curvatures: np.ndarray, lengths: np.ndarray) -> np.ndarray:

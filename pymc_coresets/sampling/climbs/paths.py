@@ -12,9 +12,9 @@ from pymc_coresets.sampling.normal import Normal
 type Pair = tuple[Normal, Normal]
 
 #: Nats below the lower of two modes that chains hardly cross.
-_DIP = 3.0
+DIP = 3.0
 #: Where the points of a path are, as shares of the way.
-_SHARES = np.linspace(0, 1, 10)
+SHARES = np.linspace(0, 1, 10)
 
 
 def are_apart(density: Density, pairs: Sequence[Pair]) -> np.ndarray:
@@ -73,9 +73,9 @@ class _Paths:
         point of the line remains below it: other points are moved only where that one is not.
         """
         begins = np.stack([one.location for one in self.first])
-        straight = begins[:, None] + _SHARES[:, None] * self.ways[:, None]
+        straight = begins[:, None] + SHARES[:, None] * self.ways[:, None]
         lines = self._heights(straight)
-        least = np.minimum(lines[:, 0], lines[:, -1]) - _DIP
+        least = np.minimum(lines[:, 0], lines[:, -1]) - DIP
         found: np.ndarray = ~(lines > least[:, None]).all(axis=1)
         left = np.flatnonzero(found)
         if not left.size:
@@ -85,7 +85,7 @@ class _Paths:
         left = left[self._heights(moved)[:, 0] > least[left]]
         if left.size:
             paths = straight[left]
-            every = np.tile(np.arange(1, len(_SHARES) - 1), (len(left), 1))
+            every = np.tile(np.arange(1, len(SHARES) - 1), (len(left), 1))
             paths[:, 1:-1] = self.take(left).relaxed(every)
             paths = np.concatenate([paths, (paths[:, 1:] + paths[:, :-1]) / 2], axis=1)
             found[left] = (self._heights(paths) <= least[left, None]).any(axis=1)
@@ -107,7 +107,7 @@ class _Paths:
         n_points = which.shape[1]
         lengths = np.linalg.norm(whole, axis=1)[:, None]
         directions = np.repeat(whole / lengths, n_points, axis=0)
-        along = (_SHARES[which][:, :, None] * whole[:, None]).reshape(-1, whole.shape[1])
+        along = (SHARES[which][:, :, None] * whole[:, None]).reshape(-1, whole.shape[1])
         paths = np.repeat(np.arange(len(which)), n_points)
 
         def across(z: np.ndarray, numbers: np.ndarray) -> np.ndarray:

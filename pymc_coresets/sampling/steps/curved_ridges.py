@@ -14,6 +14,7 @@ from pymc_coresets.sampling.climbs.many_modes import (
     negative_hessians,
     settled_each,
 )
+from pymc_coresets.sampling.climbs.paths import DIP, SHARES
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.split_hmc import OfPoints
@@ -36,8 +37,6 @@ _TANGENTS, _TO_MODE = 15, 500
 _TRACED, _LENGTHS, _LOW, _STEPS_ACROSS = 200, (1.0, 1.5, 2.0, 3.0, 5.0, 8.0), 12.0, 50
 #: Nats by which the density of a ridge is below the highest where chains begin.
 _HIGH = 4.0
-#: Nats by which the density dips between two ridges, and how far between them it is looked at.
-_DIP, _BETWEEN = 3.0, np.linspace(0, 1, 10)
 
 _log = logging.getLogger(__name__)
 
@@ -195,11 +194,11 @@ class CurvedRidge:
         ends, own = (self._climbed(density, along, each) for each in (z, np.zeros_like(z)))
         high = ends.values < min(ends.values.min(), own.values.min()) + _LOW
         away, begins = (ends.points - own.points)[high], own.points[high]
-        lines = begins[:, None] + _BETWEEN[:, None] * away[:, None]
+        lines = begins[:, None] + SHARES[:, None] * away[:, None]
         places = np.broadcast_to(along[high, None], (*lines.shape[:2], self.n_along))
         u = np.concatenate([places, self.widths * lines], axis=2)
         heights = density.values(u.reshape(-1, u.shape[2])).reshape(lines.shape[:2])
-        return bool((~(heights >= -ends.values[high, None] - _DIP)).any())
+        return bool((~(heights >= -ends.values[high, None] - DIP)).any())
 
     def _parts(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the coordinates along the ridge, and those across it in standard deviations."""
@@ -251,9 +250,7 @@ class CurvedRidge:
 
         def of_coordinates(u: np.ndarray) -> Slopes:
             along = u[:, : self.n_along]
-            with np.errstate(
-                all="ignore"
-            ):  # far from the ridge, where searches shorten their steps
+            with np.errstate(all="ignore"):  # far from the ridge, searches shorten their steps
                 values, gradients = slopes(self.at(u))
                 found = gradients @ self.axes
                 across = found[:, self.n_along :] @ self.coefficients.T

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -47,7 +47,7 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.units import FEW_DIMENSIONS, keeps_all
 from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.likelihood.terms import dims_of_cells
 from pymc_coresets.request import Request, configured, named_option, required_solution
@@ -243,7 +243,7 @@ def build_coreset(  # noqa: PLR0913
     )
 
 
-def requested(model: object, **options: Any) -> Request:  # noqa: ANN401
+def requested(model: object, **options: object) -> Request:
     """Return the arguments of `build_coreset`, with its defaults, as one value.
 
     Examples
@@ -311,7 +311,7 @@ class Construction:
 
     request: Request
     method: Method
-    job: Job[Any]
+    job: Job[Draws]
     reading: RowsToRead
     samplers: Samplers
     reasons: Sequence[str]
@@ -424,7 +424,7 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
 type _Read = tuple[LogLikelihood, RowsToRead, int]
 
 
-def _built(method: Method, job: Job[Any], wanted: RowsToRead, *, probes: bool = True) -> _Built:
+def _built(method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool = True) -> _Built:
     """Run a method, and look beyond the draws by which it judges itself, if that is wanted."""
     loglik: LogLikelihood = job.loglikelihood
     solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
@@ -460,7 +460,12 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead, *, probes: bool = 
 
 
 def _built_by_itself(
-    chosen: Method, job: Job[Any], wanted: RowsToRead, given: Mapping[str, Any], *, probes: bool
+    chosen: Method,
+    job: Job[Draws],
+    wanted: RowsToRead,
+    given: Mapping[str, object],
+    *,
+    probes: bool,
 ) -> _Built:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
@@ -598,7 +603,7 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
 
 
 def _suited(
-    pursuit: Method, limit: int, given: Mapping[str, Any], loglik: LogLikelihood
+    pursuit: Method, limit: int, given: Mapping[str, object], loglik: LogLikelihood
 ) -> tuple[Method, int]:
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
     if loglik.n_dims <= FEW_DIMENSIONS or not has_quadratics(loglik):
@@ -608,7 +613,9 @@ def _suited(
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
 
 
-def _sized(method: Method, loglik: LogLikelihood, given: Mapping[str, Any]) -> tuple[Method, int]:
+def _sized(
+    method: Method, loglik: LogLikelihood, given: Mapping[str, object]
+) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` if it need not choose."""
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     most = n_obs if getattr(method, "with_replacement", False) else loglik.n_rows

@@ -297,7 +297,7 @@ class Coreset(WeightedRows):
         self: HasStandIn,
         idata: xr.DataTree,
         *,
-        rows: RowSource | Mapping[str, Any] | None = None,
+        rows: RowSource | Mapping[str, object] | None = None,
         model: pm.Model | None = None,
         kind: Literal["mean", "draws"] = "mean",
         draws: int | None = None,

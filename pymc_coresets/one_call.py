@@ -129,7 +129,7 @@ def sample(
     time_budget: float | None = None,
     on_failure: OnFailure = "warn",
     nuts_sampler: NutsSampler | None = None,
-    **build_options: Any,  # noqa: ANN401
+    **build_options: object,
 ) -> xr.DataTree:
     """Sample a model by a coreset: build it, sample it, check the draws, and correct them.
 
@@ -408,7 +408,7 @@ def _of_mode(
     return _Drawn(idata, source, Verdict.stored(weighed), divergence=0.0)
 
 
-def _on_request(options: Mapping[str, Any], random_seed: int | None) -> str:
+def _on_request(options: Mapping[str, object], random_seed: int | None) -> str:
     """Return what `coreset_of` needs to build a coreset later."""
     gone = {"progressbar", "time_budget", "rows", "executor"}
     kept = {name: value for name, value in options.items() if name not in gone}

@@ -111,7 +111,7 @@ def whole_number_or_none(name: str, value: object, *, least: int) -> int | None:
     return None if value is None else whole_number(name, value, least=least)
 
 
-def flag(name: str, value: Any) -> bool:  # noqa: ANN401
+def flag(name: str, value: object) -> bool:
     """Return ``value`` as a bool, if it is True or False.
 
     Parameters
@@ -142,7 +142,7 @@ def flag(name: str, value: Any) -> bool:  # noqa: ANN401
     return bool(value)
 
 
-def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN401
+def one_of(name: str, value: object, choices: Collection[str]) -> str:
     """Return ``value``, if it is one of some words.
 
     Parameters
@@ -175,7 +175,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     return value
 
 
-def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
+def names_of(name: str, value: object) -> str | list[str] | None:
     """Return the name or the names of variables, or None.
 
     Parameters

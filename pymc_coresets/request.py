@@ -114,7 +114,7 @@ def known_methods() -> Mapping[str, type[Any]]:
 
 
 def asked_method(
-    method: Any,  # noqa: ANN401 - what users pass
+    method: object,
     names: Collection[str] | None = None,
     *,
     others: bool = False,
@@ -174,7 +174,7 @@ def named_method(method: Any) -> str:  # noqa: ANN401 - a name, or a `Method`
     return repr(method) if is_dataclass(method) else str(method.name)
 
 
-def required_solution(found: Any, method: Method, size: int) -> Solution:  # noqa: ANN401
+def required_solution(found: object, method: Method, size: int) -> Solution:
     """Return what a method has found, if it is rows with positive weights, at most `size`.
 
     Raises
@@ -195,7 +195,7 @@ def required_solution(found: Any, method: Method, size: int) -> Solution:  # noq
     raise InvalidOptionError(f"method={method.name!r} returned {what}.")
 
 
-def configured(method: Method, given: Mapping[str, Any]) -> Method:
+def configured(method: Method, given: Mapping[str, object]) -> Method:
     """Return the method with the tolerance that was given; refuse what it does not use."""
     for option, value in given.items():
         if option not in method.accepts:
@@ -215,7 +215,7 @@ def configured(method: Method, given: Mapping[str, Any]) -> Method:
     return cast(Method, replace(cast(Any, method), tolerance=tolerance))
 
 
-def named_option(option: Any) -> str:  # noqa: ANN401
+def named_option(option: object) -> str:
     """Return an option in a few words.
 
     Examples

@@ -187,7 +187,7 @@ def _need_h5netcdf() -> None:
 # -- what is in it ---------------------------------------------------------------------------------
 
 
-def history_dataset(steps: Columns, figures: Mapping[str, Any]) -> xr.Dataset:
+def history_dataset(steps: Columns, figures: Mapping[str, object]) -> xr.Dataset:
     """Return a history as a dataset along the steps, with figures and counts as its attributes.
 
     Examples

@@ -206,7 +206,7 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
     return {"kind": type(thing).__name__, "fields": parts}
 
 
-def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401
+def _unpacked(form: object, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401
     if isinstance(form, list):
         return tuple(_unpacked(each, arrays) for each in form)
     if not isinstance(form, dict):

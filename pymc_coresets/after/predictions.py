@@ -1,7 +1,7 @@
 """Predictions for all rows, or new ones, from posterior draws."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pymc as pm
@@ -44,7 +44,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     result: HasStandIn,
     idata: xr.DataTree,
     *,
-    rows: RowSource | Mapping[str, Any] | None = None,
+    rows: RowSource | Mapping[str, object] | None = None,
     model: pm.Model | None = None,
     kind: Kind = "mean",
     draws: int | None = None,
@@ -99,7 +99,7 @@ def _filled(
     own: StandIn,
     copy: pm.Model,
     graphs: Mapping[str, Variable],
-    rows: RowSource | Mapping[str, Any] | None,
+    rows: RowSource | Mapping[str, object] | None,
     model: pm.Model | None,
 ) -> FilledModel | None:
     """Prepare a copy of a model for new rows, or for its own; None if it holds them already."""

@@ -64,7 +64,7 @@ def doubt_about(holder: object) -> str:
     )
 
 
-def _beginning_at(model: pm.Model, values: Any) -> pm.Model:  # noqa: ANN401
+def _beginning_at(model: pm.Model, values: object) -> pm.Model:
     """Return a view of a model with the initial values that its holder passes to samplers."""
     if not isinstance(values, Mapping):
         return model

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def filter_of(dataset: Any) -> Any:  # noqa: ANN401
+def filter_of(dataset: object) -> Any:  # noqa: ANN401
     """Return the expression that `pyarrow.dataset.Dataset.filter` was given, or None.
 
     Examples

@@ -59,7 +59,7 @@ def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def set_coords(
-    fgraph: FunctionGraph, coords: Mapping[str, Any], lengths: Mapping[str, Any]
+    fgraph: FunctionGraph, coords: Mapping[str, object], lengths: Mapping[str, object]
 ) -> None:
     """Put coords and lengths of dims where `model_from_fgraph` looks for them.
 
@@ -104,7 +104,7 @@ def starting_at(model: pm.Model, point: Mapping[str, np.ndarray] | None = None) 
     own = vars(model)
     make: Any = getattr(model, "_make_initial_point", None)  # since PyMC 6.4
 
-    def made(overrides: Any = None, jitter_rvs: Any = None, **others: Any) -> Any:  # noqa: ANN401
+    def made(overrides: object = None, jitter_rvs: object = None, **others: object) -> Any:  # noqa: ANN401
         known = point if overrides is None else getattr(overrides, "point", None)
         if known is None or jitter_rvs:
             return make(overrides=overrides, jitter_rvs=jitter_rvs, **others)
@@ -120,8 +120,8 @@ def starting_at(model: pm.Model, point: Mapping[str, np.ndarray] | None = None) 
 
 
 def compile_random(
-    inputs: Sequence[Variable[Any, Any]],
-    outputs: Sequence[Variable[Any, Any]],
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
     *,
     mode: Mode | None = None,
 ) -> Any:  # noqa: ANN401

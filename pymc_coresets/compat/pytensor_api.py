@@ -102,7 +102,7 @@ MOVES = (
 )
 
 
-def checked_tensor(variable: object) -> pt.TensorVariable[Any, Any]:
+def checked_tensor(variable: object) -> pt.TensorVariable:
     """Return a variable that is a tensor, which PyTensor's annotations do not say.
 
     Raises
@@ -120,7 +120,7 @@ def checked_tensor(variable: object) -> pt.TensorVariable[Any, Any]:
     return variable
 
 
-def checked_tensors(variables: object) -> list[pt.TensorVariable[Any, Any]]:
+def checked_tensors(variables: object) -> list[pt.TensorVariable]:
     """Return a sequence of variables that are tensors, see `checked_tensor`.
 
     Examples
@@ -137,7 +137,7 @@ _MOST_INPUTS = 200  # Numba refuses tuples of more than a thousand
 _HEAD = re.compile(r"def \w+\(\*(\w+)\):\n( +)")
 
 
-def loop_as_function(node: Apply[Any]) -> tuple[Callable[..., Any], str | None] | None:
+def loop_as_function(node: Apply) -> tuple[Callable[..., Any], str | None] | None:
     """Return an elementwise loop as one function to compile, and its name on disk.
 
     PyTensor's is a function that is chosen by Numba when another one is compiled, which is called
@@ -219,7 +219,7 @@ def with_expressions(function: Dispatcher) -> tuple[Callable[..., Any], str]:
 
 
 def _written_out(
-    call: ast.Call, function: Callable[..., Any], suffix: str, known: dict[str, Any]
+    call: ast.Call, function: Callable[..., object], suffix: str, known: dict[str, Any]
 ) -> ast.expr:
     """Return the expression that a call stands for, and add its names to those known.
 
@@ -247,7 +247,7 @@ def _written_out(
     return last.value
 
 
-def _definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
+def _definition_of(function: Callable[..., object]) -> ast.FunctionDef:
     source = getattr(function, "__source__", None) or dedent(inspect.getsource(function))
     [definition] = ast.parse(source).body
     if not isinstance(definition, ast.FunctionDef):
@@ -255,7 +255,7 @@ def _definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
     return definition
 
 
-def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_on_disk(function: Callable[..., object]) -> Callable[..., Any]:
     """Let Numba compile a function at its first call, and keep it on disk with PyTensor's.
 
     Its name there is its bytecode.
@@ -278,7 +278,7 @@ def compiled_on_disk(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def op_of(variable: Variable[Any, Any]) -> Op | None:
+def op_of(variable: Variable) -> Op | None:
     """Return the operation that a variable is the result of; None for an input.
 
     Examples
@@ -291,7 +291,7 @@ def op_of(variable: Variable[Any, Any]) -> Op | None:
     return None if variable.owner is None else variable.owner.op
 
 
-def scalar_op_of(variable: Variable[Any, Any]) -> ScalarOp | None:
+def scalar_op_of(variable: Variable) -> ScalarOp | None:
     """Return what is done to each element; None for an input, or other operations.
 
     Examples
@@ -386,12 +386,12 @@ class _WholeDisconnected(DisconnectedGrad):
 
 
 @vectorize_node.register(_WholeDisconnected)
-def _of_more_axes(op: _WholeDisconnected, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
-    of_array: Apply[Any] = op.make_node(x)  # type: ignore[no-untyped-call]
+def _of_more_axes(op: _WholeDisconnected, _: Apply, x: Variable) -> Apply:
+    of_array: Apply = op.make_node(x)  # type: ignore[no-untyped-call]
     return of_array
 
 
-def disconnected[V: Variable[Any, Any]](x: V) -> V:
+def disconnected[V: Variable](x: V) -> V:
     """Return the same values without a gradient.
 
     A gradient of zero would be the same, but PyTensor would carry it on through the graph of these
@@ -407,7 +407,7 @@ def disconnected[V: Variable[Any, Any]](x: V) -> V:
     return cast(V, _WholeDisconnected()(x))
 
 
-def without_traces[V: Variable[Any, Any]](graph: V) -> V:
+def without_traces[V: Variable](graph: V) -> V:
     """Forget where the parts of a graph, which is no one else's, were written; return it.
 
     Rewrites add up the traces of what they join: in a graph of thousands of parts these may become

@@ -47,7 +47,7 @@ def in_words(op: Op) -> str:
     return f"the operation {type(core).__name__.lower()}"
 
 
-def describe(variable: Variable[Any, Any]) -> str:
+def describe(variable: Variable) -> str:
     """Name the operation that computes a variable, and the nearest variable with a name.
 
     Without one, the names of what it is computed from.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -206,7 +206,7 @@ class Certificate:
     _of_independent_draws: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, log_ratios: ArrayLike | SmoothedRatios, **others: Any) -> Self:  # noqa: ANN401
+    def of(cls, log_ratios: ArrayLike | SmoothedRatios, **others: object) -> Self:
         """Judge log-ratios of the full over the coreset's posterior density.
 
         Parameters

@@ -53,7 +53,7 @@ def direct_call(op: Op, node: Apply) -> Function | None:
     return None
 
 
-def in_order(value: Any) -> Any:  # noqa: ANN401
+def in_order(value: object) -> Any:  # noqa: ANN401
     """Store an array in C order.
 
     PyTensor's elementwise operations keep the memory order of their inputs, except for constants
@@ -150,7 +150,7 @@ def _(op: ops.IncSubtensor, node: Apply) -> Function | None:
         return None
     is_set = op.set_instead_of_inc
 
-    def changed(x: np.ndarray, y: np.ndarray, *_: Any) -> np.ndarray:  # noqa: ANN401
+    def changed(x: np.ndarray, y: np.ndarray, *_: object) -> np.ndarray:
         out = x.copy()
         if is_set:
             out[index] = y

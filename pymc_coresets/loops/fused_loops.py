@@ -189,7 +189,7 @@ class Program:
         self._outputs = [slots[v] for v in fgraph.outputs]
         self._n_slots = len(slots)
 
-    def __call__(self, *inputs: Any) -> list[Any]:  # noqa: ANN401
+    def __call__(self, *inputs: object) -> list[Any]:
         """Evaluate the graph."""
         found: list[Any] = self.given(*inputs[: self._n_given])(*inputs[self._n_given :])
         return found
@@ -282,7 +282,7 @@ def _in_parts(graph: FunctionGraph) -> Function:
     """Return a function of the inputs of a graph that evaluates its operations by NumPy."""
     program, is_one = Program(graph, graph.toposort(), 0), len(graph.outputs) == 1
 
-    def evaluate(*inputs: Any) -> Any:  # noqa: ANN401
+    def evaluate(*inputs: object) -> Any:  # noqa: ANN401
         found = program(*inputs)
         return found[0] if is_one else tuple(found)
 
@@ -343,7 +343,7 @@ def _performed(node: Apply) -> Function:
     # PyTensor's loop over a batch stores the values of all its calls in the same buffers.
     alone = Lock() if _loops_in_python(node.op) else nullcontext()
 
-    def perform(*inputs: Any) -> Any:  # noqa: ANN401
+    def perform(*inputs: object) -> Any:  # noqa: ANN401
         storage: list[Storage] = [[None] for _ in node.outputs]  # of this call alone
         with alone:
             node.op.perform(node, inputs, storage)

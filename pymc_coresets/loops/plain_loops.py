@@ -86,7 +86,7 @@ def _is_over_one_axis(op: ops.Sum | ops.Max, x: Variable, out: Variable) -> bool
 
 @register_funcify_and_cache_key(PlainSum)  # type: ignore[untyped-decorator]
 @register_funcify_and_cache_key(PlainMax)  # type: ignore[untyped-decorator]
-def _reduce(op: PlainSum | PlainMax, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
+def _reduce(op: PlainSum | PlainMax, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
     axis = op.axis[0] if op.axis else 0
     is_max, n_axes = isinstance(op, PlainMax), node.inputs[0].type.ndim
     start = -np.inf if is_max else 0.0
@@ -125,17 +125,17 @@ def _reduce(op: PlainSum | PlainMax, node: Apply, **_: Any) -> tuple[Callable[..
 
 
 @numba_njit
-def _fill_1(value: Any, n: np.ndarray) -> np.ndarray:  # noqa: ANN401
+def _fill_1(value: object, n: np.ndarray) -> np.ndarray:
     return np.full(n.item(), np.asarray(value).item())
 
 
 @numba_njit
-def _fill_2(value: Any, n: np.ndarray, m: np.ndarray) -> np.ndarray:  # noqa: ANN401
+def _fill_2(value: object, n: np.ndarray, m: np.ndarray) -> np.ndarray:
     return np.full((n.item(), m.item()), np.asarray(value).item())
 
 
 @register_funcify_and_cache_key(_PlainAlloc)  # type: ignore[untyped-decorator]
-def _fill(op: _PlainAlloc, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
+def _fill(op: _PlainAlloc, node: Apply, **_: object) -> tuple[Callable[..., Any], str]:
     n_axes = len(node.inputs) - 1
     return (_fill_1 if n_axes == 1 else _fill_2), f"{_VERSION} fill {n_axes}"
 

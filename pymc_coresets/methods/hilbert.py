@@ -152,7 +152,7 @@ class HilbertMethod[S: State](ABC):
         """Find the best weights of the chosen rows."""
         return refit(state)
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Draw, evaluate the potentials of all rows at the draws, and choose rows."""
         n_draws = default_n_draws(job.size, job.posterior.n_dims)
         with job.report.part("weighting draws"):

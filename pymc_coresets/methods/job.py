@@ -108,7 +108,7 @@ class Method(Protocol):
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Default size for D free dimensions and N rows."""
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Choose rows and weights."""
 
 

@@ -221,9 +221,9 @@ class Measured(Weighted):
         own: Vector,
         sums: PassSums,
         *,
-        draws: Any = None,  # noqa: ANN401
+        draws: object = None,
         centred: Vector | None = None,
-        about: Any = None,  # noqa: ANN401
+        about: object = None,
     ) -> Self:
         """Return the measurement of weighted rows."""
         kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}

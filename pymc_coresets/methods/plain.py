@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pymc_coresets.methods.job import Job, draws_around_mode, moderate_size
 from pymc_coresets.rows.keyed import random_key
@@ -30,7 +30,7 @@ class Exact:
         """All rows."""
         return n_rows
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Take all rows."""
         posterior, history = job.posterior, History()
         n_rows = posterior.n_rows
@@ -75,7 +75,7 @@ class Uniform:
     draws_from: ClassVar[str] = "none"
     default_size = staticmethod(moderate_size)
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Draw ``job.size`` rows; repeated ones add their weights."""
         scan = job.posterior.scan(job.size, key=random_key(job.rng))
         return Solution.sampled(scan.rows, scan.weights)

@@ -121,7 +121,7 @@ class RiemannianPursuit:
         """Twice as many rows as match a quadratic log-likelihood, 100 to 1,000."""
         return min(n_rows, max(100, min(2 * rows_of_a_quadratic(n_dims), 1_000)))
 
-    def run(self, job: Reduction[Any]) -> Solution:
+    def run[D](self, job: Reduction[D]) -> Solution:
         """Choose rows in rounds, until the tolerance is met.
 
         The history has an entry for every coreset measured: that of the draws around the mode, or

@@ -58,7 +58,7 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
         """Largest number of steps: one per row of the coreset."""
         return size
 
-    def run(self, job: Job[Any]) -> Solution:
+    def run[D](self, job: Job[D]) -> Solution:
         """Draw hundreds of times by Laplace approximations, or by re-weighting earlier draws."""
         laplace, sampler, from_reserve = job.ways_to_draw()
         with job.report.part("choosing rows", total=job.size) as show:
@@ -84,7 +84,7 @@ def solve_adaptively[S: AdaptiveState](
     size: int,
     *,
     rng: np.random.Generator,
-    draw: Callable[..., Any] | None = None,
+    draw: Callable[..., object] | None = None,
     callback: Callable[[Progress], object] | None = None,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.

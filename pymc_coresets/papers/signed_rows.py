@@ -169,7 +169,7 @@ class ClusterSums:
         return self._squares / float(self.masses.sum())
 
 
-def nearest(rows: SignedRows, centers: Matrix) -> tuple[NDArray[np.integer[Any]], Vector]:
+def nearest(rows: SignedRows, centers: Matrix) -> tuple[NDArray[np.integer], Vector]:
     """Return each row's nearest centre, and its squared distance without the offset."""
     squared, of_offsets = _squared_parts(rows, centers)
     own = (squared + of_offsets).argmin(axis=1)
@@ -419,7 +419,7 @@ def squared_distances(rows: Numbers, centers: Matrix) -> Matrix:
 
 
 def cluster_sums(
-    rows: Numbers, nearest: NDArray[np.integer[Any]], weights: Vector, n_clusters: int
+    rows: Numbers, nearest: NDArray[np.integer], weights: Vector, n_clusters: int
 ) -> tuple[Vector, Matrix]:
     """Return each cluster's sum of weights (k,) and sum of weighted rows (k, p).
 

@@ -143,7 +143,7 @@ class LogLikelihood:
         #: What other rooms have made of these rows: it lives as long as they do.
         self.derived: dict[str, Any] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         given = (self.observations, self.collapse, self._given_source, self.functions)
         return _restored, given
 

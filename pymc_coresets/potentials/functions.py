@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -60,7 +60,7 @@ class Functions:
         is_small = _n_numbers(observations) <= _FEW and not observations.template
         return cls(observations, are_all and is_small)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.observations, self.for_few)  # they are compiled again
 
     def for_numbers(self, n_numbers: float) -> "Functions":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def _order_of(loglik: LogLikelihood) -> list[int]:
 
 def _hashes(order: Sequence[int], rows: Rows) -> NDArray[np.int64]:
     """Return a number of 63 bits for each row: equal ones for equal data and base weights."""
-    columns: list[NDArray[Any]] = [rows.base_weights, *(rows.arrays[i] for i in order)]
+    columns: list[np.ndarray] = [rows.base_weights, *(rows.arrays[i] for i in order)]
     flat = [np.reshape(c, (len(rows), -1)).astype(np.float64) for c in columns]
     bits = (np.concatenate(flat, axis=1) + 0.0).view(np.uint64)  # -0.0 is 0.0
     factors = np.multiply.accumulate(np.full(bits.shape[1], _FACTOR, np.uint64))

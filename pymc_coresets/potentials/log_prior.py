@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -89,7 +88,7 @@ class LogPrior:
         self.observations, self.interface = observations, interface
         self.space = observations.space
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: vars(self)[name] for name in ("observations", "interface", "space")}
 
     def values(self, points: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ def numpy_function(
         )
     data = [cast(Constant, constant).data for constant in constants]
 
-    def call(*values: Any) -> list[np.ndarray]:  # noqa: ANN401
+    def call(*values: object) -> list[np.ndarray]:
         with np.errstate(all="ignore"):  # users of a value that is not finite name it
             results: list[np.ndarray] = function(*values, *data)
         return results
@@ -296,7 +296,7 @@ def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
 
 
 def evaluate(
-    variables: Sequence[Variable], given: Mapping[Any, np.ndarray] | None = None
+    variables: Sequence[Variable], given: Mapping[Variable, np.ndarray] | None = None
 ) -> list[np.ndarray]:
     """Evaluate variables once, to the values of `PLAIN_MODE`; no function is made of them.
 
@@ -366,7 +366,7 @@ def _is_as_written(node: Apply) -> bool:
     return not is_float or is_cast or isinstance(node.op, (*ops.MOVES, ops.Join))
 
 
-def _performed(graphs: Sequence[Variable], given: Mapping[Variable, Any]) -> list[np.ndarray]:
+def _performed(graphs: Sequence[Variable], given: Mapping[Variable, object]) -> list[np.ndarray]:
     """Perform operations one after the other, as PyTensor's functions do: none is made."""
     storage = {
         v: [np.asarray(given[v], v.type.dtype) if v in given else _held_by(v)]
@@ -520,5 +520,5 @@ def _dtype(variable: Variable) -> str | None:
     return dtype
 
 
-def _wide(dtype: Any) -> Any:  # noqa: ANN401 - the attributes of operations are of all kinds
+def _wide(dtype: object) -> Any:  # noqa: ANN401 - the attributes of operations are of all kinds
     return "float64" if isinstance(dtype, str) and dtype == "float32" else dtype

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -238,7 +237,7 @@ def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:
 def _plain_forward(
     transform: Transform,
     dims: tuple[str, ...],
-    value: Any,  # noqa: ANN401 - an array, or a variable
+    value: object,
     *inputs: Variable,
 ) -> Variable:
     there: Variable = transform.forward(ops.as_xtensor(value, dims=dims), *inputs)

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -211,7 +210,7 @@ class Observations:
         """Return the data of rows by the names of their arrays."""
         return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         return state | {"_spaces": []}
 

@@ -256,7 +256,7 @@ class _SymmetricProduct(OpFromGraph):
 
 
 @ops.register_funcify_and_cache_key(_SymmetricProduct)  # type: ignore[untyped-decorator]
-def _loop(*_: Any, **__: Any) -> tuple[Any, str]:  # noqa: ANN401
+def _loop(*_: object, **__: object) -> tuple[Any, str]:
     @ops.numba_njit
     def product(
         entries: np.ndarray, rows: np.ndarray, columns: np.ndarray, x: np.ndarray

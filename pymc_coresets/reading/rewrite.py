@@ -328,7 +328,7 @@ class _Rewrite:
             lengths[self.dim] = pytensor.shared(np.array(len(self.rows)), name=self.dim)
         return coords, lengths
 
-    def _labels(self, coords: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    def _labels(self, coords: Mapping[str, object]) -> tuple[Any, ...] | None:
         """Return the labels of the rows; those of cells are their positions."""
         if len(self.obs.dims) > 1:
             return tuple(self.rows.positions.tolist())

@@ -44,7 +44,7 @@ def current_model() -> pm.Model | None:
         return None
 
 
-def given_model(model: Any) -> pm.Model:  # noqa: ANN401
+def given_model(model: object) -> pm.Model:
     """Return the model that was passed or, for None, that of the context.
 
     Parameters

@@ -16,7 +16,7 @@ from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
 
-type Values = NDArray[Any]
+type Values = np.ndarray
 type Floats = NDArray[np.float64]
 type Labels = Sequence[Any] | Values
 

@@ -4,7 +4,13 @@ import pickle
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -43,17 +49,29 @@ class Task:
         return first if len(self.chunks) == 1 else f"{first} to {last}"
 
 
+class Pending(Protocol):
+    """What both kinds of futures have, those of `concurrent.futures` and those of Dask."""
+
+    def add_done_callback(self, function: Callable[..., object], /) -> object:
+        """Call a function when the task has ended."""
+
+    def cancel(self) -> object:
+        """Do not begin the task."""
+
+
 class HasSubmit(Protocol):
     """An executor of `concurrent.futures`, or the client of a Dask cluster."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Pending:  # noqa: ANN401
         """Call a function elsewhere, and return its future."""
 
 
 class Engine(Protocol):
     """Maps a function over tasks."""
 
-    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
+    def map[T](
+        self, function: Callable[..., T], rows: object, tasks: Sequence[Task]
+    ) -> Iterator[T]:
         """Yield ``function(rows, task)`` in the order of the tasks.
 
         `rows` may be a `portion` with only the chunks of the task.  Waiting tasks are cancelled if
@@ -71,7 +89,9 @@ class Threads:
     [25, 125]
     """
 
-    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
+    def map[T](
+        self, function: Callable[..., T], rows: object, tasks: Sequence[Task]
+    ) -> Iterator[T]:
         """See `Engine.map`."""
         with ThreadPoolExecutor(n_cores()) as pool:
             yield from Pool(pool).map(function, rows, tasks)
@@ -88,7 +108,7 @@ class Pool:
         work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)
         n_bytes = most_bytes = 2**29  # limit on the total size of tasks submitted ahead
 
-        def submit(task: Task) -> Any:  # noqa: ANN401
+        def submit(task: Task) -> Future[Any]:
             nonlocal n_bytes
             with _named_errors(task):
                 if work is None:
@@ -98,7 +118,7 @@ class Pool:
                 n_bytes = len(work) + len(sent)
                 return self.executor.submit(perform, versions(), work, sent)
 
-        def finished(future: Any, task: Task) -> Any:  # noqa: ANN401
+        def finished(future: Future[Any], task: Task) -> Any:  # noqa: ANN401
             with _named_errors(task):
                 return future.result()
 
@@ -127,15 +147,15 @@ def _named_errors(task: Task) -> Iterator[None]:
         ) from error
 
 
-def _here[T](function: Callable[..., T], rows: Any, task: Task) -> T:  # noqa: ANN401
+def _here[T](function: Callable[..., T], rows: object, task: Task) -> T:
     with one_blas_thread():
         return function(rows, task)
 
 
-def in_order[T](
+def in_order[T, F: Pending](
     tasks: Sequence[Task],
-    submit: Callable[[Task], Any],
-    finished: Callable[[Any, Task], Any],
+    submit: Callable[[Task], F],
+    finished: Callable[[F, Task], "T | Failure"],
     n_ahead: Callable[[], int],
     idle: Callable[[Task], None] = lambda _: None,
 ) -> Generator[T]:
@@ -148,7 +168,7 @@ def in_order[T](
     done: SimpleQueue[int] = SimpleQueue()
     waiting, tries = deque(range(len(tasks))), Counter[int]()
     alone: set[int] = set()
-    futures: dict[int, Any] = {}
+    futures: dict[int, F] = {}
     results: dict[int, T] = {}
     try:
         for wanted in range(len(tasks)):
@@ -208,13 +228,13 @@ class Cluster:
         work = packed(function)
         name = getattr(function, "func", function).__name__.strip("_")
 
-        def submit(task: Task) -> Any:  # noqa: ANN401
+        def submit(task: Task) -> Pending:
             portion, found = rows.portion(task.chunks, to_dask=True)
             sent = packed((portion, task))
             tables = None if found is None else [list(map(self._computed, some)) for some in found]
-            return self._dask.submitted(
-                self.client, name, _in_a_worker, versions(), work, sent, tables
-            )
+            given = (versions(), work, sent, tables)
+            future: Pending = self._dask.submitted(self.client, name, _in_a_worker, *given)
+            return future
 
         yield from in_order(
             tasks,
@@ -268,7 +288,7 @@ class Cluster:
                 topic="executors-and-clusters",
             ) from error
 
-    def _computed(self, value: Any) -> Any:  # noqa: ANN401
+    def _computed(self, value: object) -> Any:  # noqa: ANN401
         """Replace collections by futures, which the cluster computes where the data are."""
         if isinstance(value, Mapping):
             return dict(zip(value, self.client.compute(list(value.values())), strict=True))
@@ -364,8 +384,8 @@ class Failure:
 
 
 def perform(
-    expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[Any] | None = None
-) -> Any:  # noqa: ANN401
+    expected: Mapping[str, str], work: bytes, sent: bytes, tables: Sequence[object] | None = None
+) -> object:
     """Process a task in another process.
 
     Parameters
@@ -425,7 +445,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def packed(value: Any) -> bytes:  # noqa: ANN401
+def packed(value: object) -> bytes:
     """Pickle an object for another process.
 
     Raises
@@ -443,7 +463,7 @@ def packed(value: Any) -> bytes:  # noqa: ANN401
     return data
 
 
-def _in_a_worker(*args: Any) -> Any:  # noqa: ANN401
+def _in_a_worker(*args: Any) -> object:  # noqa: ANN401
     from pymc_coresets.compat.dask_api import keep_freed_memory  # noqa: PLC0415
 
     keep_freed_memory()

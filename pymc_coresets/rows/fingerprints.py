@@ -4,10 +4,9 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
@@ -193,7 +192,7 @@ class FirstReading:
                 topic="rows-and-files",
             )
 
-    def verify(self, start: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def verify(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise if rows differ from those of the first reading.
 
         Parameters
@@ -229,7 +228,7 @@ class FirstReading:
                 )
 
 
-def extremes(array: NDArray[Any]) -> tuple[int, int] | None:
+def extremes(array: np.ndarray) -> tuple[int, int] | None:
     """Return the smallest and the largest of whole numbers or truth values; None for others.
 
     Examples
@@ -242,7 +241,7 @@ def extremes(array: NDArray[Any]) -> tuple[int, int] | None:
     return int(array.min()), int(array.max())
 
 
-def fingerprint(array: NDArray[Any]) -> bytes:
+def fingerprint(array: np.ndarray) -> bytes:
     """Return an 8-byte fingerprint of data.
 
     One pass over the data, whose 8-byte words are summed in 1021 lanes, modulo 2**64: several times
@@ -270,7 +269,7 @@ def fingerprint(array: NDArray[Any]) -> bytes:
     return digest.digest()
 
 
-def all_finite(array: NDArray[Any]) -> bool:
+def all_finite(array: np.ndarray) -> bool:
     """Whether no number is NaN or infinite.
 
     Examples

@@ -33,7 +33,7 @@ _lock = Lock()
 _users = 0
 _limits: Any = None
 
-type Columns = Sequence[NDArray[Any]]
+type Columns = Sequence[np.ndarray]
 
 
 class InMemoryRows(RowBlocks):
@@ -68,7 +68,7 @@ class InMemoryRows(RowBlocks):
 
     def __init__(
         self,
-        arrays: Sequence[NDArray[Any]],
+        arrays: Sequence[np.ndarray],
         base_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
         *,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, NoReturn, Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -269,7 +269,7 @@ class Potentials[D](Protocol):
     ) -> PassSums:
         """Evaluate all rows at the draws: one pass over the data.  See `Priorities.of_all`."""
 
-    def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:
+    def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating]:
         """Return f_n(theta_s) of some rows, of shape (n_rows, n_draws), in nats."""
 
 
@@ -297,7 +297,7 @@ class AbsentRows:
         "needs them. Read it again with Coreset.from_netcdf(path, model, rows=...)."
     )
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise CoresetError(self.why, topic="executors-and-clusters")
 
     blocks = reduce = scan = at = earliest = hit = _refuse

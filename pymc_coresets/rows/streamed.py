@@ -61,14 +61,14 @@ class StreamedRows(RowBlocks):
     """
 
     source: RowSource
-    columns: Mapping[str, np.dtype[Any]]
+    columns: Mapping[str, np.dtype]
     first: FirstReading | None = None
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
     initial_sample: FirstRows = field(default_factory=FirstRows.none)
     start: int = 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {n: getattr(self, n) for n in ("source", "columns", "first", "start")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ class StreamedRows(RowBlocks):
                 count(size)
                 yield part
 
-    def _tasks_given(self, given: Sequence[Any]) -> list[Task]:
+    def _tasks_given(self, given: Sequence[object]) -> list[Task]:
         """Return tasks for the chunks that have an input, with these inputs."""
         pairs = zip(self.source.chunks, given, strict=True)
         used = [
@@ -239,7 +239,7 @@ class StreamedRows(RowBlocks):
 
     def portion(
         self, chunks: Sequence[Chunk], *, to_dask: bool = False
-    ) -> tuple["StreamedRows", list[list[Any]] | None]:
+    ) -> tuple["StreamedRows", list[list[object]] | None]:
         """Return the rows of some chunks in the form sent to other processes.
 
         See `RowSource.portion`.
@@ -248,7 +248,7 @@ class StreamedRows(RowBlocks):
         first = None if self.first is None else self.first.of(c.start for c in chunks)
         return StreamedRows(source, self.columns, first, start=self.start), waiting
 
-    def with_tables(self, found: Sequence[Sequence[Any]]) -> "StreamedRows":
+    def with_tables(self, found: Sequence[Sequence[object]]) -> "StreamedRows":
         """Return a portion with its rows, see `RowSource.with_tables`."""
         return replace(self, source=self.source.with_tables(found))
 
@@ -316,7 +316,7 @@ class StreamedRows(RowBlocks):
         return self.rows_of(chunk, found, weights)
 
     def rows_of(
-        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64] | None
+        self, chunk: Chunk, found: Mapping[str, np.ndarray], weights: NDArray[np.float64] | None
     ) -> Rows:
         """Return the rows of a chunk that was read, with the columns of the model.
 
@@ -417,7 +417,7 @@ class ExtendedRows(RowBlocks):
         known = self.places.get(position)
         return f"{self.new.place(position)} of the new rows" if known is None else known
 
-    def holding(self, rows: Rows, columns: Mapping[str, np.dtype[Any]]) -> "ExtendedRows":
+    def holding(self, rows: Rows, columns: Mapping[str, np.dtype]) -> "ExtendedRows":
         """Return the same with other arrays of the old rows, and other columns of the new ones."""
         return replace(self, old=rows, new=replace(self.new, columns=columns))
 

@@ -35,8 +35,8 @@ class Members:
 
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    arrays: tuple[NDArray[Any], ...] = ()
-    nodes: tuple[NDArray[Any], ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
+    nodes: tuple[np.ndarray, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(len(self.sizes))
@@ -104,7 +104,7 @@ class Rows:
 
     positions: NDArray[np.int64]
     base_weights: NDArray[np.float64]
-    arrays: tuple[NDArray[Any], ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
     members: Members = NO_MEMBERS
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Rows:
         return sum(array.size for array in self.inputs)
 
     @property
-    def inputs(self) -> tuple[NDArray[Any], ...]:
+    def inputs(self) -> tuple[np.ndarray, ...]:
         """All arrays: those of the rows, or of units and of their members, and the nodes."""
         return self.arrays + self.members.arrays + self.members.nodes
 
@@ -192,7 +192,7 @@ def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
         yield Rows.joined(left)
 
 
-def converted(name: str, array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+def converted(name: str, array: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
     """Return numbers of a column in the type of the model's container.
 
     Parameters

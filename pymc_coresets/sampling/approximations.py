@@ -280,7 +280,7 @@ def _log_densities(
     return full, own
 
 
-def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass
+def _density(log_density: object, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass
     """Return a callable, or a value that may be an array."""
     if isinstance(log_density, pm.MeanField | pm.FullRank):
         return _gaussian_of_fit(log_density, space)
@@ -316,7 +316,7 @@ def _holding(posterior: xr.Dataset, log_density: ArrayLike | xr.DataArray) -> xr
     return posterior.assign_coords({_HELD: (("chain", "draw"), values)})
 
 
-def _usable(log_density: Any, shape: tuple[int, ...]) -> np.ndarray:  # noqa: ANN401
+def _usable(log_density: object, shape: tuple[int, ...]) -> np.ndarray:
     try:
         values = np.asarray(log_density)
     except (TypeError, ValueError):  # lists of lists of different lengths

@@ -215,7 +215,7 @@ class ArrowheadFactor(CholeskyFactor):
         found[self.cut.inner], found[self.cut.outer] = inner, outer
         return found
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.cut, self.matrix))
 
 

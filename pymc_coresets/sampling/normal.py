@@ -243,7 +243,7 @@ class CholeskyFactor:
         """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
         return self.offset(rng.standard_normal((n_draws, self.n_dims)).T).T
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (type(self).of_root, (self.root,)) if self.is_dense else (type(self), (self.matrix,))
 
 

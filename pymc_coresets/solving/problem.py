@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,7 +16,7 @@ from pymc_coresets.rows.passes import PassSums, Potentials
 from pymc_coresets.rows.values import Rows
 
 type Vector = NDArray[np.float64]
-type Matrix = NDArray[np.floating[Any]]
+type Matrix = NDArray[np.floating]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,12 +9,11 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-type Columns = Mapping[str, NDArray[Any]]
+type Columns = Mapping[str, np.ndarray]
 
 
 class Status(Enum):

@@ -117,7 +117,7 @@ class RowDensity:
             rows=tuple(r for r in observations.rows if r.placeholder in inputs),
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_made": {"kernel": self._kernel}}
 
     def of_rows(self, arrays: Mapping[Variable, np.ndarray]) -> "RowDensity":
@@ -155,7 +155,7 @@ class RowDensity:
                     [found] = self.made("plain", self._plain)(*given, *arrays)
         return np.broadcast_to(found, (n_points, n_rows))
 
-    def made[T](self, key: Any, make: Callable[[], T]) -> T:  # noqa: ANN401
+    def made[T](self, key: object, make: Callable[[], T]) -> T:
         """Return an object made from the density, cached for these rows and for others."""
         if key not in self._made:
             self._made[key] = make()
@@ -197,7 +197,7 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
 
 
 def distinct_rows(
-    arrays: Sequence[NDArray[Any]], most: int = 4_096, *, beginning: int = 1_000
+    arrays: Sequence[np.ndarray], most: int = 4_096, *, beginning: int = 1_000
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Number the distinct rows of some columns, and return the position of the first of each.
 

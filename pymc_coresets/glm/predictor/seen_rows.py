@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from pytensor.graph import Variable
@@ -56,7 +55,7 @@ class SeenRows:
     elsewhere: bool = False
     where: Callable[[int], str] = "row {:,}".format
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
 
     def block_rows(self, width: int) -> int:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.chebyshev import cheb2poly, chebvander
@@ -233,7 +233,7 @@ class PredictorRows:
     seen: SeenRows
     loglikelihood: LogLikelihood
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"seen": self.seen, "loglikelihood": self.loglikelihood}  # and no sample of rows
 
     @property

@@ -203,7 +203,7 @@ class PolynomialStatistics:
 
 
 def polynomial_statistics(
-    design: Any,  # noqa: ANN401 - dense or sparse
+    design: object,
     coefficients: Matrix,
     radius: float,
     n_obs: float | None = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import pymc as pm
@@ -22,7 +22,7 @@ class ColumnLike(Protocol):
         """Shape of its entry in one row."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Of its entries."""
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -334,7 +333,7 @@ class UnitModel:
         inputs = list(self.rows.parameters.values())
         return performed(inputs, [self.rows.reference, *self.factor.reference])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property

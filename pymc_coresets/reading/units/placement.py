@@ -334,7 +334,7 @@ class Placement(Op):
         #: Functions of the graphs, by the mode of compilation.
         self.compiled: dict[str, Any] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return vars(self) | {"_known": {}, "compiled": {}}
 
     @property

@@ -1,10 +1,10 @@
 """Files that Arrow reads: Parquet by row groups and blocks, others by Arrow's own scanner."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -27,62 +27,59 @@ from pymc_coresets.rows.sources.readers import (
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A part of a file that is read from its start, with the file's state at the time of opening.
+class Scanned:
+    """A file, or a row group of one, that Arrow's scanner reads.
 
     Parameters
     ----------
     path : str
-    fragment : pyarrow.dataset.Fragment, optional
-        The input of Arrow's scanner: a file, or a row group of one.
-    number : int, optional
-        Of a row group that is read without the scanner.
+    fragment : pyarrow.dataset.Fragment
+    """
+
+    path: str
+    fragment: ds.Fragment
+
+
+@dataclass(frozen=True, eq=False)
+class RowGroup:
+    """A row group of a Parquet file, with the file's state at the time of opening.
+
+    Parameters
+    ----------
+    path : str
+    number : int
     keys : mapping from str to object
         Columns given by the names of the folders.
     size : int
         Of the file, in bytes.
-    modified : int, optional
+    modified : int
         When the file was last written, in nanoseconds.
     """
 
     path: str
-    fragment: Any = None
-    number: int = 0
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    size: int = 0
-    modified: int | None = None
+    number: int
+    keys: Mapping[str, object]
+    size: int
+    modified: int
 
 
-class Files:
-    """Finds parts of files: small ones together, and large ones block by block, in one stream.
+class Files[P: (Scanned, RowGroup)](ABC):
+    """Finds parts of files: small ones together, and large ones block by block, in one stream."""
 
-    Row groups of Parquet files are read without Arrow's scanner, which would hold a whole one.
-
-    Parameters
-    ----------
-    fields : mapping from str to Field
-    schema : pyarrow.Schema
-        Of the dataset.
-    chosen : pyarrow.dataset.Expression, optional
-        Which rows to read.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Of Parquet files.
-    """
-
-    def __init__(
-        self,
-        fields: Mapping[str, Field],
-        schema: Any,  # noqa: ANN401
-        chosen: Any = None,  # noqa: ANN401
-        filesystem: Any = None,  # noqa: ANN401
-    ) -> None:
-        self._fields, self._schema, self._chosen = fields, schema, chosen
-        self._filesystem = filesystem
-        self._footers: Recent[str, Any] = Recent(64)  # of wide files, a megabyte each
+    def __init__(self) -> None:
         # Streams that are read at the same time, about the number of threads of a laptop.
-        self._cursors: Recent[Any, Cursor[Any]] = Recent(8)
+        self._cursors: Recent[tuple[P | str, ...], Cursor[pa.Table]] = Recent(8)
 
-    def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Any]:
+    @abstractmethod
+    def _batches(
+        self, parts: Sequence[P], names: Sequence[str], size: int, buffer: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most `size` rows of some parts of one file.
+
+        With a buffer, at most this number of bytes per column of a Parquet file is read ahead.
+        """
+
+    def __call__(self, chunk: Chunk, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield tables that hold some columns of a chunk."""
         for (path, whole), group in groupby(chunk.pieces, key=lambda p: (p.held.path, p.is_whole)):
             pieces = list(group)
@@ -95,27 +92,37 @@ class Files:
                     blocks = [self._block(piece, names) for piece in pieces]
                     yield from filter(None, blocks)  # too few rows are left if some were removed
 
-    def _block(self, piece: Piece, names: Sequence[str]) -> Any:  # noqa: ANN401
+    def _block(self, piece: Piece, names: Sequence[str]) -> pa.Table | None:
         """Return a block of a stream that is read from its start, by cursors that threads share."""
         cuts = cuts_of(piece.n_stored or piece.n_rows, BLOCK_ROWS)
 
-        def start() -> Iterator[Any]:
+        def start() -> Iterator[pa.Table]:
             batches = self._batches([piece.held], names, cuts[1], 2**18)
             return _tables_of_sizes(batches, [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)
         return self._cursors.get((piece.held, *names), make).item(piece.origin // cuts[1])
 
-    def _batches(
-        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int = 0
-    ) -> Iterator[Any]:
-        """Yield record batches of at most `size` rows of some parts of one file.
 
-        With a buffer, at most this number of bytes per column of a Parquet file is read ahead.
-        """
-        if self._filesystem is not None:
-            yield from self._row_groups(parts, names, size, buffer)
-            return
+class ScannedFiles(Files[Scanned]):
+    """Files of any kind, by Arrow's scanner, which holds a whole row group.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the dataset.
+    chosen : pyarrow.dataset.Expression or None
+        Which rows to read.
+    """
+
+    def __init__(self, schema: pa.Schema, chosen: ds.Expression | None) -> None:
+        super().__init__()
+        self._schema, self._chosen = schema, chosen
+
+    def _batches(
+        self, parts: Sequence[Scanned], names: Sequence[str], size: int, buffer: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        del buffer
         for part in parts:
             yield from part.fragment.to_batches(
                 schema=self._schema,
@@ -125,9 +132,24 @@ class Files:
                 use_threads=False,
             )
 
-    def _row_groups(
-        self, parts: Sequence[Part], names: Sequence[str], size: int, buffer: int
-    ) -> Iterator[Any]:
+
+class ParquetFiles(Files[RowGroup]):
+    """Parquet files, by row groups or blocks of one.
+
+    Parameters
+    ----------
+    fields : mapping from str to Field
+    filesystem : pyarrow.fs.FileSystem
+    """
+
+    def __init__(self, fields: Mapping[str, Field], filesystem: pyarrow.fs.FileSystem) -> None:
+        super().__init__()
+        self._fields, self._filesystem = fields, filesystem
+        self._footers: Recent[str, pq.FileMetaData] = Recent(64)  # of wide files, a megabyte each
+
+    def _batches(
+        self, parts: Sequence[RowGroup], names: Sequence[str], size: int, buffer: int = 0
+    ) -> Iterator[pa.RecordBatch]:
         """Read row groups of a file, if it has not changed since its footer was read."""
         file, numbers = parts[0], [part.number for part in parts]
         stored = [name for name in names if name not in file.keys]
@@ -159,7 +181,7 @@ class Files:
 # -- opening ---------------------------------------------------------------------------------------
 
 
-def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: ANN401
+def open_files(files: str | Sequence[str], **options: object) -> Opened:
     """Return the reader of files, or of an address; see `pyarrow.dataset.dataset` for the options.
 
     Raises
@@ -172,7 +194,7 @@ def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: A
     return open_dataset(dataset)
 
 
-def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
+def open_dataset(dataset: ds.Dataset) -> Opened:
     """Return the reader of an Arrow dataset, and the pieces that hold its rows.
 
     Raises
@@ -190,16 +212,18 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
         raise InvalidOptionError("The dataset has no files.")
     if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
         fields, pieces = _row_groups_of(fragments)
-        find = Files(fields, dataset.schema, filesystem=fragments[0].filesystem)
+        find = ParquetFiles(fields, fragments[0].filesystem)
         return Reader(find=find, fields=fields, kind="Parquet", in_files=True), pieces
     fields = _fields(dataset.schema)
     pieces = [piece for fragment in fragments for piece in _scanned(fragment, chosen, fields)]
     kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
-    find = Files(fields, dataset.schema, chosen)
-    return Reader(find=find, fields=fields, kind=kind, in_files=True), pieces
+    scanned = ScannedFiles(dataset.schema, chosen)
+    return Reader(find=scanned, fields=fields, kind=kind, in_files=True), pieces
 
 
-def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Piece]:  # noqa: ANN401
+def _scanned(
+    fragment: ds.Fragment, chosen: ds.Expression | None, fields: Mapping[str, Field]
+) -> list[Piece]:
     """Count the rows of a fragment, which reads the columns of `chosen`."""
     path = getattr(fragment, "path", "") or "a table in memory"
     parquet = isinstance(fragment, ds.ParquetFileFragment)
@@ -214,11 +238,13 @@ def _scanned(fragment: Any, chosen: Any, fields: Mapping[str, Field]) -> list[Pi
         for part in fragment.split_by_row_group() if parquet else [fragment]:
             group = f", row group {part.row_groups[0].id}" if parquet else ""
             n_rows = part.count_rows(filter=chosen)
-            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=Part(path, part)))
+            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=Scanned(path, part)))
     return pieces
 
 
-def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Piece]]:
+def _row_groups_of(
+    fragments: Sequence[ds.ParquetFileFragment],
+) -> tuple[dict[str, Field], list[Piece]]:
     """Return the column types of Parquet files, and their row groups."""
     infos = fragments[0].filesystem.get_file_info([fragment.path for fragment in fragments])
     pieces: list[Piece] = []
@@ -232,7 +258,7 @@ def _row_groups_of(fragments: Sequence[Any]) -> tuple[dict[str, Field], list[Pie
             found = _fields(fragment.physical_schema) | of_keys
             n_rows = {group.id: group.num_rows for group in fragment.row_groups}
         for number, n in n_rows.items():
-            part = Part(path, None, number, keys, info.size, info.mtime_ns)
+            part = RowGroup(path, number, keys, info.size, info.mtime_ns)
             pieces.append(Piece(f"{path}, row group {number}", n, held=part))
         if not sum(n_rows.values()):
             continue  # an empty file may have no types
@@ -257,7 +283,7 @@ def _require_equal(path: str, name: str, found: Field | None, first: str, field:
         )
 
 
-def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
+def _tables_of_sizes(batches: Iterator[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[pa.Table]:
     """Join and divide record batches into tables of the given sizes, copying nothing.
 
     The last table is shorter if there are not enough rows.
@@ -268,7 +294,7 @@ def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[A
     >>> [table["x"].to_pylist() for table in _tables_of_sizes(iter(batches), [3, 2])]
     [[0, 1, 2], [3, 4]]
     """
-    held: list[Any] = []
+    held: list[pa.RecordBatch] = []
     for size in sizes:
         while sum(batch.num_rows for batch in held) < size:
             batch = next(batches, None)
@@ -282,7 +308,7 @@ def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[A
         held = table.slice(size).to_batches()
 
 
-def _fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
+def _fields(schema: pa.Schema) -> dict[str, Field]:
     """Return the type of each column of an Arrow schema.
 
     Examples

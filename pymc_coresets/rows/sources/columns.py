@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 
 from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import xarray as xr
 
 TEXT = np.dtype(object)
 
@@ -30,7 +34,7 @@ class Field:
         Type of a column that cannot be used: ``"datetime64[ns]"``; empty if it can.
     """
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...] = ()
     refused: str = ""
 
@@ -62,7 +66,7 @@ class Column:
     """
 
     field: Field
-    data: NDArray[Any]
+    data: np.ndarray
     missing: NDArray[np.bool_] | None = None
     categories: Sequence[Hashable] | None = None
 
@@ -70,12 +74,14 @@ class Column:
         return len(self.data)
 
 
-#: Columns of equal lengths by their names: arrays of NumPy, extension arrays of pandas, arrays of
-#: Arrow, arrays that are read by slices, or a `Column` that was read elsewhere.
-type Table = Mapping[str, Any]
+#: An array of NumPy, an extension array of pandas, an array of Arrow, an array that is read by
+#: slices, or a `Column` that was read elsewhere.
+type AnyColumn = Any
+#: Columns of equal lengths by their names.
+type Table = Mapping[str, AnyColumn]
 
 
-def library_of(value: Any) -> str:  # noqa: ANN401
+def library_of(value: object) -> str:
     """Return the package that a value's class comes from, without importing it.
 
     Examples
@@ -95,7 +101,7 @@ class RowsFirst:
     Transposing a variable that lies in a file would make xarray read it element by element.
     """
 
-    def __init__(self, variable: Any, dim: str) -> None:  # noqa: ANN401
+    def __init__(self, variable: "xr.Variable", dim: str) -> None:
         self._variable, self._axis = variable, variable.dims.index(dim)
         others = [n for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
         self.shape, self.dtype = (variable.sizes[dim], *others), variable.dtype
@@ -103,7 +109,7 @@ class RowsFirst:
         self.chunks = (stored,) if stored else None
         self.in_files = not lies_in_memory(variable)
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> np.ndarray:
         where = (slice(None),) * self._axis + (rows,)
         return np.moveaxis(self._variable[where].values, self._axis, 0)
 
@@ -119,13 +125,13 @@ class Mapped:
 
     in_files = True
 
-    def __init__(self, array: np.memmap[Any, Any]) -> None:
+    def __init__(self, array: np.memmap) -> None:
         self._array, self.shape, self.dtype = array, array.shape, array.dtype
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> np.ndarray:
         return self._array[rows]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         array = self._array
         order = "C" if array.flags.c_contiguous else "F"
         return _mapped, (array.filename, array.dtype, "r", array.offset, array.shape, order)
@@ -135,7 +141,7 @@ def _mapped(*how: Any) -> Mapped:  # noqa: ANN401
     return Mapped(np.memmap(*how))
 
 
-def is_lazy(value: Any) -> bool:  # noqa: ANN401
+def is_lazy(value: object) -> bool:
     """Whether a value is an array that is read by slices.
 
     Examples
@@ -147,7 +153,7 @@ def is_lazy(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, RowsFirst | Mapped) or library_of(value) in sliced
 
 
-def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
+def rows_first(array: "xr.DataArray", dim: str) -> AnyColumn:
     """Drop the coordinates of an xarray array, and xarray itself if Dask computes it."""
     if array.chunks is not None:
         return array.variable.transpose(dim, ...).data
@@ -157,7 +163,7 @@ def rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
 # -- what columns hold -----------------------------------------------------------------------------
 
 
-def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
+def array_field(dtype: np.dtype, shape: tuple[int, ...] = ()) -> Field:
     """Return the type of an array, each row of which has the given shape.
 
     Examples
@@ -170,7 +176,7 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> Field:
     return Field(TEXT, shape, "" if dtype.kind in "OUST" and not shape else str(dtype))
 
 
-def column_field(column: Any) -> Field:  # noqa: ANN401
+def column_field(column: AnyColumn) -> Field:
     """Return the type of a column of a table.
 
     Examples
@@ -191,7 +197,7 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
     return array_field(plain) if isinstance(plain, np.dtype) else Field(TEXT, (), str(dtype))
 
 
-def arrow_field(type_: Any) -> Field:  # noqa: ANN401
+def arrow_field(type_: "pa.DataType") -> Field:
     """Return the type of an Arrow column.
 
     Examples
@@ -221,7 +227,7 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
 # -- their values ----------------------------------------------------------------------------------
 
 
-def read_column(column: Any) -> Column:  # noqa: ANN401
+def read_column(column: AnyColumn) -> Column:
     """Return the values of a column of a table.
 
     Examples
@@ -250,7 +256,7 @@ def read_column(column: Any) -> Column:  # noqa: ANN401
     return Column(field, column.to_numpy(field.dtype, na_value=field.dtype.type(0)), absent)
 
 
-def _of_text(values: Any, field: Field) -> Column:  # noqa: ANN401
+def _of_text(values: object, field: Field) -> Column:
     """Return text or categories as positions among their distinct values."""
     if isinstance(values, np.ndarray):
         mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
@@ -260,7 +266,7 @@ def _of_text(values: Any, field: Field) -> Column:  # noqa: ANN401
     return Column(field, codes, absent if absent.any() else None, list(found))
 
 
-def _of_arrow(values: Any, field: Field) -> Column:  # noqa: ANN401
+def _of_arrow(values: "pa.Array | pa.ChunkedArray", field: Field) -> Column:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -277,14 +283,14 @@ def _of_arrow(values: Any, field: Field) -> Column:  # noqa: ANN401
     return Column(field, _numbers_of(_in_one(values), field), missing)
 
 
-def _in_one(values: Any) -> Any:  # noqa: ANN401
+def _in_one(values: "pa.ChunkedArray") -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415
 
     chunks = values.chunks or [pa.array([], values.type)]
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
+def _numbers_of(array: "pa.Array", field: Field) -> np.ndarray:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -298,7 +304,7 @@ def _numbers_of(array: Any, field: Field) -> NDArray[Any]:  # noqa: ANN401
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
     if pa.types.is_boolean(array.type) or not len(array):
         return np.asarray(array.to_numpy(zero_copy_only=False), field.dtype)
-    numbers: NDArray[Any] = np.frombuffer(array.buffers()[1], field.dtype)  # may be writeable
+    numbers: np.ndarray = np.frombuffer(array.buffers()[1], field.dtype)  # may be writeable
     return numbers[array.offset : array.offset + len(array)]
 
 
@@ -337,7 +343,7 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     return None
 
 
-def required_table(value: Any) -> Table:  # noqa: ANN401
+def required_table(value: object) -> Table:
     """Return a chunk as a table.
 
     Raises
@@ -364,7 +370,7 @@ def fields_of(table: Table) -> dict[str, Field]:
     return {name: column_field(column) for name, column in table.items()}
 
 
-def is_arrow(value: Any) -> bool:  # noqa: ANN401
+def is_arrow(value: object) -> bool:
     """Whether a value has Arrow's C interface.
 
     Examples
@@ -398,7 +404,7 @@ def required_pyarrow(what: str) -> Any:  # noqa: ANN401
     return pa
 
 
-def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
+def _named(pairs: Iterable[tuple[str, object]]) -> Table:
     """Return columns, each with its name, as a table."""
     pairs = list(pairs)
     for name, count in Counter(name for name, _ in pairs).items():
@@ -419,14 +425,14 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> Table:
     return columns
 
 
-def _length(column: Any) -> int | None:  # noqa: ANN401
+def _length(column: AnyColumn) -> int | None:
     shape = getattr(column, "shape", None)
     if shape is None:
         return len(column)
     return shape[0] if shape else None
 
 
-def _plain(column: Any) -> Any:  # noqa: ANN401
+def _plain(column: AnyColumn) -> AnyColumn:
     """Return a column of a mapping as a table holds it."""
     if library_of(column) == "xarray":
         return rows_first(column, column.dims[0])

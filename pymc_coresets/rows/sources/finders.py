@@ -5,12 +5,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, pairwise
 from threading import Lock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import (
+    AnyColumn,
     Field,
     Table,
     fields_of,
@@ -30,6 +31,11 @@ from pymc_coresets.rows.sources.readers import (
     computed,
     reading_errors,
 )
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
+    import pyarrow as pa
+    import xarray as xr
 
 # -- tables, with columns in memory or elsewhere ---------------------------------------------------
 
@@ -55,7 +61,7 @@ def _slices(table: Table, chunk: Chunk, names: Sequence[str]) -> list[Table]:
     return [{name: table[name][rows] for name in names}]
 
 
-def dataset_columns(dataset: Any, dim: str | None) -> Table:  # noqa: ANN401
+def dataset_columns(dataset: "xr.Dataset | xr.DataArray", dim: str | None) -> Table:
     """Return the variables of an xarray dataset that have the dimension of the rows, as a table.
 
     Raises
@@ -86,13 +92,13 @@ def dataset_columns(dataset: Any, dim: str | None) -> Table:  # noqa: ANN401
     return found
 
 
-def _is_in_files(array: Any) -> bool:  # noqa: ANN401
+def _is_in_files(array: AnyColumn) -> bool:
     """Whether the pickle of an array holds the path of a file, and no data."""
     stored = library_of(array) == "zarr" and hasattr(array.store, "root")
     return stored or getattr(array, "in_files", False)
 
 
-def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> Sequence[int]:
+def _blocks_of_rows(arrays: Sequence[AnyColumn], n_rows: int) -> Sequence[int]:
     """Return the numbers of rows that are stored together, if the arrays have chunks."""
     chunks = [array.chunks for array in arrays if getattr(array, "chunks", None)]
     of_dask: list[tuple[int, ...]] = [c[0] for c in chunks if isinstance(c[0], tuple)]
@@ -106,11 +112,11 @@ def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> Sequence[int]:
 # -- what is made by number ------------------------------------------------------------------------
 
 
-def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
+def open_partitions(frame: "dd.DataFrame") -> Opened:
     """Return the reader of a Dask frame, whose partitions are computed once to count their rows."""
     names = {str(name): name for name in frame.columns}
     with reading_errors("A partition of the Dask frame", "Try to compute it without open_rows."):
-        (sizes,) = computed([frame.map_partitions(len)])
+        sizes = np.asarray(computed([frame.map_partitions(len)])[0])
     reader = Reader(
         find=partial(_partitions, frame, names),
         fields=fields_of(required_table(frame._meta_nonempty)),  # noqa: SLF001
@@ -121,16 +127,16 @@ def open_partitions(frame: Any) -> Opened:  # noqa: ANN401
 
 
 def _partitions(
-    frame: Any,  # noqa: ANN401
+    frame: "dd.DataFrame",
     stored: Mapping[str, Hashable],
     chunk: Chunk,
     names: Sequence[str],
-) -> list[Any]:
+) -> list["dd.DataFrame"]:
     some = frame[[stored[name] for name in names]]
     return [some.partitions[piece.held] for piece in chunk.pieces]
 
 
-def open_iterable(source: Any, kind: str = "iterable") -> Opened:  # noqa: ANN401
+def open_iterable(source: object, kind: str = "iterable") -> Opened:
     """Return the reader of chunks, which are read once to count their rows.
 
     Parameters
@@ -168,7 +174,7 @@ def open_iterable(source: Any, kind: str = "iterable") -> Opened:  # noqa: ANN40
 
 
 def _items(
-    source: Any,  # noqa: ANN401
+    source: object,
     cursors: "Recent[str, Cursor[Table]]",
     chunk: Chunk,
     names: Sequence[str],
@@ -181,7 +187,7 @@ def _items(
         yield from [] if table is None else [table]  # the number of rows reveals this
 
 
-def _iterated(source: Any) -> Iterator[Table]:  # noqa: ANN401
+def _iterated(source: object) -> Iterator[Table]:
     chunks = source() if callable(source) else source
     # PyTensor's variables look iterable until they are read.
     single = library_of(chunks) == "pytensor" or getattr(chunks, "shape", None) == ()
@@ -195,7 +201,7 @@ def _iterated(source: Any) -> Iterator[Table]:  # noqa: ANN401
     return map(required_table, chunks)
 
 
-def open_stream(source: Any) -> Opened:  # noqa: ANN401
+def open_stream(source: object) -> Opened:
     """Return the reader of a table that comes in batches, through Arrow's C interface.
 
     Each reading requests a new stream: a query is run again.
@@ -203,7 +209,7 @@ def open_stream(source: Any) -> Opened:  # noqa: ANN401
     return open_iterable(partial(_batches, source), type(source).__name__)
 
 
-def _batches(source: Any) -> Iterator[Any]:  # noqa: ANN401
+def _batches(source: object) -> Iterator["pa.RecordBatch"]:
     arrow = required_pyarrow(f"A table of {library_of(source)}")
     for batch in arrow.RecordBatchReader.from_stream(source):
         for start in range(0, batch.num_rows, BLOCK_ROWS):

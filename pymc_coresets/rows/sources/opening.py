@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,14 +31,17 @@ from pymc_coresets.rows.sources.finders import (
 from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
 from pymc_coresets.rows.sources.row_source import Recipe, RowSource
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 _ZARR = ".zarr"
 
 
 def open_rows(
-    source: Any,  # noqa: ANN401 - of many libraries
+    source: object,
     *,
     columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
-    labels: Mapping[str, Collection[Any]] | None = None,
+    labels: Mapping[str, Collection[object]] | None = None,
     weight: str | int | None = None,
     dim: str | None = None,
 ) -> RowSource:
@@ -122,7 +125,7 @@ def open_rows(
     return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks)
 
 
-def required_source(rows: Any) -> RowSource:  # noqa: ANN401
+def required_source(rows: object) -> RowSource:
     """Return the user's ``rows=...``, if it is a source of rows.
 
     Raises
@@ -144,7 +147,7 @@ def required_source(rows: Any) -> RowSource:  # noqa: ANN401
     return rows
 
 
-def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
+def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401 - of many libraries
     grids = {_ZARR, ".nc", ".nc4", ".h5netcdf"}
     if isinstance(source, str | Path) and (suffix := Path(source).suffix.lower()) in grids:
         source = _opened_by_xarray(_without_tilde(source), is_zarr=suffix == _ZARR)
@@ -174,7 +177,7 @@ def _without_tilde(path: str | Path) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - which never fails
 
 
-def _opened_by_xarray(path: str, *, is_zarr: bool) -> Any:  # noqa: ANN401
+def _opened_by_xarray(path: str, *, is_zarr: bool) -> "xr.Dataset":
     import xarray as xr  # noqa: PLC0415
 
     if not Path(path).exists() and not _is_address(path):
@@ -183,7 +186,7 @@ def _opened_by_xarray(path: str, *, is_zarr: bool) -> Any:  # noqa: ANN401
         return xr.open_zarr(path, chunks=None) if is_zarr else xr.open_dataset(path)
 
 
-def _are_paths(source: Any) -> bool:  # noqa: ANN401
+def _are_paths(source: object) -> bool:
     items = source if isinstance(source, list | tuple) else [source]
     return all(isinstance(item, str | Path) for item in items)
 
@@ -221,7 +224,7 @@ def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     return open_files(files, format=formats[0], partition_base_dir=root)
 
 
-def _require_chunks(source: Any) -> None:  # noqa: ANN401
+def _require_chunks(source: object) -> None:
     """Raise for sources that can be read only once, and for functions with required arguments."""
     if isinstance(source, Iterator):
         raise InvalidOptionError(
@@ -266,9 +269,9 @@ def _files_at(path: str) -> Iterator[str]:
 
 def recipes_of(
     fields: Mapping[str, Field],
-    columns: Any,  # noqa: ANN401 - what users pass
-    labels: Any,  # noqa: ANN401
-    weight: Any,  # noqa: ANN401
+    columns: object,  # as users pass them
+    labels: object,
+    weight: object,
 ) -> dict[str, Recipe]:
     """Return how each array is made, by its name in the model.
 
@@ -291,20 +294,24 @@ def recipes_of(
         columns = {name: name for name in own if name != str(weight)}
         if not columns:
             raise InvalidOptionError("The source has no column besides the weights.")
-    _require_mapping("columns", columns, "columns", "{'X': ['distance', 'hour'], 'late': 'late'}")
-    if not columns or not all(isinstance(name, str) for name in columns):
+    example = "{'X': ['distance', 'hour'], 'late': 'late'}"
+    parts = _required_mapping("columns", columns, "columns", example)
+    if not parts or not all(isinstance(name, str) for name in parts):
         raise InvalidOptionError(f"columns={columns!r}: each name must be that of a variable.")
     labels = {} if labels is None else labels
-    _require_mapping("labels", labels, "lists of labels", "{'carrier': ['AA', 'B6', 'DL']}")
-    if unknown := [name for name in labels if name not in columns]:
+    example = "{'carrier': ['AA', 'B6', 'DL']}"
+    lists = _required_mapping(
+        "labels", {} if labels is None else labels, "lists of labels", example
+    )
+    if unknown := [name for name in lists if name not in parts]:
         raise InvalidOptionError(
-            f"labels: there is no array {unknown[0]!r}. There are {', '.join(columns)}."
+            f"labels: there is no array {unknown[0]!r}. There are {', '.join(parts)}."
         )
-    coded = {name: _distinct(name, values) for name, values in labels.items()}
-    return {name: _recipe(name, value, fields, coded.get(name)) for name, value in columns.items()}
+    coded = {name: _distinct(name, values) for name, values in lists.items()}
+    return {name: _recipe(name, value, fields, coded.get(name)) for name, value in parts.items()}
 
 
-def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  # noqa: ANN401
+def weight_recipe(fields: Mapping[str, Field], weight: object) -> Recipe | None:
     """Return how the base weights are made, or None if there are none.
 
     Raises
@@ -320,17 +327,18 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
     return replace(recipe, name="(weight)", column=Field(np.dtype(float)))
 
 
-def _require_mapping(option: str, value: Any, to: str, example: str) -> None:  # noqa: ANN401
+def _required_mapping(option: str, value: object, to: str, example: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise InvalidOptionError(
             f"{option}={value!r} must map names in the model to {to}, as in {example}."
         )
+    return value
 
 
 def _parts(
     option: str,
-    value: Any,  # noqa: ANN401
-    items: Sequence[Any],
+    value: object,
+    items: Sequence[object],
     fields: Mapping[str, Field],
 ) -> dict[str, Field]:
     """Return columns by their names; those of a matrix may be given by number."""
@@ -347,7 +355,7 @@ def _parts(
     return {str(item): fields[str(item)] for item in items}
 
 
-def _distinct(name: str, values: Any) -> tuple[Hashable, ...]:  # noqa: ANN401
+def _distinct(name: str, values: object) -> tuple[Hashable, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidOptionError(f"labels: {name!r} needs a list of labels, not {values!r}.")
     items = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
@@ -362,12 +370,14 @@ def _distinct(name: str, values: Any) -> tuple[Hashable, ...]:  # noqa: ANN401
 
 def _recipe(
     name: str,
-    value: Any,  # noqa: ANN401
+    value: object,
     fields: Mapping[str, Field],
     labels: tuple[Hashable, ...] | None,
 ) -> Recipe:
-    stacked = isinstance(value, Collection) and not isinstance(value, str)
-    used = _parts(f"columns: {name}", value, list(value) if stacked else [value], fields)
+    items: list[object] = [value]
+    if stacked := isinstance(value, Collection) and not isinstance(value, str):
+        items = list(value)
+    used = _parts(f"columns: {name}", value, items, fields)
     for part, field in used.items():
         _require_usable(name, part, field, labels)
     shapes = {field.shape for field in used.values()}

@@ -191,7 +191,7 @@ class Reader:
         Whether other processes can read the rows from the files.
     """
 
-    find: Callable[[Chunk, Sequence[str]], Iterable[Any]]
+    find: Callable[[Chunk, Sequence[str]], Iterable[object]]
     fields: Mapping[str, Field]
     kind: str = ""
     divisible: bool = True
@@ -202,7 +202,7 @@ class Reader:
         with reading_errors(chunk.where, _DAMAGED if self.in_files else _LOADING):
             return list(map(required_table, computed(list(self.find(chunk, names)))))
 
-    def sent(self, chunk: Chunk, names: Sequence[str], *, to_dask: bool) -> list[Any]:
+    def sent(self, chunk: Chunk, names: Sequence[str], *, to_dask: bool) -> list[object]:
         """Return the values or Dask collections from which another process makes these tables."""
         with reading_errors(chunk.where, _LOADING):
             found = list(self.find(chunk, names))
@@ -270,7 +270,7 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
 # -- Dask ------------------------------------------------------------------------------------------
 
 
-def is_dask(part: Any) -> bool:  # noqa: ANN401
+def is_dask(part: object) -> bool:
     """Whether Dask computes a frame, or all columns of a mapping.
 
     Examples
@@ -281,7 +281,7 @@ def is_dask(part: Any) -> bool:  # noqa: ANN401
     return all(library_of(each) == "dask" for each in _columns(part))
 
 
-def computed(parts: list[Any]) -> list[Any]:
+def computed(parts: list[object]) -> list[object]:
     """Compute Dask collections by the user's scheduler; without one, in the calling thread.
 
     Chunks are read by several threads already.  A task on a cluster asks the scheduler, which knows
@@ -307,7 +307,7 @@ def computed(parts: list[Any]) -> list[Any]:
     return list(dask.base.compute(*parts, scheduler=scheduler))
 
 
-def _columns(part: Any) -> Iterable[Any]:  # noqa: ANN401
+def _columns(part: object) -> Iterable[object]:
     return part.values() if isinstance(part, Mapping) else [part]
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Never, Self
+from typing import Never, Self
 
 import numpy as np
 import pandas as pd
@@ -25,9 +25,10 @@ from pymc_coresets.rows.memory import TASK_ROWS
 from pymc_coresets.rows.sources.columns import Column, Field, Table, column_field, read_column
 from pymc_coresets.rows.sources.readers import Chunk, Reader
 
-type Arrays = dict[str, NDArray[Any]]
+type Arrays = dict[str, np.ndarray]
 type Weights = NDArray[np.float64] | None
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
+type _Wrong = tuple[str, NDArray[np.int64], str]  # kind, rows and value of a fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +267,7 @@ class RowSource:
 
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
-    ) -> tuple[Self, list[list[Any]] | None]:
+    ) -> tuple[Self, list[list[object]] | None]:
         """Return a source of some chunks and arrays, and of the base weights.
 
         Its pickle holds their paths and layout. Chunks that are not in files are included, see
@@ -281,7 +282,7 @@ class RowSource:
         sent = [self._reader.sent(chunk, parts, to_dask=to_dask) for chunk in read]
         return portion.with_tables([]), sent
 
-    def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
+    def with_tables(self, found: Sequence[Sequence[object]]) -> Self:
         """Add the rows that were sent with a portion, computed."""
         starts = (chunk.start for chunk in self.chunks)
         find = partial(_sent, dict(zip(starts, found, strict=False)))
@@ -313,7 +314,7 @@ class RowSource:
 
     def _decoded(
         self, chunk: Chunk, recipes: Sequence[Recipe]
-    ) -> tuple[dict[str, tuple[NDArray[Any], list[Fault]]], Weights, list[Fault]]:
+    ) -> tuple[dict[str, tuple[np.ndarray, list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
         parts, weight = self._parts_of(recipes), self._weight
         every = [*recipes, *([weight] if weight else [])]
@@ -349,7 +350,9 @@ class RowSource:
         )
 
 
-def _sent(found: Mapping[int, Sequence[Any]], chunk: Chunk, names: Sequence[str]) -> Sequence[Any]:
+def _sent(
+    found: Mapping[int, Sequence[object]], chunk: Chunk, names: Sequence[str]
+) -> Sequence[object]:
     del names
     return found[chunk.start]
 
@@ -366,9 +369,7 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
 # -- columns become arrays -------------------------------------------------------------------------
 
 
-def decode(
-    recipe: Recipe, tables: Sequence[Table], chunk: Chunk
-) -> tuple[NDArray[Any], list[Fault]]:
+def decode(recipe: Recipe, tables: Sequence[Table], chunk: Chunk) -> tuple[np.ndarray, list[Fault]]:
     """Make an array of the model from the rows of some tables, one after the other.
 
     Parameters
@@ -408,7 +409,7 @@ def decode(
     return np.require(array, requirements=["C", "W", "E"]), faults
 
 
-def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ()) -> list[Fault]:
+def not_finite(recipe: Recipe, array: np.ndarray, nulls: Iterable[Fault] = ()) -> list[Fault]:
     """Find NaN and infinite values other than nulls, which are faults already."""
     missing = {fault.column: fault.rows for fault in nulls}
     faults = []
@@ -422,7 +423,7 @@ def not_finite(recipe: Recipe, array: NDArray[Any], nulls: Iterable[Fault] = ())
     return faults
 
 
-def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noqa: ANN401
+def _read(values: object, expected: Field, part: str, where: str) -> Column:
     if values is None:
         raise InvalidDataError(
             f"{where} has no column {part!r}, which the first rows have.", topic="rows-and-files"
@@ -440,7 +441,7 @@ def _read(values: Any, expected: Field, part: str, where: str) -> Column:  # noq
     return column
 
 
-def _numbers(column: Column) -> tuple[NDArray[Any], list[Any]]:
+def _numbers(column: Column) -> tuple[np.ndarray, list[_Wrong]]:
     data = column.data.astype(column.field.dtype, copy=False)
     if column.missing is None or not column.missing.any():
         return data, []
@@ -449,7 +450,7 @@ def _numbers(column: Column) -> tuple[NDArray[Any], list[Any]]:
     return data, [("missing value", np.flatnonzero(column.missing), "")]
 
 
-def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int64], list[Any]]:
+def _codes(column: Column, labels: tuple[Hashable, ...]) -> tuple[NDArray[np.int64], list[_Wrong]]:
     """Turn values into their positions among the labels."""
     codes, categories = column.data, column.categories
     if categories is None:

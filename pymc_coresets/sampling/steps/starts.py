@@ -298,7 +298,7 @@ def around_draws(points: np.ndarray) -> Normal | None:
         return None
 
 
-def asks_for_nuts(options: Mapping[str, Any]) -> bool:
+def asks_for_nuts(options: Mapping[str, object]) -> bool:
     """Whether options of `pm.sample` configure the start of NUTS, or a step method.
 
     Examples
@@ -370,7 +370,7 @@ def _with_metric(
     precision: CholeskyFactor,
     starts: Draws,
     space: Unconstrained,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     """Return options of `pm.sample` for NUTS with a metric, from one draw for each chain."""

@@ -235,7 +235,8 @@ def points() -> list[list[str]]:
     few = coreset.stand_in.space.free(Draws.of(idata, coreset.stand_in.free))
     source = loglik.in_memory
     assert source is not None
-    of_all = partial(posterior_slopes, loglik, partial(slopes_of_all, loglik, source), None)
+    of_rows = partial(slopes_of_all, loglik.as_loops, source)
+    of_all = partial(posterior_slopes, loglik, of_rows, None)
     return [
         coreset_line("2PL, units", written(items)),
         coreset_line("logistic, 40 rows", first_example(20_000), size=40),

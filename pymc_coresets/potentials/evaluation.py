@@ -187,9 +187,9 @@ class LogLikelihood:
         return LogLikelihood(self.observations, source=source, functions=self.functions)
 
     @cached_property
-    def of_chains(self) -> "LogLikelihood":
-        """The same by compiled loops, for chains, which ask thousands of times."""
-        functions = self.functions.for_numbers(np.inf)
+    def as_loops(self) -> "LogLikelihood":
+        """See `Functions.as_loops`."""
+        functions = self.functions.as_loops
         if functions is self.functions:
             return self
         return LogLikelihood(

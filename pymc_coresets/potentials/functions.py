@@ -41,53 +41,69 @@ class Functions:
     All rows of the same form share them: samples of the rows, rows from elsewhere, and units by
     other nodes.
 
+    NumPy evaluates some sooner than their loops are compiled: those of few rows, and the gradients
+    of few searches.
+
     Parameters
     ----------
     observations : Observations
         Some of that form.
-    for_few : bool
-        Whether there are so few rows, or evaluations, that NumPy makes them sooner than loops are
-        compiled.
+    few_rows : bool
+        Whether there are so few rows at so few draws.
+    few_slopes : bool
+        Whether searches need so few gradients.
     """
 
     observations: Observations
-    for_few: bool
-    _log_prior: LogPrior | None = field(default=None, init=False)
+    few_rows: bool
+    few_slopes: bool
+    _priors: list[LogPrior] = field(default_factory=list)  # the last, which loops share
 
     @classmethod
-    def of(cls, observations: Observations, *, are_all: bool) -> Self:
+    def of(cls, observations: Observations, *, are_all: bool = False) -> Self:
         """Begin with observations of a model, which may be all that will be evaluated."""
-        is_small = _n_numbers(observations) <= _FEW and not observations.template
-        return cls(observations, are_all and is_small)
+        if observations.template:  # whose rows are elsewhere
+            return cls(observations, few_rows=False, few_slopes=False)
+        n_numbers, n_rows = _n_numbers(observations), min(_SAMPLE, observations.n_obs)
+        times = _OF_SAMPLE * n_rows / observations.n_obs + _OF_ALL
+        few_slopes = times * n_numbers <= _FEW_SLOPES
+        return cls(observations, are_all and n_numbers <= _FEW, few_slopes)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.observations, self.for_few)  # they are compiled again
+    def __reduce__(self) -> tuple[object, ...]:  # they are compiled again
+        return type(self), (self.observations, self.few_rows, self.few_slopes)
 
     def for_numbers(self, n_numbers: float) -> "Functions":
         """Return functions for so many numbers: compiled ones where NumPy would take longer.
 
-        Samplers, and draws of units' variables, evaluate a few rows at thousands of draws.
+        Draws of units' variables evaluate a few rows at thousands of draws.
         """
-        return self if not self.for_few or n_numbers <= _FEW_AT_ONCE else self._as_loops
+        return self.as_loops if self.few_rows and n_numbers > _FEW_AT_ONCE else self
 
     @cached_property
-    def _as_loops(self) -> "Functions":
-        return Functions(self.observations, for_few=False)
+    def as_loops(self) -> "Functions":
+        """The same by compiled loops alone, for chains, which ask thousands of times."""
+        if not (self.few_rows or self.few_slopes):
+            return self
+        own, priors = self.observations, self._priors
+        return Functions(own, few_rows=False, few_slopes=False, _priors=priors)
+
+    @property
+    def _of_rows(self) -> "Functions":
+        """What has the functions of rows at draws."""
+        return self if self.few_rows else self.as_loops
 
     @property
     def log_prior(self) -> LogPrior:
         """The log-density of all terms but the rows; a new one if the model's data change."""
-        known = self._log_prior
-        if known is None or known.space is not self.observations.space:
-            known = self._log_prior = LogPrior(self.observations)
-        return known
+        if not self._priors or self._priors[0].space is not self.observations.space:
+            self._priors[:] = [LogPrior(self.observations)]
+        return self._priors[0]
 
     def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
         """Return `log_prior` with the coefficients of an interface, and keep it as `log_prior`."""
-        known = self.log_prior
-        if known.interface is not interface:
-            known = self._log_prior = LogPrior(self.observations, interface)
-        return known
+        if self.log_prior.interface is not interface:
+            self._priors[:] = [LogPrior(self.observations, interface)]
+        return self._priors[0]
 
     @cached_property
     def _inputs(self) -> set[Variable]:
@@ -108,6 +124,8 @@ class Functions:
     @compiling()  # without it, half of the time is for traces that are not read
     def kernel(self) -> Kernel:
         """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
+        if self._of_rows is not self:
+            return self._of_rows.kernel
         obs, batched = self.observations, self._batched()
         n_draws = next(iter(batched.values())).shape[0]
         graph = vectorize_graph(obs.loglik, batched)
@@ -116,20 +134,7 @@ class Functions:
         return self._of_all(list(batched.values()), [obs.n_rows], [graph])
 
     @cached_property
-    def gradients_of_searches(self) -> Kernel:
-        """`gradients` for searches uphill, by NumPy if they evaluate few.
-
-        Chains evaluate few rows thousands of times, for which NumPy takes four times as long.
-        """
-        observations = self.observations
-        n_rows = min(_SAMPLE, observations.n_obs)
-        times = _OF_SAMPLE * n_rows / observations.n_obs + _OF_ALL
-        is_small = times * _n_numbers(observations) <= _FEW_SLOPES
-        if not is_small or observations.template:  # whose rows are elsewhere
-            return self.gradients
-        return self._gradients(compiled=False)
-
-    @cached_property
+    @compiling()
     def gradients(self) -> Kernel:
         """The log-likelihood of weighted rows at many vectors (n_points, D), and its gradients.
 
@@ -141,10 +146,8 @@ class Functions:
         UnsupportedModelError
             If there is no gradient.
         """
-        return self._gradients(compiled=True)
-
-    @compiling()
-    def _gradients(self, *, compiled: bool) -> Kernel:
+        if not self.few_slopes and self.as_loops is not self:
+            return self.as_loops.gradients
         obs = self.observations
         x = obs.space.vector
         points = pt.tensor("points", dtype="float64", shape=(None, *x.type.shape))
@@ -164,7 +167,7 @@ class Functions:
                 "Give this operation a gradient, or write the likelihood with others."
             ) from error
         stop_if_late()
-        return self._kernel([points], [weights], [logp, gradient], compiled=compiled)
+        return self._kernel([points], [weights], [logp, gradient], compiled=not self.few_slopes)
 
     def _kernel(
         self,
@@ -172,7 +175,7 @@ class Functions:
         first: Sequence[Variable],
         outputs: Sequence[Variable],
         *,
-        compiled: bool = True,
+        compiled: bool,
     ) -> Kernel:
         """Compile graphs of `first` and of the row arrays that the potentials depend on."""
         inputs = [*first, *(row.placeholder for row in self.rows.values())]
@@ -188,12 +191,14 @@ class Functions:
 
     def _of_all(self, *graphs: Sequence[Variable]) -> Kernel:
         """Compile graphs that are evaluated a few times, for all rows and hundreds of draws."""
-        return self._kernel(*graphs, compiled=not self.for_few)
+        return self._kernel(*graphs, compiled=not self.few_rows)
 
     @cached_property
     def unit_modes(self) -> UnitModes:
         """Finds where each unit's variables have their mode."""
-        return UnitModes(as_units(self.observations).source, compiled=not self.for_few)
+        if self._of_rows is not self:
+            return self._of_rows.unit_modes
+        return UnitModes(as_units(self.observations).source, compiled=not self.few_rows)
 
     @cached_property
     @compiling()
@@ -206,6 +211,8 @@ class Functions:
         them in common.  With several modes, there are as many places around each, mode by mode.
         Log-densities have the `log_share` of the places added.
         """
+        if self._of_rows is not self:
+            return self._of_rows.unit_places
         obs = self.observations
         source = as_units(obs).source
         factor, density = source.factor, source.density
@@ -232,6 +239,8 @@ class Functions:
 
         The first arguments are the values of each of the q variables, of the same shape.
         """
+        if self._of_rows is not self:
+            return self._of_rows.unit_densities
         surface = as_units(self.observations).source.density.surface
         columns = [pt.matrix(f"variable {j}", dtype="float64") for j in range(surface.n_dims)]
         batched: dict[Variable, TensorVariable] = {v: _with_draws(v) for v in columns}

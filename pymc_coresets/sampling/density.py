@@ -130,24 +130,14 @@ def gradient_pass(
     return BlockPass(size, begin, partial(_total, points.shape))
 
 
-def pass_of(
-    loglik: LogLikelihood, points: np.ndarray, *, is_search: bool = False
-) -> BlockPass[Slopes]:
-    """Return the `gradient_pass` over rows of a model, whose gradients are compiled once.
-
-    Or are evaluated by NumPy in a search, see `Functions.gradients_of_searches`.
-    """
+def pass_of(loglik: LogLikelihood, points: np.ndarray) -> BlockPass[Slopes]:
+    """Return the `gradient_pass` over rows of a model, see `Functions.gradients`."""
     observations = loglik.observations
     row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
     row_bytes *= max(observations.n_nodes // 2, 1)  # few operations have all nodes
     most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-    kernel = _kernel_of(loglik, is_search=is_search)
+    kernel = loglik.functions.gradients
     return gradient_pass(kernel, points, max(most, 1), observations.n_nodes)
-
-
-def _kernel_of(loglik: LogLikelihood, *, is_search: bool) -> Kernel:
-    functions = loglik.functions
-    return functions.gradients_of_searches if is_search else functions.gradients
 
 
 def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Callable[[Rows], Slopes]:
@@ -171,16 +161,14 @@ def _total(shape: tuple[int, ...], parts: Iterable[Slopes]) -> Slopes:
     return reduce(Slopes.plus, parts, Slopes(np.zeros(shape[0]), np.zeros(shape)))
 
 
-def slopes_of_all(
-    loglik: LogLikelihood, source: RowBlocks, points: np.ndarray, *, is_search: bool = False
-) -> Slopes:
+def slopes_of_all(loglik: LogLikelihood, source: RowBlocks, points: np.ndarray) -> Slopes:
     """Return log-likelihoods of all rows of a source at points (n_points, n_dims)."""
-    return source.reduce(pass_of(loglik, points, is_search=is_search))
+    return source.reduce(pass_of(loglik, points))
 
 
 def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarray) -> Slopes:
     """Return log-likelihoods at points (n_points, n_dims), each of few rows of its own."""
-    kernel = _kernel_of(loglik, is_search=True)
+    kernel = loglik.functions.gradients
     density = kernel.program.given
     found = (
         Slopes(*density(x[None])(rows.base_weights, *kernel.arrays(rows)))
@@ -283,36 +271,22 @@ class Surrogate:
         """
         return self.loglikelihood.log_prior.with_rows(x, self.loglik)
 
-    def log_density_of_chains(self, x: np.ndarray) -> np.ndarray:
-        """Return `log_density` for chains, which ask thousands of times."""
-        return self._of_chains.log_density(x)
-
     @cached_property
-    def _of_chains(self) -> "Surrogate":
-        return replace(self, loglikelihood=self.loglikelihood.of_chains)
+    def as_loops(self) -> "Surrogate":
+        """The same by compiled loops, for chains, which ask thousands of times."""
+        return replace(self, loglikelihood=self.loglikelihood.as_loops)
 
     def slopes(self, points: np.ndarray) -> Slopes:
-        """Return the log-densities at points (n_points, n_dims), and their gradients.
-
-        For searches, and whatever asks a few hundred times.
-        """
-        return self._slopes(points, is_search=True)
-
-    def slopes_of_chains(self, points: np.ndarray) -> Slopes:
-        """Return `slopes` for chains, which ask thousands of times."""
-        return self._slopes(points, is_search=False)
-
-    def _slopes(self, points: np.ndarray, *, is_search: bool) -> Slopes:
-        of_rows = partial(self._of_rows, is_search=is_search)
-        known = of_rows if self.weights.any() else None  # a quadratic may need no rows
+        """Return the log-densities at points (n_points, n_dims), and their gradients."""
+        known = self._of_rows if self.weights.any() else None  # a quadratic may need no rows
         return posterior_slopes(self.loglikelihood, known, self.quadratic, points)
 
-    def _of_rows(self, points: np.ndarray, *, is_search: bool) -> Slopes:
+    def _of_rows(self, points: np.ndarray) -> Slopes:
         n_nodes = self.loglikelihood.observations.n_nodes
         if len(points) * n_nodes * self.rows.n_members > _CACHED:
-            return slopes_of_all(self.loglikelihood, self._weighted, points, is_search=is_search)
+            return slopes_of_all(self.loglikelihood, self._weighted, points)
         # Samplers ask this thousands of times: blocks and threads would take twice as long.
-        density = _kernel_of(self.loglikelihood, is_search=is_search).program.given(points)
+        density = self.loglikelihood.functions.gradients.program.given(points)
         return Slopes(*density(self.weights, *self._arrays))
 
     @cached_property

@@ -332,7 +332,7 @@ class CoresetSampler:
         some = starts[:4]
         factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
-        points = SplitHmc(posterior.slopes_of_chains, around).moved(starts, rng=rng)
+        points = SplitHmc(posterior.as_loops.slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(posterior.rows):,} rows and a quadratic in {self.n_dims:,} "
@@ -466,7 +466,7 @@ class CoresetSampler:
         """
         if source is None:
             return self._density(None)
-        return self._density(partial(slopes_of_all, self.loglikelihood, source, is_search=True))
+        return self._density(partial(slopes_of_all, self.loglikelihood, source))
 
     def density_of_each(self, each: Sequence[Rows]) -> Density:
         """Return the density of which each point has few rows of its own."""

@@ -164,7 +164,7 @@ class Specimen:
     @cached_property
     def loglik(self) -> LogLikelihood:
         """With compiled loops, as for many rows."""
-        functions = Functions(self.observations, for_few=False)
+        functions = Functions(self.observations, few_rows=False, few_slopes=False)
         return LogLikelihood(self.observations, functions=functions)
 
     @cached_property

@@ -195,7 +195,7 @@ def test_data_may_bound_a_variable_of_the_rows(compiled):
         pm.Poisson("y", rate, observed=np.arange(30) % 4)
     loglik = LogLikelihood(find_observations(model))
     functions, rows = loglik.functions, loglik.in_memory.all
-    kernel = functions.gradients if compiled else functions.gradients_of_searches
+    kernel = (functions.as_loops if compiled else functions).gradients
     evaluate = kernel.program.given(np.array([[0.3], [-1.0]]))
     found, slopes = evaluate(rows.base_weights, *kernel.arrays(rows))
     logp = model.compile_logp(model["y"], jacobian=False)

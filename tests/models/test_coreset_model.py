@@ -169,7 +169,7 @@ def test_searches_of_few_rows_compile_no_loops_and_find_what_compiled_ones_do(mo
     posterior, points = sampler.posterior(rows, weights), np.eye(4)
     found = [posterior.slopes(points), sampler.full_density.slopes(points)]
     assert not compiled
-    expected = posterior.slopes_of_chains(points)
+    expected = posterior.as_loops.slopes(points)
     assert compiled
     for one in found:
         assert_allclose(one.values, expected.values, rtol=1e-12)

@@ -119,7 +119,7 @@ def loglik(files):
 
 @pytest.fixture(scope="module")
 def gradient(loglik):
-    return loglik.functions.gradients
+    return loglik.functions.as_loops.gradients
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,8 @@ def test_loops_of_searches_are_compiled_where_they_evaluate_many_rows(n_rows, is
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(n_rows))
     functions = LogLikelihood(find_observations(model)).functions
-    assert (functions.gradients_of_searches is not functions.gradients) == is_small
+    assert functions.few_slopes == is_small
+    assert (functions.gradients is not functions.as_loops.gradients) == is_small
 
 
 def test_a_call_of_nuts_takes_less_than_half_a_second(by_nuts):

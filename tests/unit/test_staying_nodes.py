@@ -45,11 +45,11 @@ def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, monkeypa
     posterior, _ = surrogate(kind)
     middle = posterior.loglikelihood.observations.at
     points = np.concatenate([middle[None], points_near(middle)])
-    own = posterior.slopes_of_chains(points)
+    own = posterior.as_loops.slopes(points)
     monkeypatch.setattr(staying_nodes, "_DEGREES", (5, 7))
     errors = []
     for near in staying_nodes.with_staying_nodes(posterior, middle):
-        found = near.slopes_of_chains(points)
+        found = near.slopes(points)
         assert_allclose(found.values, near.log_density(points), rtol=1e-10)
         away = found.values - own.values
         of_gradients = np.abs(found.gradients - own.gradients).max() / np.abs(own.gradients).max()
@@ -65,7 +65,7 @@ def test_gradients_are_those_of_the_values():
     near = next(staying_nodes.with_staying_nodes(posterior, middle))
     [point] = points_near(middle, 1)
     step = 1e-5 * np.eye(len(point))
-    found = near.slopes_of_chains(point[None]).gradients[0]
+    found = near.slopes(point[None]).gradients[0]
     differences = near.log_density(point + step) - near.log_density(point - step)
     assert_allclose(differences / 2e-5, found, rtol=1e-5, atol=1e-5)
 

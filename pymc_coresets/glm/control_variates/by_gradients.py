@@ -162,7 +162,7 @@ class ByGradients:
 
     def _at(self, coefficients: np.ndarray, rows: RowBlocks | None = None) -> Slopes:
         source = self.loglik.source if rows is None else rows
-        found = source.reduce(pass_of(self.loglik, self._coordinates(coefficients)))
+        found = source.reduce(pass_of(self.loglik.as_loops, self._coordinates(coefficients)))
         return Slopes(found.values, found.gradients[:, self.interface.columns])
 
     def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:

@@ -22,7 +22,7 @@ class OnePoint:
     """The log-density of a surrogate, and its gradient, in the form that PyMC's steps take.
 
     One function of the point, the rows, their weights and the numbers of a quadratic is compiled.
-    At one point after the other it takes a tenth of the time of `slopes_of_chains`, which serves
+    At one point after the other it takes a tenth of the time of `Surrogate.slopes`, which serves
     many at once.
 
     Parameters

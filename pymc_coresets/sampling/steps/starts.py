@@ -111,9 +111,8 @@ def _independent(
     around = _around(known, posterior)
     if around is None:
         return None
-    proposals = IndependentProposals(
-        posterior.space, around, posterior.log_density_of_chains, posterior.n_products
-    )
+    density = posterior.as_loops.log_density
+    proposals = IndependentProposals(posterior.space, around, density, posterior.n_products)
     of_others = _OF_NUTS * (_IN_PYTHON + posterior.n_products_of_gradient)
     if not _has_several_modes(known):
         of_others = min(of_others, _OF_MANY * _of_many_chains(posterior))
@@ -143,6 +142,7 @@ def _many_chains(
     rng: np.random.Generator,
 ) -> JoinedChains | Tuned | None:
     """Return chains of the result, joined from many, or where these are if they do not agree."""
+    posterior = posterior.as_loops
     space, each = posterior.space, posterior.n_products
     if _has_several_modes(known) or not space.continuous.all():
         _log.info("Many chains need continuous variables, and do not move between several modes")
@@ -160,7 +160,7 @@ def _many_chains(
     sampler = ManyChains(
         n_chains=n_joined * n_chains, n_draws=n_draws * n_chains, most=most, n_joined=n_chains
     )
-    slopes = posterior.slopes_of_chains
+    slopes = posterior.slopes
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
     found: Paths | Tuned | None
     try:
@@ -169,8 +169,8 @@ def _many_chains(
         found = _along(draws, sampler, slopes, of_ridges)
         if found is None:
             nearby = _nearby(posterior, near.location, starts)
-            values = None if nearby is posterior else posterior.log_density_of_chains
-            found = sampler.draw(nearby.slopes_of_chains, near, starts, values=values, rng=rng)
+            values = None if nearby is posterior else posterior.log_density
+            found = sampler.draw(nearby.slopes, near, starts, values=values, rng=rng)
             if isinstance(found, Tuned):  # chains went further than what was known
                 found = _along(found.ways, sampler, slopes, of_ridges) or found
     except (NotImplementedError, UnsupportedModelError) as error:
@@ -213,8 +213,8 @@ def _nearby(posterior: Surrogate, middle: np.ndarray, points: np.ndarray) -> Sur
     values: np.ndarray | None = None
     for near in with_staying_nodes(posterior, middle):
         if values is None:
-            values = posterior.log_density_of_chains(points)
-        away = values - near.slopes_of_chains(points).values
+            values = posterior.log_density(points)
+        away = values - near.slopes(points).values
         if np.isfinite(away).all() and away.std() < _NEARBY:
             _log.info("Trajectories follow a density within %.2g nats", away.std())
             return near

@@ -419,7 +419,9 @@ def integrated_out(
         _tell(why_none_is_chosen(rows), tell)
         return None
     with doing("comparing rows with PyMC's log-density"):
-        verify(LogLikelihood(rows, functions=Functions(rows, for_few=True)), rng=rng)
+        verify(
+            LogLikelihood(rows, functions=Functions(rows, few_rows=True, few_slopes=True)), rng=rng
+        )
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):

@@ -41,7 +41,7 @@ def with_staying_nodes(posterior: Surrogate, at: np.ndarray) -> Iterator[Surroga
         arrays = (*not_derived(own.rows, posterior.rows.arrays), places, log_shares)
         rows = replace(posterior.rows, arrays=arrays)
         if form is None:
-            form = LogLikelihood(own.with_places(places, log_shares))
+            form = LogLikelihood(own.with_places(places, log_shares)).as_loops
         yield replace(posterior, loglikelihood=form, rows=rows)
 
 

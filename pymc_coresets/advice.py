@@ -201,9 +201,9 @@ def certificate_of(solution: Solution, tolerance: float | None = None) -> Certif
     >>> from pymc_coresets.rows.values import Rows
     >>> certificate_of(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
     """
-    if solution.judgement is None or solution.is_uninformative:
+    if solution.certificate is None or solution.is_uninformative:
         return None
-    found: Certificate = solution.judgement
+    found: Certificate = solution.certificate
     if tolerance is not None:
         found = replace(found, tolerance=tolerance)
     if solution.modes is None:
@@ -263,7 +263,7 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
 
 def _remedy(found: Outcome) -> str:
     """Return remedies, including re-weighting unless a few draws would carry all the weight."""
-    judged: Certificate | None = found.solution.judgement
+    judged: Certificate | None = found.solution.certificate
     # Of log-ratios that are normal, with a variance of 3, a twentieth of the draws counts.
     serve = judged.pareto_khat < KHAT_USELESS if judged else found.solution.objective < 3.0
     words = _other_remedy(found)

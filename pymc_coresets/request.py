@@ -12,6 +12,7 @@ from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.job import Method
 from pymc_coresets.methods.plain import Exact
+from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.options import flag, generator, positive_number
 from pymc_coresets.potentials.of_model import RowsToRead, full_model
@@ -139,7 +140,7 @@ def asked_method(
     >>> asked_method("uniform")
     Uniform()
     """
-    known = known_methods()
+    known: dict[str, type[Any]] = {"auto": RiemannianPursuit, **known_methods()}
     if names is not None:
         known = {name: known[name] for name in names if name in known}
     if isinstance(method, str) and method in known:

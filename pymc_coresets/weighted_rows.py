@@ -20,16 +20,17 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor, factor_of
+from pymc_coresets.sampling.normal import Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 from pymc_coresets.sampling.steps.starts import around_draws
 
-_VERSION = 2  # of the form in files
+_VERSION = 3  # of the form in files
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         AxisTables,
-        CholeskyFactor,
+        DenseFactor,
         Hierarchy,
         Mixture,
         Normal,
@@ -39,8 +40,8 @@ _KINDS: dict[str, type[Any]] = {
         Tails,
     )
 }
-#: Fields that are functions or graphs, or follow from these.
-_OF_A_MODEL = ("prior", "coefficients", "interface", "layout")
+#: Fields that are functions or graphs; and what is found out again.
+_OF_A_MODEL, _FOUND_AGAIN = ("prior", "coefficients", "interface"), ("layout",)
 _OF_SPARSE = ("data", "indices", "indptr")
 
 
@@ -197,11 +198,11 @@ def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> A
         return {"numbered": list(numbered.items())}
     if isinstance(thing, Sequence):
         return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
-    if isinstance(thing, CholeskyFactor):  # whose root is as it was
-        own = {"root": thing.root} if thing.is_dense else {"matrix": thing.matrix}
-    else:
-        kind = _KINDS[type(thing).__name__]
-        own = {n: getattr(thing, n) for n in sorted(_names(kind) - set(_OF_A_MODEL))}
+    if isinstance(thing, CholeskyFactor) and not isinstance(thing, DenseFactor):
+        return {"factor of": _packed(thing.matrix, f"{name}.matrix", arrays)}
+    kind = _KINDS[type(thing).__name__]
+    kept = sorted(_names(kind) - {*_OF_A_MODEL, *_FOUND_AGAIN})
+    own = {n: getattr(thing, n) for n in kept}
     parts = {n: _packed(part, f"{name}.{n}", arrays) for n, part in own.items()}
     return {"kind": type(thing).__name__, "fields": parts}
 
@@ -218,9 +219,9 @@ def _unpacked(form: object, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: A
     if "sparse" in form:
         entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
         return sparse.csr_array(entries, shape=tuple(form["shape"]))
+    if "factor of" in form:
+        return factor_of(_unpacked(form["factor of"], arrays))
     parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
-    if "root" in parts:
-        return CholeskyFactor.of_root(parts["root"])
     kind = _KINDS[form["kind"]]
     return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
 

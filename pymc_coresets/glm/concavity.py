@@ -7,7 +7,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
-from pymc_coresets.sampling.normal import CholeskyFactor
+from pymc_coresets.sampling.factors.cholesky import factor_of
 
 #: Share of the posterior's curvature that rows may have before the weights of single rows shrink.
 _ALLOWED = 0.9
@@ -30,7 +30,7 @@ def is_definite(matrix: Curvature, least: float = 0.0) -> bool:
     scale = sparse.diags_array(1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
     shifted = scale @ matrix @ scale - least * sparse.eye_array(len(diagonal))
     try:
-        CholeskyFactor(shifted if isinstance(shifted, np.ndarray) else sparse.csr_array(shifted))
+        factor_of(shifted)
     except (LinAlgError, ValueError):  # not definite, or not finite
         return False
     return True
@@ -155,7 +155,7 @@ class _Shares:
     relative = 1e-2  # error of Lanczos' method
 
     def __init__(self, posterior: Curvature) -> None:
-        self.posterior, solve = posterior, CholeskyFactor(posterior).solve
+        self.posterior, solve = posterior, factor_of(posterior).solve
         self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
 
     def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:

@@ -174,7 +174,7 @@ def asked_reduction(
     chosen = asked_method(method, names)
     if not with_quadratic or isinstance(chosen, ControlVariates):
         return chosen
-    if isinstance(method, str) and method == RiemannianPursuit.name:
+    if isinstance(method, str) and method == "auto":
         return ControlVariates()
     raise InvalidOptionError(
         f"method={method!r} chooses rows only, but most of the log-likelihood of these rows is in "

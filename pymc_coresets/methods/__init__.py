@@ -1,7 +1,8 @@
 """Methods that choose weighted rows, one file each.
 
 What belongs here: the options of a method, its default size, and its `run` on a `Job`. May
-import: NumPy, SciPy, `diagnostics`, `solving`, `rows`; neither PyMC nor PyTensor.
+import: NumPy, SciPy, `diagnostics`, `solving`, `rows` and the rooms below; neither PyMC nor
+PyTensor.
 """
 
 from collections.abc import Mapping

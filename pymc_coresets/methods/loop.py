@@ -283,7 +283,7 @@ class Measured(Weighted):
             "objective": self.objective,
             "draws": self.draws,
             "log_ratios": self.log_ratios,
-            "judgement": None if self.judgement is None else self.judgement.certificate,
+            "certificate": None if self.judgement is None else self.judgement.certificate,
         }
 
 
@@ -324,7 +324,6 @@ class Measure[D]:
         rng: np.random.Generator | None = None,
         draw: Callable[..., D] | None = None,
         sums: Callable[[D, Matrix], PassSums] | None = None,
-        n_subsample: int | None = None,
     ) -> Measured:
         """Draw from the posterior of weighted rows: one pass over the data.
 
@@ -340,18 +339,12 @@ class Measure[D]:
             Draws for this call only.
         sums : callable, optional
             Replaces the pass over all rows; takes the draws and the rows' potentials there.
-        n_subsample : int, optional
-            Estimate the sum over the data, without bias, from that many rows drawn with
-            replacement in proportion to their base weights, instead of a pass.
         """
         support, draw = chosen.support, draw or self.draw or self.posterior.draw
         with self.history.drawing():
             draws = draw(support.rows, support.weights, n_draws, rng=rng or self.rng)
         loglik = self.loglik(draws, chosen.rows, n_draws)
-        if n_subsample is not None:
-            seen = self.estimate(draws, n_draws, n_subsample)
-        else:
-            seen = self.sums(draws, n_draws) if sums is None else sums(draws, loglik)
+        seen = self.sums(draws, n_draws) if sums is None else sums(draws, loglik)
         with np.errstate(invalid="ignore"):  # infinite potentials have no mean
             centred = loglik - loglik.mean(axis=1, keepdims=True)
             own = chosen.weights @ centred
@@ -362,10 +355,13 @@ class Measure[D]:
         with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
             return self.posterior.sums(draws, **candidates)
 
-    def estimate(self, draws: D, n_draws: int, size: int) -> PassSums:
-        """Estimate the sum over all rows from a subsample."""
+    def estimate(self, draws: D, loglik: Matrix, *, size: int) -> PassSums:
+        """Estimate the sum over all rows, without bias, instead of a pass: see `sums` of `at`.
+
+        From `size` rows drawn with replacement in proportion to their base weights.
+        """
         scan = self.posterior.scan(size, key=random_key(self.rng))
-        total = scan.weights @ self.loglik(draws, scan.rows, n_draws)
+        total = scan.weights @ self.loglik(draws, scan.rows, loglik.shape[1])
         return PassSums(total=total, norm_total=0.0, candidates=scan.rows)
 
     def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:

@@ -98,7 +98,7 @@ class RiemannianPursuit:
     8
     """
 
-    name: ClassVar[str] = "auto"
+    name: ClassVar[str] = "riemannian_pursuit"
     accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "time_budget"})
     draws_from: ClassVar[str] = "the coreset's posterior"
 

@@ -1,6 +1,7 @@
 """Greedy sparse variational inference: one row per step, weights by stochastic gradients."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -108,7 +109,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         """Draw from the prior."""
         posterior, n_rows = measure.posterior, measure.n_rows
         nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
-        prior = self._measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
+        prior = self.measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
         empty = SparseVIState(measure=measure, size=size, coreset=prior)
         if self.n_subsample is not None:
             return empty
@@ -125,12 +126,17 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         weights = np.zeros(len(rows))
         weights[rows.where(before.rows.positions)] = before.weights
         for_all = self._descend(state.measure, Weighted(rows=rows, weights=weights))
-        moved = replace(state, coreset=self._measured(state.measure, for_all.support))
+        moved = replace(state, coreset=self.measured(state.measure, for_all.support))
         is_full = moved.coreset.size >= state.size
         return replace(moved, status=Status.SIZE_REACHED) if is_full else moved
 
-    def _measured(self, measure: Measure[Any], coreset: Weighted) -> Measured:
-        return measure.at(coreset, self.draws, n_subsample=self.n_subsample)
+    def measured(self, measure: Measure[Any], coreset: Weighted) -> Measured:
+        """Draw from a coreset's posterior, and evaluate all rows there, or some of them."""
+        size = self.n_subsample
+        if size is None:
+            return measure.at(coreset, self.draws)
+        some = partial(measure.estimate, size=size)
+        return measure.at(coreset, self.draws, sums=some)
 
     def _select(self, state: SparseVIState) -> Rows | None:
         """Row of the largest correlation with the residual, Equation 13; None if there is none."""
@@ -153,7 +159,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         """Projected gradient steps for the weights of the rows."""
         adam = _Adam(np.zeros_like(coreset.weights), np.zeros_like(coreset.weights))
         for t in range(1, self.n_steps + 1):
-            measured = self._measured(measure, coreset)
+            measured = self.measured(measure, coreset)
             gradient = measured.gradient
             if self.adam:
                 gradient, adam = adam.after(gradient, t)

@@ -22,7 +22,7 @@ from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 #: Modes of less mass, relative to that of a unit's largest, are left out.
-NOTICEABLE = 1e-6
+_NOTICEABLE = 1e-6
 #: Around how many modes of a unit there can be nodes.
 MOST_MODES = 8
 
@@ -31,7 +31,7 @@ _PLACES = 16  # of a grid, at which rows are evaluated together
 _EVALUATIONS = 200_000_000  # of rows on grids, at most: seconds
 # Of a grid along one axis, in widths of the prior: where it is equidistant, and how far it reaches.
 _MIDDLE, _REACH = 6.0, 300.0
-_SAME = 3.0  # Modes within as many widths of both have nodes around the larger one.
+_SAME = 3.0  # ModesOfUnits within as many widths of both have nodes around the larger one.
 
 
 class _Shape(NamedTuple):
@@ -42,7 +42,7 @@ class _Shape(NamedTuple):
     hessian: np.ndarray
 
 
-class Modes(NamedTuple):
+class ModesOfUnits(NamedTuple):
     """Modes of units, those of the largest mass first.
 
     Units of fewer modes than others have the first one again, with a log-mass of minus infinity.
@@ -63,17 +63,17 @@ class Modes(NamedTuple):
     @property
     def number(self) -> np.ndarray:
         """How many modes of noticeable mass each unit has."""
-        found: np.ndarray = (self.log_masses > np.log(NOTICEABLE)).sum(axis=1)
+        found: np.ndarray = (self.log_masses > np.log(_NOTICEABLE)).sum(axis=1)
         return found
 
-    def first(self, n_modes: int) -> "Modes":
+    def first(self, n_modes: int) -> "ModesOfUnits":
         """Return as many modes of each unit, the first one again where there are fewer."""
         n_units, known = self.log_masses.shape
         which = np.tile(np.arange(n_modes), (n_units, 1))
         which[which >= np.minimum(self.number, known)[:, None]] = 0
         units = np.arange(n_units)[:, None]
         masses = np.where((which == 0) & (np.arange(n_modes) > 0), -np.inf, 0.0)
-        return Modes(
+        return ModesOfUnits(
             self.places[units, which],
             self.widths[units, which],
             self.log_masses[units, which] + masses,
@@ -142,7 +142,7 @@ class UnitModes:
         found = map(np.concatenate, zip(*parts, strict=True))
         return replace(rows, arrays=_with(rows.arrays, dict(zip(columns, found, strict=True))))
 
-    def every(self, point: Mapping[str, np.ndarray], rows: Rows) -> Modes:
+    def every(self, point: Mapping[str, np.ndarray], rows: Rows) -> ModesOfUnits:
         """Find all modes of units of noticeable mass, given the shared variables.
 
         All units take Newton steps at the same time, each with its own damping; if a unit's density
@@ -162,7 +162,7 @@ class UnitModes:
         initial = rows.arrays[middle].reshape(len(rows), -1, n_dims)[:, 0]
         n_grid = int(np.clip(_EVALUATIONS / n_members, 60, 400))
 
-        def of_block(block: tuple[Rows, np.ndarray]) -> Modes:
+        def of_block(block: tuple[Rows, np.ndarray]) -> ModesOfUnits:
             some, start = block
             m, root, _ = climb_prior(some, start)
             found = climb(some, np.where(np.isfinite(start), start, m))
@@ -178,7 +178,9 @@ class UnitModes:
         starts = np.split(initial, np.cumsum([len(some) for some in blocks])[:-1])
         parts = list(in_threads(of_block, zip(blocks, starts, strict=True), len(blocks)))
         most = max(part.log_masses.shape[1] for part in parts)
-        return Modes(*map(np.concatenate, zip(*(part.first(most) for part in parts), strict=True)))
+        return ModesOfUnits(
+            *map(np.concatenate, zip(*(part.first(most) for part in parts), strict=True))
+        )
 
     def parts_of_nodes(
         self, point: Mapping[str, np.ndarray], rows: Rows, nodes: Nodes
@@ -327,7 +329,7 @@ def _maxima(z: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     first = np.cumsum(counts) - counts
     with np.errstate(invalid="ignore"):
         # Widths may differ by some orders of magnitude.
-        kept = found > found[first][unit] + np.log(NOTICEABLE) - 7.0
+        kept = found > found[first][unit] + np.log(_NOTICEABLE) - 7.0
     kept &= np.arange(len(unit)) - first[unit] < 2 * MOST_MODES
     kept[first] = True
     unit, number = unit[kept], number[kept]
@@ -348,7 +350,7 @@ def _around(middle: np.ndarray, width: np.ndarray, own: np.ndarray) -> np.ndarra
 
 def _distinct(
     n_units: int, unit: np.ndarray, z: np.ndarray, root: np.ndarray, density: np.ndarray
-) -> Modes:
+) -> ModesOfUnits:
     """Return the modes among the ends of climbs, of units in ascending order."""
     counts = np.bincount(unit, minlength=n_units)
     number = np.arange(len(unit)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -370,7 +372,7 @@ def _distinct(
     masses[:, 0] = np.where(np.isfinite(masses[:, 0]), masses[:, 0], 0.0)
     masses -= masses[:, :1]
     order = np.argsort(-masses, axis=1, kind="stable")
-    found = Modes(places[every, order], widths[every, order], masses[every, order])
+    found = ModesOfUnits(places[every, order], widths[every, order], masses[every, order])
     return found.first(int(found.number.max()))
 
 

@@ -26,6 +26,8 @@ from pymc_coresets.reading.selection_rules import is_black_box
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
+_SHOWN = 5  # rows that a message names
+
 
 def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     """Compare the potentials with PyMC's own at random rows and points.
@@ -167,7 +169,7 @@ def _by_pymc(
 
 
 def _out_of_range(obs: Observations, error: IndexError) -> InvalidDataError:
-    """Raise an error that names the rows whose codes are out of range."""
+    """Return an error that names the rows whose codes are out of range."""
     reason = str(error).splitlines()[0]
     codes = [int(number) for number in re.findall(r"index (-?\d+) is out of bounds", reason)]
     whole = [row for row in obs.rows if row.values.dtype.kind in "iu" and row.values.ndim == 1]
@@ -357,13 +359,13 @@ def _all_never_finite(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return sum(n for n, _ in found), found[0][1] if found else -1
 
 
-def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
-    if obs.sets and len(rows) <= n_shown:
+def _named_rows(obs: Observations, rows: np.ndarray) -> str:
+    if obs.sets and len(rows) <= _SHOWN:
         return ", ".join(obs.place(int(row)) for row in rows)
-    shown = ", ".join(map(str, obs.positions_of(rows)[:n_shown]))
+    shown = ", ".join(map(str, obs.positions_of(rows)[:_SHOWN]))
     if len(rows) == 1:
         return f"row {shown}"
-    return f"{len(rows)} rows ({shown}{', ...' if len(rows) > n_shown else ''})"
+    return f"{len(rows)} rows ({shown}{', ...' if len(rows) > _SHOWN else ''})"
 
 
 def _non_finite_data(obs: Observations) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.posterior_draws import require_own, thinned
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.options import whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.unit_modes import Modes
+from pymc_coresets.potentials.unit_modes import ModesOfUnits
 from pymc_coresets.predictive.model_data import filled_with_own
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
@@ -261,7 +261,7 @@ def log_densities_of_units(
 
     The integrals are sums over a wide grid of each unit's own variables, around all modes that the
     unit has at each draw: PyMC's elementwise log-densities of all rows and levels are evaluated
-    once for each point of it.  Modes are looked for over the whole prior.
+    once for each point of it.  ModesOfUnits are looked for over the whole prior.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def _places(n_dims: int, radius: float, step: float) -> tuple[Floats, Floats]:
     return places, np.full(len(places), n_dims * np.log(step))
 
 
-def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[Modes, int]]:
+def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[ModesOfUnits, int]]:
     """Yield the modes of all units, once for each number of a mode; none of discrete variables."""
     source, finder = as_units(loglik.observations).source, loglik.functions.unit_modes
     if source.factor.values:
@@ -326,12 +326,12 @@ def _modes(loglik: LogLikelihood, known: Point, every: Rows) -> Iterator[tuple[M
         found = finder.every(known, every)
     else:  # looking for others takes longer
         places, widths, *_ = finder.places(finder.at(known, every))
-        found = Modes(places[:, None], widths[:, None], np.zeros((len(places), 1)))
+        found = ModesOfUnits(places[:, None], widths[:, None], np.zeros((len(places), 1)))
     for m in range(found.log_masses.shape[1]):
         yield found, m
 
 
-def _log_shares(z: Floats, modes: Modes, m: int) -> Floats:
+def _log_shares(z: Floats, modes: ModesOfUnits, m: int) -> Floats:
     """Return which part of the densities at z, (n_units, q), belongs to the m-th modes."""
     if modes.places.shape[1] == 1:
         return np.zeros(len(z))

@@ -246,10 +246,6 @@ class Potentials[D](Protocol):
         """Number of rows N to choose from."""
 
     @property
-    def total_weight(self) -> float:
-        """Sum of the base weights: the number of rows of the data."""
-
-    @property
     def n_terms(self) -> int:
         """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
 

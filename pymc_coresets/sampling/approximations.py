@@ -25,8 +25,8 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.sampling.normal import CholeskyFactor
-from pymc_coresets.sampling.probing import points_of
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
+from pymc_coresets.sampling.probing import finite_points
 
 #: Log-densities of points (n_draws, n_dims) on the unconstrained scale, (n_draws,).
 type DensityOfPoints = Callable[[np.ndarray], ArrayLike]
@@ -189,7 +189,7 @@ class GaussianApproximation:
         try:
             scale = np.sqrt(np.abs(np.diag(covariance)))
             if np.all(np.abs(covariance - covariance.T) <= 1e-8 * np.outer(scale, scale)):
-                return CholeskyFactor(covariance)
+                return factor_of(covariance)
         except LinAlgError:
             pass
         raise InvalidOptionError("covariance must be symmetric and positive definite.")
@@ -266,10 +266,10 @@ def _log_densities(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log-densities of the posterior and an approximation, on the unconstrained scale.
 
-    The latter is None if the draws hold its values.
+    Without a density of the latter, the draws hold its values.
     """
     draws = Draws.of(idata, loglik.observations.shapes)
-    points = points_of(space, draws)
+    points = finite_points(space, draws)
     with np.errstate(all="ignore"):  # such draws are refused below
         full = loglik.sums(draws).total + loglik.log_prior.values(points)
     if density is None:

@@ -13,7 +13,8 @@ from pymc_coresets.sampling.climbs.central_differences import both_sides
 from pymc_coresets.sampling.climbs.climbing import REMEDY, climb, descend, negative_of
 from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
 #: Climbs to the mode, each by the curvature where the last one ended, and gain in nats after which
 #: another one follows.
@@ -99,11 +100,11 @@ def _normal_at(
     """Return the normal distribution of the curvature at a point, and Newton's step there."""
     for _ in range(5):
         curvature, middle, root = _definite_curvature(mode, factor, density)
-        like_factor, factor = factor, CholeskyFactor.of_root(factor.root @ root)
+        like_factor, factor = factor, DenseFactor(factor.lower @ root)
         if curvature.diagonal().max() < 25.0:  # steps are half a scale long
             break
-    step = like_factor.offset(CholeskyFactor.of_root(root).solve(middle))
-    return heavy_tailed(mode, factor.root), step
+    step = like_factor.offset(DenseFactor(root).solve(middle))
+    return heavy_tailed(mode, factor.lower), step
 
 
 def _definite_curvature(
@@ -204,21 +205,6 @@ def laplace_parts(
         raise SamplingError("None of the modes of all rows is near one of the coreset's.")
     alone = len(parts) == 1
     return parts, [0.0 if alone else density.logp_and_gradient(p.location)[0] for p in parts]
-
-
-def laplace_mixture(density: Density, starts: Sequence[np.ndarray]) -> Mixture:
-    """Return a mixture of Laplace approximations at modes, see `laplace_parts`.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu", 2.0, 0.5)
-    >>> from pymc_coresets.reading.unconstrained import Unconstrained
-    >>> len(laplace_mixture(Density.of_model(Unconstrained(model)), [np.zeros(1)]).parts)
-    1
-    """
-    return Mixture.of(*laplace_parts(density, starts))
 
 
 def _highest(density: Density, start: np.ndarray) -> np.ndarray:

@@ -338,8 +338,9 @@ def resampled(
 ) -> np.ndarray | None:
     """Choose some of the points (n_points, ...) by their weights; None if these are unreliable.
 
-    They are reliable if Pareto k-hat is at most 0.7, and the effective sample size at least half
-    the draws (Vehtari et al. 2024).  Points whose log-weights are not finite are never chosen.
+    They are reliable if Pareto k-hat is at most 0.7, and the effective sample size at least a
+    quarter of the points (Vehtari et al. 2024), or if it is three quarters.  Points whose
+    log-weights are not finite are never chosen.
 
     Examples
     --------

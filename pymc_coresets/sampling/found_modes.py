@@ -12,7 +12,7 @@ from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.normal import Mixture
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
-from pymc_coresets.sampling.symmetry.symmetries import Orbits
+from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class FoundModes:
         Of all rows.
     is_complete : bool
         Whether nothing speaks for further modes of noticeable mass.
-    orbits : Orbits, optional
+    orbits : Orbits or Alone
         Which makes the images.
     """
 
@@ -40,7 +40,7 @@ class FoundModes:
     images: Sequence[str] = ("",)
     n_gradients: int = 0
     is_complete: bool = True
-    orbits: Orbits | None = None
+    orbits: Images = ALONE
 
     @cached_property
     def mixture(self) -> Mixture:

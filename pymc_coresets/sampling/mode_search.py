@@ -24,7 +24,7 @@ from pymc_coresets.sampling.climbs.paths import Pair, are_apart
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
-from pymc_coresets.sampling.symmetry.symmetries import Orbits
+from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images
 from pymc_coresets.sampling.symmetry.value_changes import changes, points_of
 
 #: Most modes that are searched for, without their images: each is refined on all rows.
@@ -40,9 +40,9 @@ _MOST_STEPS, _ON_RIDGES = 2_000, 500
 _log = logging.getLogger(__name__)
 
 
-def mode_of(density: Density, around: Normal, n_ended: int = 0) -> LocalMode:
+def mode_of(density: Density, around: Normal) -> LocalMode:
     """Return a mode with the log-density there."""
-    return LocalMode(around, density.logp_and_gradient(around.location)[0], n_ended)
+    return LocalMode(around, density.logp_and_gradient(around.location)[0])
 
 
 def find_modes(
@@ -52,7 +52,7 @@ def find_modes(
     *,
     error: Callable[[np.ndarray, np.ndarray], float],
     is_over: Callable[[], bool] = lambda: False,
-    orbits: Orbits | None = None,
+    orbits: Images = ALONE,
 ) -> tuple[list[LocalMode], int]:
     """Search for modes of a density from many starts.
 
@@ -71,7 +71,7 @@ def find_modes(
         from that of all rows.
     is_over : callable
         Returns whether no further search should begin.
-    orbits : Orbits, optional
+    orbits : Orbits or Alone
         The images of each new mode, which need no search.
 
     Returns
@@ -126,7 +126,7 @@ def _refine(
     found: KnownModes,
     ends: Sequence[_End],
     error: Callable[[np.ndarray, np.ndarray], float],
-    orbits: Orbits | None,
+    orbits: Images,
 ) -> None:
     """Add the modes at the ends of searches, all at once.
 
@@ -204,7 +204,7 @@ def _add(
     known: KnownModes,
     modes: Sequence[LocalMode],
     error: Callable[[np.ndarray, np.ndarray], float],
-    orbits: Orbits | None,
+    orbits: Images,
 ) -> None:
     """Add modes, the highest first, unless the density hardly dips between one and a known one."""
     modes = sorted(modes, key=lambda mode: -mode.height)
@@ -216,8 +216,7 @@ def _add(
         if part_of is not None:
             _count(known, part_of, mode.n_ended, mode)
         elif _may_be_noticeable(known.modes, mode.height, mode.x, error):
-            new = [mode] if orbits is None else orbits.of(mode, len(known))
-            for image in new:
+            for image in orbits.of(mode, len(known)):
                 if image.parent is None or not known.hold(image.x):
                     known.add(image)
 

@@ -74,7 +74,7 @@ def proposal(
     else:
         refuse_impossible_rows(sampler.loglikelihood, sampler.space)
         return None
-    sampler.begin_at(found.modes, n_gradients=found.n_gradients, orbits=found.orbits)
+    sampler.begin_at(found.modes, n_gradients=found.n_gradients, images=found.orbits)
     positions, logq = found.mixture.draw(n_draws, rng=rng)
     with np.errstate(all="ignore"):  # some draws are far out
         draws = sampler.space.constrain(positions)

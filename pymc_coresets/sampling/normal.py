@@ -2,20 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
-from scipy import sparse
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
-from scipy.sparse.linalg import splu
 from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.numerics import log_standard_normal
-from pymc_coresets.reading.quadratic import Curvature
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor
 
 #: Degrees of freedom, and share of the draws, of the t component of a normal with `Tails`.  A
 #: larger share loses more draws if the posterior is normal; a smaller one bounds the importance
@@ -35,216 +30,6 @@ class KnownDensity(Protocol):
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
-
-
-class _InOrder(NamedTuple):
-    """A symmetric sparsity pattern whose rows and columns are reordered.
-
-    Parameters
-    ----------
-    order, places : ndarray of int, of shape (p,)
-        Of the rows, and where each is then.
-    entries : ndarray of int
-        Of the matrix, in the order in which the reordered one stores them.
-    pattern : tuple of ndarray of int
-        Indices and their starts, of the reordered one.
-    """
-
-    order: np.ndarray
-    places: np.ndarray
-    entries: np.ndarray
-    pattern: tuple[np.ndarray, np.ndarray]
-
-
-class CholeskyFactor:
-    """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
-
-    O(p^3) for a dense matrix; a sparse one is decomposed by SuperLU without pivoting, in an order
-    that keeps the factor sparse.
-
-    Parameters
-    ----------
-    matrix : ndarray or csr_array, of shape (p, p)
-    like : CholeskyFactor, optional
-        Of a sparse matrix with the same pattern, stored in the same way: finding an order takes
-        ten times as long as the decomposition.
-
-    Attributes
-    ----------
-    order : ndarray of int, of shape (p,), or None
-        Of the rows of a sparse matrix in the factor.
-    root : ndarray or csr_array, of shape (p, p)
-        The lower Cholesky factor; for a sparse matrix, of the reordered matrix.
-
-    Raises
-    ------
-    LinAlgError
-        If it is not positive definite.
-
-    Examples
-    --------
-    >>> matrix = np.array([[4.0, 1.0], [1.0, 3.0]])
-    >>> for factor in (CholeskyFactor(matrix), CholeskyFactor(sparse.csr_array(matrix))):
-    ...     root = np.column_stack([factor.root_times(z) for z in np.eye(2)])
-    ...     (factor.solve(matrix[0]).round(12), (root @ root.T).round(12).tolist())
-    (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
-    (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
-    >>> CholeskyFactor(2 * factor.matrix, factor).solve(matrix[0]).round(12)
-    array([0.5, 0. ])
-    """
-
-    def __init__(self, matrix: Curvature, like: "CholeskyFactor | None" = None) -> None:
-        self.matrix, self.order = matrix, None
-        if isinstance(matrix, np.ndarray):
-            self.root = cholesky(matrix, lower=True)
-            return
-        self._first = None if like is None else like._in_order  # noqa: SLF001 (its own)
-        # A symmetric matrix is its own transpose: by columns, it has the same arrays.
-        arrays = (matrix.data, matrix.indices, matrix.indptr)
-        if self._first is not None:
-            arrays = (matrix.data[self._first.entries], *self._first.pattern)
-        try:
-            self._lu: Any = splu(
-                sparse.csc_array(arrays, shape=matrix.shape),
-                permc_spec="MMD_AT_PLUS_A" if self._first is None else "NATURAL",
-                diag_pivot_thresh=0.0,
-                options={"SymmetricMode": True},
-            )
-        except RuntimeError as error:
-            raise LinAlgError("The matrix is singular.") from error
-        self._pivots, places = self._lu.U.diagonal(), self._lu.perm_r
-        if not (np.array_equal(places, self._lu.perm_c) and (self._pivots > 0).all()):
-            raise LinAlgError("The matrix is not positive definite.")
-        self._places = places if self._first is None else places[self._first.places]
-        self.order = np.argsort(self._places)
-
-    @classmethod
-    def of_root(cls, root: np.ndarray) -> Self:
-        """Make the factor from a known lower Cholesky factor (p, p).
-
-        Examples
-        --------
-        >>> CholeskyFactor.of_root(np.array([[2.0]])).solve(np.ones(1))
-        array([0.25])
-        """
-        found = cls.__new__(cls)
-        found.root, found.order = root, None
-        return found
-
-    @classmethod
-    def near(cls, matrix: Curvature) -> Self:
-        """Decompose a matrix, adding to its diagonal until it is positive definite.
-
-        Raises
-        ------
-        SamplingError
-            If no addition makes it positive definite.
-        """
-        diagonal, more = np.abs(matrix.diagonal()), 0.0
-        while more < 1e3:
-            try:
-                added = sparse.diags_array(more * diagonal)
-                return cls(
-                    matrix + added if isinstance(matrix, np.ndarray) else (matrix + added).tocsr()
-                )
-            except (LinAlgError, ValueError):
-                more = max(10 * more, 1e-3)
-        raise SamplingError(
-            "The posterior is improper: its precision at the draws is not positive definite, as "
-            "with a flat prior of a variable that the data do not determine. Give all variables a "
-            "proper prior."
-        )
-
-    @cached_property
-    def _in_order(self) -> "_InOrder":
-        """How matrices of this pattern are put into this order."""
-        if self._first is not None:
-            return self._first
-        order, own = self.order, self.matrix
-        assert order is not None
-        assert not isinstance(own, np.ndarray)
-        numbers = sparse.csr_array((np.arange(own.nnz), own.indices, own.indptr), shape=own.shape)
-        moved = numbers[order][:, order]
-        moved.sort_indices()
-        return _InOrder(order, self._places, moved.data, (moved.indices, moved.indptr))
-
-    @cached_property
-    def root(self) -> Any:  # noqa: ANN401
-        """See the class: of a sparse matrix, it takes as long as the decomposition."""
-        return sparse.csr_array(self._lu.L * np.sqrt(self._pivots))
-
-    @cached_property
-    def matrix(self) -> Curvature:
-        """The matrix itself."""
-        matrix: np.ndarray = self.root @ self.root.T
-        return matrix
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether the matrix is dense."""
-        return not hasattr(self, "_lu")
-
-    @property
-    def n_dims(self) -> int:
-        """Its number of rows p."""
-        return len(self.root if self.is_dense else self._places)
-
-    def solve(self, x: np.ndarray) -> np.ndarray:
-        """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""
-        if self.is_dense:
-            return np.asarray(cho_solve((self.root, True), x))
-        if self._first is None:
-            return np.asarray(self._lu.solve(x))
-        solution: np.ndarray = self._lu.solve(x[self._first.order])[self._first.places]
-        return solution
-
-    @property
-    def log_determinant(self) -> float:
-        """Log-determinant of the matrix."""
-        if self.is_dense:
-            return 2 * float(np.log(self.root.diagonal()).sum())
-        return float(np.log(self._pivots).sum())
-
-    @property
-    def n_operations(self) -> float:
-        """Approximate cost of the decomposition, in multiplications."""
-        if self.is_dense:
-            return float(self.n_dims**3 / 3)
-        # SuperLU takes 20 times as long as LAPACK for each multiplication.
-        return float(20 * self.root.nnz**2 / max(self.n_dims, 1))
-
-    def root_times(self, z: np.ndarray) -> np.ndarray:
-        """Return ``R z``, (p,) or (p, n): of covariance `matrix` if z is standard normal."""
-        if self.is_dense:
-            return np.asarray(self.root @ z)
-        widths = np.sqrt(self._pivots)
-        product = self._lu.L @ (z * (widths if z.ndim == 1 else widths[:, None]))
-        placed: np.ndarray = product[self._places]
-        return placed
-
-    def offset(self, z: np.ndarray) -> np.ndarray:
-        """Return ``R'^-1 z``, (p,) or (p, n): of precision `matrix` if z is standard normal."""
-        if self.is_dense:
-            return np.asarray(solve_triangular(self.root, z, lower=True, trans="T"))
-        return self.solve(self.root_times(z))
-
-    def whiten(self, x: np.ndarray) -> np.ndarray:
-        """Return ``R' x`` for points (n_points, p) in rows: the inverse of `offset`."""
-        whitened: np.ndarray = x @ self.root if self.is_dense else x[..., self.order] @ self.root
-        return whitened
-
-    def whiten_gradients(self, gradients: np.ndarray) -> np.ndarray:
-        """Return ``R^-1 g`` for gradients (p,) or (n_points, p): those by whitened coordinates."""
-        if not self.is_dense:
-            return self.whiten(self.solve(gradients.T).T)
-        return np.asarray(solve_triangular(self.root, gradients.T, lower=True)).T
-
-    def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
-        """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
-        return self.offset(rng.standard_normal((n_draws, self.n_dims)).T).T
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self).of_root, (self.root,)) if self.is_dense else (type(self), (self.matrix,))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -349,7 +134,7 @@ class Normal:
 
     Examples
     --------
-    >>> found = Normal(np.ones(2), CholeskyFactor(sparse.csr_array(np.diag([4.0, 1.0]))))
+    >>> found = Normal(np.ones(2), DenseFactor(np.diag([2.0, 1.0])))
     >>> draws, logq = found.draw(1_000, rng=np.random.default_rng(1))
     >>> draws.mean(axis=0).round(1), draws.std(axis=0).round(1)
     (array([1., 1.]), array([0.5, 1. ]))
@@ -403,7 +188,7 @@ class Normal:
 
         Examples
         --------
-        >>> round(Normal(np.zeros(2), CholeskyFactor(np.diag([1.0, 4.0]))).log_mass(0.0), 3)
+        >>> round(Normal(np.zeros(2), DenseFactor(np.diag([1.0, 2.0]))).log_mass(0.0), 3)
         -0.693
         """
         return float(height - self.factor.log_determinant / 2)
@@ -486,7 +271,7 @@ def heavy_tailed(location: np.ndarray, root: np.ndarray) -> Normal:
     >>> bool(weights.sum() ** 2 / (weights**2).sum() > 990)
     True
     """
-    return Normal(location, CholeskyFactor.of_root(root), Tails())
+    return Normal(location, DenseFactor(root), Tails())
 
 
 @dataclass(frozen=True, eq=False)

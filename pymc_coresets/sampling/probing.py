@@ -69,7 +69,7 @@ class Probing:
         finite = np.isfinite(points)
         inside = finite.all(axis=1)
         if 2 * inside.sum() < len(points):
-            points_of(space, draws)  # its error names the variable
+            finite_points(space, draws)  # its error names the variable
         columns = _columns(space, sum(part.n_terms for part in found.parts))[:most]
         columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
         impossible = np.isneginf(found.replacement.log_density(points))
@@ -229,7 +229,7 @@ def _scores(found: StandIn, points: Floats) -> Floats | None:
     return scores if np.isfinite(scores).all() else None
 
 
-def points_of(space: Unconstrained, draws: Draws) -> Floats:
+def finite_points(space: Unconstrained, draws: Draws) -> Floats:
     """Return draws on the unconstrained scale, (n_draws, n_dims).
 
     Raises

@@ -38,7 +38,7 @@ from pymc_coresets.sampling.symmetry.local_modes import (
     noticeable,
     without_images,
 )
-from pymc_coresets.sampling.symmetry.symmetries import Orbits, SymmetryTest
+from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images, Orbits, SymmetryTest
 
 #: Dimensions above which there is no search for other modes, and the curvature is that of a
 #: sample: searches and gradients of all rows would cost more than the later steps.
@@ -88,7 +88,7 @@ class Searched:
         With their images.
     n_starts : int
         Number of starts; 0 if only the first mode was searched for.
-    orbits : Orbits, optional
+    orbits : Orbits or Alone
         Which makes the images.
     is_over : bool
         Whether it ended before enough starts were used.
@@ -98,7 +98,7 @@ class Searched:
 
     modes: Sequence[LocalMode]
     n_starts: int = 0
-    orbits: Orbits | None = None
+    orbits: Images = ALONE
     is_over: bool = False
     is_only: bool = False
 
@@ -300,8 +300,8 @@ class SampleSearch:
         every: list[LocalMode] = []
         is_whole = True
         for mode in polished:
-            images = [mode] if orbits is None else orbits.of(mode, len(every))
-            is_whole &= orbits is None or len(images) < orbits.most
+            images = orbits.of(mode, len(every))
+            is_whole &= len(images) < orbits.most
             every += images
         kept = noticeable(every)
         is_complete = is_whole and each_met_twice(kept) and not found.was_cut_short

@@ -24,7 +24,7 @@ from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.curvature import laplace, laplace_mixture, laplace_parts
+from pymc_coresets.sampling.curvature import laplace, laplace_parts
 from pymc_coresets.sampling.density import (
     Density,
     Slopes,
@@ -34,12 +34,13 @@ from pymc_coresets.sampling.density import (
     slopes_of_all,
     slopes_of_each,
 )
-from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Mixture, Normal
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near
+from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal
 from pymc_coresets.sampling.steps.near_normal import AxisTables
 from pymc_coresets.sampling.steps.nuts import WarmNuts, refuse_discrete
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
-from pymc_coresets.sampling.symmetry.symmetries import Orbits
+from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images
 
 type OfPoint = Callable[[np.ndarray], Curvature]
 type Kind = Literal["auto", "nuts", "laplace"]
@@ -131,7 +132,7 @@ class CoresetSampler:
         self.loglikelihood, self.quadratic = loglik, quadratic
         self._kind, self._starts = kind, starts if len(starts) else self._in_the_middle
         self._searched: Sequence[np.ndarray] = ()
-        self._orbits: Orbits | None = None
+        self._images: Images = ALONE
         self._curvature: OfPoint | None = None
         self._tally = _Tally(kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE)
         self._nuts = WarmNuts(tune=tune)
@@ -139,7 +140,7 @@ class CoresetSampler:
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model with another method of sampling."""
         steps = self._nuts.tune if tune is None else tune
-        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps)
+        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, quadratic=self.quadratic)
 
     def beside(self, quadratic: Quadratic, curvature: OfPoint) -> Self:
         """Return a sampler of another quadratic of the same interface, sharing compiled functions.
@@ -189,7 +190,7 @@ class CoresetSampler:
     def start(self) -> np.ndarray:
         """Where a first search begins: the model's initial point, but for units.
 
-        Nodes of units follow their modes by one step of Newton's from the middle of the posterior.
+        Nodes of units follow their modes by steps of Newton's from the middle of the posterior.
         Far from there, where initial points may be, potentials of thousands of rows are wrong by
         nats: their slopes are not those of the values, and a search ends on a ridge that is none.
         """
@@ -211,11 +212,6 @@ class CoresetSampler:
     def n_terms(self) -> int:
         """See `Potentials`."""
         return self.loglikelihood.n_terms
-
-    @property
-    def total_weight(self) -> float:
-        """Number of rows of the data; larger than N if equal rows were merged."""
-        return self.loglikelihood.total_weight
 
     @property
     def n_dims(self) -> int:
@@ -330,7 +326,7 @@ class CoresetSampler:
             If they do not mix in thousands of dimensions, for which NUTS would take hours.
         """
         some = starts[:4]
-        factor = CholeskyFactor.near(reduce(add, map(curvature, some)) / len(some))
+        factor = factor_near(reduce(add, map(curvature, some)) / len(some))
         around = Normal(starts.mean(axis=0), factor)
         points = SplitHmc(posterior.as_loops.slopes, around).moved(starts, rng=rng)
         if points is None and self.n_dims > MOST_BY_LAPLACE:
@@ -405,21 +401,19 @@ class CoresetSampler:
             points = self._nuts.draw(posterior, n_draws, starts=self._starts, rng=rng)
         return self.space.constrain(points)
 
-    def begin_at(
-        self, modes: Sequence[LocalMode], *, n_gradients: int, orbits: Orbits | None = None
-    ) -> None:
+    def begin_at(self, modes: Sequence[LocalMode], *, n_gradients: int, images: Images) -> None:
         """Start searches and NUTS at the modes of all rows, and count the gradients these took.
 
         Parameters
         ----------
         modes : sequence of LocalMode
         n_gradients : int
-        orbits : Orbits, optional
+        images : Orbits or Alone
             Which makes those modes that are images of others.
         """
         self._starts = [mode.x for mode in modes]
         self._searched = [mode.x for mode in modes if mode.parent is None]
-        self._orbits = orbits
+        self._images = images
         self._count(n_gradients=n_gradients)
 
     def laplace(self, rows: Rows, weights: np.ndarray) -> Mixture:
@@ -432,10 +426,9 @@ class CoresetSampler:
         """
         refuse_discrete(self.space.model, _NO_SLOPE)
         density = self.posterior(rows, weights).density
-        if self._orbits is None:
-            return laplace_mixture(density, self._starts or [self.start])
-        found = zip(*laplace_parts(density, self._searched), strict=True)
-        modes = [m for part, height in found for m in self._orbits.of(LocalMode(part, height))]
+        starts = self._searched or self._starts or [self.start]
+        found = zip(*laplace_parts(density, starts), strict=True)
+        modes = [m for part, height in found for m in self._images.of(LocalMode(part, height))]
         return Mixture.of([mode.around for mode in modes], [mode.height for mode in modes])
 
     def posterior(self, rows: Rows, weights: np.ndarray) -> Surrogate:

@@ -151,7 +151,7 @@ class Solution(Weighted):
         method measured them.
     draws : object, optional
         These draws.
-    judgement : object, optional
+    certificate : object, optional
         The `Certificate` from these ratios.
     modes : object, optional
         Modes of the full posterior, if searched for.
@@ -171,7 +171,7 @@ class Solution(Weighted):
     proposal: Any = None
     log_ratios: Vector | None = None
     draws: Any = None
-    judgement: Any = None
+    certificate: Any = None
     modes: Any = None
     is_uninformative: bool = False
 

@@ -24,7 +24,8 @@ from pymc_coresets.glm.given_scales.exact_draws import (
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.sampling.normal import CholeskyFactor, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import heavy_tailed
 
 RNG = np.random.default_rng(1)
 N = 240
@@ -327,7 +328,7 @@ def test_widths_of_each_row_are_too_many_kinds():
 def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
     near, space = posterior[3].near, posterior[3].log_prior.space
     middle, near = near.scales.location, replace(near, scales=near.scales.parts[0])
-    near = replace(near, scales=replace(near.scales, factor=CholeskyFactor(4 * np.eye(3))))
+    near = replace(near, scales=replace(near.scales, factor=factor_of(4 * np.eye(3))))
 
     def heights(_, points):
         centers = np.stack([middle, middle + 2.5])

@@ -24,8 +24,9 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.reading.units.observations_of_units import normal_moments
 from pymc_coresets.sampling import curvature
+from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.modes import proposal
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.units.centring import _Form, _Group, _Nodes, _Sample, centred
 from tests.models.units import by_grid, nodes_at, potentials, read
@@ -179,7 +180,7 @@ def test_nodes_around_two_modes_of_two_variables_are_as_good_as_around_one():
         line = pm.Normal("b") + z[level] + slope[level] * x
         pm.Normal("y", line, 1.0, observed=rng.normal(size=len(x)))
     sample = _Sample.of(read(model, "z", "slope"), key=1)
-    around, group = Normal(np.zeros(1), CholeskyFactor(np.eye(1))), sample.single.sample
+    around, group = Normal(np.zeros(1), factor_of(np.eye(1))), sample.single.sample
     one, two = (sample.form(n).sums(Rule(9), around, group) for n in (1, 2))
     np.testing.assert_allclose(one, two, rtol=0, atol=1e-6)
 

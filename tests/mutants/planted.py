@@ -492,14 +492,19 @@ PLANTED = [
         ("np.argsort(-excess", "np.argsort(excess"),
         ("height - self.factor.log_determinant / 2", "height + self.factor.log_determinant / 2"),
         ("round_ + self.factor.log_determinant / 2", "round_"),
-        ("x[..., self.order] @ self.root", "x @ self.root"),
+    ),
+    *plant(
+        "sampling/factors/cholesky.py",
+        ("x[..., self._order] @ self._root", "x @ self._root"),
+        ("self._lu.solve(x[self._given.order])", "self._lu.solve(x)"),
+        ("[given.places]", "[given.order]"),
     ),
     *plant(
         "sampling/curvature.py",
         ("(below - above)", "(above - below)"),
         (
-            "= factor, CholeskyFactor.of_root(factor.root @ root)",
-            "= factor, CholeskyFactor.of_root(root)",
+            "= factor, DenseFactor(factor.lower @ root)",
+            "= factor, DenseFactor(root)",
         ),
     ),
     *plant(

@@ -322,7 +322,7 @@ def test_few_distinct_rows_are_all_kept(census, options):
 
 def test_rows_are_chosen_where_equal_ones_are_not_merged(census):
     coreset = build_coreset(census[0], collapse=False, random_seed=1, progressbar=False)
-    assert (coreset.method, coreset.n_distinct) == ("auto", 50_000)
+    assert (coreset.method, coreset.n_distinct) == ("riemannian_pursuit", 50_000)
     assert coreset.objective < 0.01
 
 

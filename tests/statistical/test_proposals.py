@@ -14,7 +14,8 @@ from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_cores
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, Tails, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
+from pymc_coresets.sampling.normal import Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
 from pymc_coresets.storage import write_netcdf
 from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
@@ -145,9 +146,9 @@ def known(around):
     "around",
     [
         None,
-        CholeskyFactor(np.array([[2.0, 1.0], [1.0, 2.0]])),
-        CholeskyFactor(sparse.csr_array(np.diag([2.0, 3.0]))),
-        Normal(np.zeros(2), CholeskyFactor(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
+        factor_of(np.array([[2.0, 1.0], [1.0, 2.0]])),
+        factor_of(sparse.csr_array(np.diag([2.0, 3.0]))),
+        Normal(np.zeros(2), factor_of(np.eye(2)), Tails(stretch=np.ones((2, 2)))),
         TABLES,
         Mixture([heavy_tailed(np.full(1, c), np.eye(1)) for c in (-1, 1)], np.ones(2) / 2),
     ],
@@ -185,7 +186,7 @@ def test_odd_contents_are_refused_by_name(change, tmp_path):
         pm.Normal("y", pm.Normal("a"), 1.0, observed=X[:60, 0])
         coreset = build_coreset(size=4, method="uniform", random_seed=1, progressbar=False)
     tree = coreset.to_datatree()
-    tree["proposal"] = stored_proposal(known(CholeskyFactor(np.eye(1))), None).assign(change)
+    tree["proposal"] = stored_proposal(known(factor_of(np.eye(1))), None).assign(change)
     write_netcdf(tree, tmp_path / "odd.nc")
     with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
         Coreset.from_netcdf(tmp_path / "odd.nc")

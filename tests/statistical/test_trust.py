@@ -97,7 +97,7 @@ def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
 def test_rows_alone_follow_that_tail(counts):
     """PyMC's own log-densities of both models agree far along it."""
     model, coreset = counts
-    assert coreset.method == "auto"
+    assert coreset.method == "riemannian_pursuit"
     assert coreset.certificate.reliable
     full, own = (m.compile_logp(mode=PLAIN_MODE) for m in (model, coreset.model))
     draws = coreset.certificate and coreset.proposal.draws.values

@@ -41,7 +41,7 @@ def said(  # noqa: PLR0913 - each is what one message depends on
         status=status,
         objective=objective,
         log_ratios=log_ratios,
-        judgement=None if log_ratios is None else Certificate.of(log_ratios),
+        certificate=None if log_ratios is None else Certificate.of(log_ratios),
         is_uninformative=is_uninformative,
     )
     observations = SimpleNamespace(n_dims=n_dims, integrated=(), local=(), unselected=(), whole=())
@@ -88,7 +88,7 @@ def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing
     exact = replace(
         Solution.sampled(loglik.all_rows, np.ones(3)),
         log_ratios=np.zeros(400),
-        judgement=Certificate.of(np.zeros(400)),
+        certificate=Certificate.of(np.zeros(400)),
     )
     for start, constant in [(0.0, False), (6.0, True)]:
         draws = Draws({"mu": start + np.arange(400.0)})

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.sampling.arrowhead import Arrowhead, independent
+from pymc_coresets.sampling.factors.arrowhead import Arrowhead, independent
 
 
 def crossed(rng, n_large=20, n_small=6):

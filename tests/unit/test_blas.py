@@ -6,7 +6,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_coresets as pmc
-from pymc_coresets.sampling import normal
+from pymc_coresets.sampling.factors.cholesky import DenseFactor
 
 QUIET = {"random_seed": 1, "progressbar": False}
 
@@ -20,13 +20,13 @@ def seen(monkeypatch):
     """The numbers of BLAS threads when normal distributions are factorised or used."""
     found = set()
     for name in ("__init__", "solve", "whiten", "offset"):
-        usual = getattr(normal.CholeskyFactor, name)
+        usual = getattr(DenseFactor, name)
 
         def counted(self, *args, usual=usual, **kwargs):
             found.update(threads())
             return usual(self, *args, **kwargs)
 
-        monkeypatch.setattr(normal.CholeskyFactor, name, counted)
+        monkeypatch.setattr(DenseFactor, name, counted)
     return found
 
 

@@ -14,14 +14,15 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps import starts as choice
 from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, Tuned, adapted
 from pymc_coresets.sampling.steps.starts import spread_starts
 
 SHAPE, N_DIMS = 3.0, 8
 MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.9), 1)  # of independent coordinates
-STANDARD = Normal(np.zeros(N_DIMS), CholeskyFactor(np.eye(N_DIMS)))
+STANDARD = Normal(np.zeros(N_DIMS), factor_of(np.eye(N_DIMS)))
 QUIET = {"progressbar": False, "quiet": True}
 
 
@@ -123,7 +124,7 @@ def test_a_few_stuck_chains_are_seen_in_the_result():
 def test_chains_that_do_not_move_from_mode_to_mode_give_nothing():
     rng = np.random.default_rng(4)
     starts = rng.normal(size=(64, 3)) + [10.0, 0.0, 0.0] * rng.choice([-1, 1], (64, 1))
-    around = Normal(np.zeros(3), CholeskyFactor(np.diag([1 / 101, 1.0, 1.0])))
+    around = Normal(np.zeros(3), factor_of(np.diag([1 / 101, 1.0, 1.0])))
     assert not isinstance(sampler(most=1e5).draw(two_modes, around, starts, rng=rng), Paths)
 
 
@@ -138,7 +139,7 @@ def test_a_funnel_gives_nothing(seed, where):
     if where == "in the neck":
         log_scale = -9 + log_scale / 10
     starts = np.hstack([log_scale, np.exp(log_scale) * rng.normal(size=(64, 9))])
-    around = Normal(starts.mean(axis=0), CholeskyFactor(np.diag(1 / starts.var(axis=0))))
+    around = Normal(starts.mean(axis=0), factor_of(np.diag(1 / starts.var(axis=0))))
     assert not isinstance(sampler(most=2e5).draw(funnel, around, starts, rng=rng), Paths)
 
 
@@ -159,7 +160,7 @@ def test_chains_that_mix_slowly_go_on_as_fewer():
     rng = np.random.default_rng(1)
     log_scale = SPREAD * rng.normal(size=(64, 1))
     starts = np.hstack([log_scale, np.exp(-log_scale) * rng.normal(size=(64, 40))])
-    around = Normal(np.zeros(41), CholeskyFactor(np.diag([SPREAD**-2, *np.ones(40)])))
+    around = Normal(np.zeros(41), factor_of(np.diag([SPREAD**-2, *np.ones(40)])))
     paths = sampler(most=4e5, n_joined=4).draw(one_scale_of_many, around, starts, rng=rng)
     assert paths.values.shape[1] == 20  # a hundred effective draws of each are half of 4,000
     assert agreement(paths.points).rhat <= 1.01
@@ -197,7 +198,7 @@ def test_chains_that_nearly_agree_may_take_longer(times, goes_on, monkeypatch, c
 def test_what_tuned_chains_found_is_left_to_nuts():
     """Where a scale goes to zero, from a normal distribution at another place and far too wide."""
     rng = np.random.default_rng(1)
-    near = Normal(np.array([0.9, -2.0, 0.0, 0.0, 0.0]), CholeskyFactor(16 * np.eye(5)))
+    near = Normal(np.array([0.9, -2.0, 0.0, 0.0, 0.0]), factor_of(16 * np.eye(5)))
     starts = near.draw(64, rng=rng)[0]
     found = sampler(most=1e6).draw(three_groups, near, starts, rng=rng)
     assert isinstance(found, Tuned)
@@ -221,7 +222,7 @@ def test_a_normal_distribution_is_estimated_from_few_draws():
     n_dims = 200
     scales = np.concatenate([[5.0], np.ones(n_dims - 1)])
     near, _ = adapted(
-        Normal(np.zeros(n_dims), CholeskyFactor(np.eye(n_dims))),
+        Normal(np.zeros(n_dims), factor_of(np.eye(n_dims))),
         scales * rng.normal(size=(600, n_dims)),
     )
     found = near.covariance
@@ -290,7 +291,7 @@ def test_sample_joins_chains(coreset):
 @pytest.mark.usefixtures("not_independent")
 def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
     points = np.zeros((6, coreset.stand_in.space.n_dims))
-    near = Normal(points[0], CholeskyFactor(np.eye(points.shape[1])))
+    near = Normal(points[0], factor_of(np.eye(points.shape[1])))
     tuned = Tuned(near, points, points, settled=False)
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
@@ -303,7 +304,7 @@ def test_nuts_goes_on_from_tuned_chains(coreset, monkeypatch):
     space = coreset.stand_in.space
     points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
     scales = np.arange(1.0, space.n_dims + 1)
-    tuned = Tuned(Normal(points[0], CholeskyFactor(np.diag(scales**-2))), points, points, True)
+    tuned = Tuned(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True)
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
     found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)
@@ -335,7 +336,7 @@ def test_a_ridge_without_an_upper_bound():
         by_k = -1 + np.exp(-k) + np.exp(-k) * (1 - away - away**2) / width
         return values, np.stack([by_k, -away / width], axis=1)
 
-    around = Normal(np.array([0.5, 0.5]), CholeskyFactor(np.eye(2)))
+    around = Normal(np.array([0.5, 0.5]), factor_of(np.eye(2)))
     rng = np.random.default_rng(3)
     sampler = ManyChains(n_chains=64, n_draws=4_000, most=1e6)
     paths = sampler.draw(slopes, around, rng.normal(0.5, 1.0, size=(64, 2)), rng=rng)

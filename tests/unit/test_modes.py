@@ -19,8 +19,9 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbs.paths import are_apart
-from pymc_coresets.sampling.curvature import laplace, laplace_mixture
+from pymc_coresets.sampling.curvature import laplace, laplace_parts
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.found_modes import FoundModes
 from pymc_coresets.sampling.mode_search import (
     find_modes,
@@ -30,7 +31,7 @@ from pymc_coresets.sampling.mode_search import (
     starts_at_images,
 )
 from pymc_coresets.sampling.modes import beside_mode
-from pymc_coresets.sampling.normal import CholeskyFactor, Mixture, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.sample_search import SampleSearch, held_near
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import changes
@@ -102,7 +103,7 @@ def ridge(x):
 def test_points_along_a_curved_ridge_are_one_mode():
     """The straight way between them dips by some ninety nats."""
     density = density_of(ridge)
-    stopped = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in
+    stopped = [Normal(np.array(x), factor_of(100 * np.eye(2))) for x in
                ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
     middle = (stopped[0].location + stopped[1].location) / 2
     assert density.logp_and_gradient(middle)[0] < -90
@@ -118,7 +119,7 @@ def counting(slopes):
 
 def test_the_points_of_a_way_climb_together():
     density, calls = counting(density_of(ridge)._slopes)
-    ends = [Normal(np.array(x), CholeskyFactor(100 * np.eye(2))) for x in ([0.5, 2.0], [2.5, 0.4])]
+    ends = [Normal(np.array(x), factor_of(100 * np.eye(2))) for x in ([0.5, 2.0], [2.5, 0.4])]
     assert not are_apart(density, [tuple(ends)])[0]
     assert 8 in calls
     assert len(calls) < 50 < sum(calls)
@@ -286,7 +287,7 @@ def test_density_of_a_mixture_around_several_modes():
 
 
 def test_a_mixture_of_laplace_approximations_is_that_of_the_density():
-    mixture = laplace_mixture(TWO, [np.array([-4.0]), np.array([6.1]), np.array([5.9])])
+    mixture = Mixture.of(*laplace_parts(TWO, [np.array([-4.0]), np.array([6.1]), np.array([5.9])]))
     np.testing.assert_allclose(mixture.masses, [0.8, 0.2], atol=1e-3)
     x, logq = mixture.draw(500, rng=np.random.default_rng(1), equally=0.0)
     exact = TWO.values(x)
@@ -519,7 +520,7 @@ def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_
     """Given its scale, the effect has two modes of equal mass, images of each other."""
     at = np.array([0.5, 1.9])
     held = np.array([True, False])
-    near = Normal(at, CholeskyFactor(np.diag([1.0, 16.0])))
+    near = Normal(at, factor_of(np.diag([1.0, 16.0])))
     rng = np.random.default_rng(1)
     found = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=n_gradients, held=held)
     if n_modes is None:
@@ -540,7 +541,7 @@ def test_where_nothing_gives_a_start_there_was_no_search(monkeypatch):
     one = FromPoints(Unconstrained(model), lambda x: (-np.square(x).sum(axis=1) / 2, -x))
     nowhere = of_points(lambda x: (np.full(len(x), np.nan), x))
     monkeypatch.setattr(one, "density_of_each", lambda each: nowhere)
-    near = Normal(np.full(1, 0.3), CholeskyFactor(np.eye(1)))
+    near = Normal(np.full(1, 0.3), factor_of(np.eye(1)))
     rng = np.random.default_rng(1)
     assert beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9) is None
 
@@ -564,7 +565,7 @@ def test_a_search_whose_starts_all_meet_another_mode_was_not_finished(n_peaks, i
     with pm.Model() as model:
         pm.Normal("a", (n_peaks - 1) / 2, n_peaks / 4)
     found = FromPoints(Unconstrained(model), peaks(n_peaks))
-    near = Normal(np.zeros(1), CholeskyFactor(np.full((1, 1), 2_500.0)))
+    near = Normal(np.zeros(1), factor_of(np.full((1, 1), 2_500.0)))
     rng = np.random.default_rng(1)
     modes = beside_mode(found, near, 100, key=1, rng=rng, n_gradients=1e9)
     assert len(modes.modes) > 1
@@ -573,7 +574,7 @@ def test_a_search_whose_starts_all_meet_another_mode_was_not_finished(n_peaks, i
 
 
 def test_a_search_that_ran_out_of_time_was_not_finished(funnel):
-    near = Normal(np.array([0.5, 1.9]), CholeskyFactor(np.diag([1.0, 16.0])))
+    near = Normal(np.array([0.5, 1.9]), factor_of(np.diag([1.0, 16.0])))
     held, rng = np.array([True, False]), np.random.default_rng(1)
     limited = beside_mode(funnel, near, 100, key=1, rng=rng, n_gradients=90, held=held)
     assert limited.n_starts >= 10
@@ -582,7 +583,7 @@ def test_a_search_that_ran_out_of_time_was_not_finished(funnel):
 
 def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
     one = FromPoints(funnel.space, lambda x: (-np.square(x).sum(axis=1) / 2, -x))
-    near = Normal(np.full(2, 0.3), CholeskyFactor(np.eye(2)))
+    near = Normal(np.full(2, 0.3), factor_of(np.eye(2)))
     rng = np.random.default_rng(1)
     found = beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9)
     assert len(found.mixture.parts) == 1

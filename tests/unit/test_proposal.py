@@ -23,7 +23,8 @@ from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling.climbs.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes, pass_of
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 N, P = 5_000, 3
@@ -277,7 +278,7 @@ def test_no_step_crosses_the_bound_of_a_row(start):
         return Slopes(values, -x / width**2 - slope * share * [1.0, 0.0])
 
     density = Density(add_up)
-    like = Normal(np.zeros(2), CholeskyFactor(np.diag(width**-2.0)))
+    like = Normal(np.zeros(2), factor_of(np.diag(width**-2.0)))
     found = normal_near(np.array([start, 0.1]), like, density, polish=True)
     heights = add_up(np.stack([np.linspace(-0.1, 0.1, 100_001), np.zeros(100_001)], axis=1)).values
     assert add_up(found.location[None]).values[0] > heights.max() - 0.01
@@ -315,7 +316,7 @@ def test_steps_on_a_flat_place_are_not_halved(monkeypatch):
         return Slopes(-np.square(x - highest).sum(axis=1) / 2, -x)
 
     failing(monkeypatch, 0)  # so that it climbs
-    like = Normal(np.zeros(2), CholeskyFactor(np.eye(2)))
+    like = Normal(np.zeros(2), factor_of(np.eye(2)))
     monkeypatch.setattr(curvature, "climb", lambda *_, **__: SimpleNamespace(x=np.zeros(2)))
     found = normal_near(highest, like, Density(add_up), polish=True)
     np.testing.assert_array_equal(found.location, highest)

@@ -23,9 +23,9 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.arrowhead import Arrowhead
 from pymc_coresets.sampling.climbs.central_differences import sparse_differences
-from pymc_coresets.sampling.normal import CholeskyFactor
+from pymc_coresets.sampling.factors.arrowhead import Arrowhead
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
 N, FIRST, SECOND = 3_000, 40, 30
@@ -63,8 +63,8 @@ def sparsely(monkeypatch):
 def test_coordinates_in_which_a_normal_distribution_is_round(seed):
     """Dense and sparse, and with the order of another factor."""
     matrix, rng = definite(seed), np.random.default_rng(seed)
-    known = CholeskyFactor(matrix)
-    for factor in (known, CholeskyFactor(matrix.toarray()), CholeskyFactor(matrix, known)):
+    known = factor_of(matrix)
+    for factor in (known, factor_of(matrix.toarray()), known.layout.factor(matrix)):
         z = rng.normal(size=(7, 60))
         x = factor.offset(z.T).T
         assert_allclose(factor.whiten(x), z, atol=1e-8)
@@ -76,12 +76,12 @@ def test_a_factor_is_a_root(seed):
     matrix = definite(seed)
     rng = np.random.default_rng(seed)
     for given in (matrix, matrix.toarray()):
-        factor = pickle.loads(pickle.dumps(CholeskyFactor(given)))
+        factor = pickle.loads(pickle.dumps(factor_of(given)))
         root = np.column_stack([factor.root_times(z) for z in np.eye(60)])
         assert_allclose(root @ root.T, matrix.toarray(), atol=1e-10)
         assert_allclose(matrix @ factor.solve(np.eye(60)), np.eye(60), atol=1e-9)
-    known = CholeskyFactor(2 * matrix, CholeskyFactor(matrix))
-    again = CholeskyFactor(3 * matrix, known)  # in an order that is known
+    known = factor_of(matrix).layout.factor(2 * matrix)
+    again = known.layout.factor(3 * matrix)  # in an order that is known
     root = np.column_stack([again.root_times(z) for z in np.eye(60)])
     assert_allclose(root @ root.T, 3 * matrix.toarray(), atol=1e-10)
     assert_allclose(matrix @ again.solve(np.eye(60)), np.eye(60) / 3, atol=1e-9)
@@ -96,8 +96,8 @@ def test_a_factor_is_a_root(seed):
 def test_what_is_not_definite_is_refused_or_mended(kind, matrix):
     given = kind(np.array(matrix))
     with pytest.raises(LinAlgError):
-        CholeskyFactor(given)
-    mended = CholeskyFactor.near(given).matrix
+        factor_of(given)
+    mended = factor_near(given).matrix
     assert np.linalg.eigvalsh(mended @ np.eye(2))[0] > 0
     assert_allclose((mended @ np.eye(2))[0, 1], matrix[0][1])
 
@@ -107,7 +107,7 @@ def test_what_is_not_definite_is_refused_or_mended(kind, matrix):
 def test_what_nothing_makes_definite_is_refused(kind, matrix):
     """As of a flat prior, for a variable that no row sees."""
     with pytest.raises(SamplingError, match="is improper: its precision at the draws"):
-        CholeskyFactor.near(kind(np.array(matrix)))
+        factor_near(kind(np.array(matrix)))
 
 
 @pytest.mark.parametrize("mode", [None, "FAST_COMPILE", "JAX"])
@@ -184,7 +184,7 @@ def test_leapfrog_steps_are_those_of_pymc(form):
         pm.StudentT("x", 3, shape=4)
     step = pm.NUTS(model=model)
     metric = form(np.diag([1.0, 2.0, 3.0, 4.0]) + 0.5)
-    potential = PrecisionPotential(CholeskyFactor(metric), np.random.default_rng(1))
+    potential = PrecisionPotential(factor_of(metric), np.random.default_rng(1))
     ours, theirs = (
         kind(potential, step._logp_dlogp_func)
         for kind in (PrecisionLeapfrog, CpuLeapfrogIntegrator)
@@ -203,9 +203,7 @@ def test_nuts_draws_by_a_precision():
     precision = np.linalg.inv(np.full((5, 5), 0.99) + 0.01 * np.eye(5))
     with pm.Model():
         pm.MvNormal("x", np.zeros(5), tau=precision)
-        step = pm.NUTS(
-            potential=PrecisionPotential(CholeskyFactor(precision), np.random.default_rng(1))
-        )
+        step = pm.NUTS(potential=PrecisionPotential(factor_of(precision), np.random.default_rng(1)))
         idata = pm.sample(
             300, tune=100, step=step, chains=2, cores=1, random_seed=1, progressbar=False
         )

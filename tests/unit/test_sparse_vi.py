@@ -58,9 +58,10 @@ def test_gradient_is_unbiased(model, n_subsample):
     weights, n_draws, source = some_weights(), 50, rng(3)
     chosen = np.arange(0, N_OBS, 5)
     coreset = Weighted(rows=model.source.take(chosen), weights=weights[chosen])
+    measure = Measure(model, source)
     gradients = np.array(
         [
-            Measure(model, source).at(coreset, n_draws, n_subsample=n_subsample).gradient
+            SparseVI(draws=n_draws, n_subsample=n_subsample).measured(measure, coreset).gradient
             for _ in range(400)
         ]
     )

@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 from scipy.special import polygamma, psi
 
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.split_hmc import QUARTER, SplitHmc
 
 N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
@@ -22,14 +23,14 @@ def slopes(x):
 
 def beginnings(rng):
     """Draw from the normal distribution around, whose importance weights are useless."""
-    return MEAN + CholeskyFactor(PRECISION).draw_inverse(N_CHAINS, rng=rng)
+    return MEAN + factor_of(PRECISION).draw_inverse(N_CHAINS, rng=rng)
 
 
 @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
 def test_normal_draws_become_those_of_a_skewed_density(as_matrix):
     """Mean, variance and skewness of its independent coordinates, at five standard errors."""
     rng = np.random.default_rng(1)
-    factor = CholeskyFactor(as_matrix(np.where(np.abs(PRECISION) < 1e-12, 0.0, PRECISION)))
+    factor = factor_of(as_matrix(np.where(np.abs(PRECISION) < 1e-12, 0.0, PRECISION)))
     found = SplitHmc(slopes, Normal(MEAN, factor)).moved(beginnings(rng), rng=rng)
     z = np.linalg.solve(MIX, found.T).ravel()
     variance, n = polygamma(1, SHAPE), z.size
@@ -43,7 +44,7 @@ def test_normal_draws_become_those_of_a_skewed_density(as_matrix):
 def test_draws_forget_where_they_began():
     rng = np.random.default_rng(2)
     points = beginnings(rng)
-    found = SplitHmc(slopes, Normal(MEAN, CholeskyFactor(PRECISION))).moved(points, rng=rng)
+    found = SplitHmc(slopes, Normal(MEAN, factor_of(PRECISION))).moved(points, rng=rng)
     correlations = [np.corrcoef(*own)[0, 1] for own in zip(points.T, found.T, strict=True)]
     assert np.abs(correlations).max() < 5 / N_CHAINS**0.5
 
@@ -58,7 +59,7 @@ def test_a_normal_density_is_followed_exactly():
         pull = -away @ PRECISION
         return (away * pull).sum(axis=1) / 2, pull
 
-    hmc = SplitHmc(normal, Normal(MEAN, CholeskyFactor(PRECISION)))
+    hmc = SplitHmc(normal, Normal(MEAN, factor_of(PRECISION)))
     after = hmc.after(hmc.at(points), QUARTER, 1, rng=rng)
     assert after.accepted.all()
     correlation = np.corrcoef(points[:, 0], after.states.points[:, 0])[0, 1]
@@ -76,7 +77,7 @@ def test_chains_that_do_not_forget_give_nothing():
         return -(np.square(distance[:, 0]) + np.square(x[:, 1:]).sum(axis=1)) / 2, gradients
 
     points = rng.normal(size=(200, 2)) + [50.0, 0.0] * rng.choice([-1, 1], (200, 1))
-    hmc = SplitHmc(two_modes, Normal(np.zeros(2), CholeskyFactor(np.diag([1 / 2_500, 1.0]))))
+    hmc = SplitHmc(two_modes, Normal(np.zeros(2), factor_of(np.diag([1 / 2_500, 1.0]))))
     assert hmc.moved(points, rng=rng) is None
 
 
@@ -90,7 +91,7 @@ def test_chains_that_forget_slowly_go_on_while_that_is_worth_it(width, comes):
         calls.append(len(x))
         return -np.square(x / width).sum(axis=1) / 2, -x / width**2
 
-    hmc = SplitHmc(wide, Normal(np.zeros(1), CholeskyFactor(np.eye(1))))
+    hmc = SplitHmc(wide, Normal(np.zeros(1), factor_of(np.eye(1))))
     points = rng.normal(0, width, (2_000, 1))
     found = hmc.moved(points, rng=rng)
     n_trajectories = (len(calls) - 1) / 4
@@ -111,7 +112,7 @@ def test_no_chain_goes_where_the_density_is_not_finite():
             logs = np.log(x)
         return (4 * logs - x).sum(axis=1), 4 / x - 1
 
-    hmc = SplitHmc(positive, Normal(np.full(2, 5.0), CholeskyFactor(np.eye(2) / 5)))
+    hmc = SplitHmc(positive, Normal(np.full(2, 5.0), factor_of(np.eye(2) / 5)))
     found = hmc.moved(rng.gamma(5.0, size=(500, 2)), rng=rng)
     assert found.min() > 0
     assert found.mean() == pytest.approx(5.0, abs=5 * (5 / 1_000) ** 0.5)
@@ -126,7 +127,7 @@ def test_gradients_of_another_density_give_draws_of_the_one_whose_values_are_kno
         z = np.linalg.solve(MIX, x.T).T
         return values + 0.1 * z.sum(axis=1), gradients + 0.1 * np.linalg.inv(MIX).sum(axis=0)
 
-    around = Normal(MEAN, CholeskyFactor(PRECISION))
+    around = Normal(MEAN, factor_of(PRECISION))
     hmc = SplitHmc(of_other_shape, around, values=lambda x: slopes(x)[0])
     z = np.linalg.solve(MIX, hmc.moved(beginnings(rng), rng=rng).T).ravel()
     error = (polygamma(1, SHAPE) / z.size) ** 0.5
@@ -139,7 +140,7 @@ def test_no_end_is_where_the_known_values_have_no_density():
     def right_half(x):
         return np.where(x[:, 0] > MEAN[0], slopes(x)[0], np.nan)
 
-    hmc = SplitHmc(slopes, Normal(MEAN, CholeskyFactor(PRECISION)), values=right_half)
+    hmc = SplitHmc(slopes, Normal(MEAN, factor_of(PRECISION)), values=right_half)
     points = beginnings(rng)
     start = hmc.at(points[points[:, 0] > MEAN[0]])
     after = hmc.after(start, QUARTER, 4, rng=rng)

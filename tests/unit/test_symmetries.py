@@ -16,9 +16,10 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.climbs.data_starts import starts_from_data
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode, noticeable
 from pymc_coresets.sampling.symmetry.symmetries import Orbits, Symmetry, SymmetryTest
@@ -109,7 +110,7 @@ def test_orbits_end_at_their_limit(two):
 def test_modes_near_a_point_are_found_in_a_growing_list():
     known = KnownModes()
     for centre in range(0, 200, 10):
-        known.add(LocalMode(Normal(np.array([centre, 0.0]), CholeskyFactor(np.eye(2))), 0.0))
+        known.add(LocalMode(Normal(np.array([centre, 0.0]), factor_of(np.eye(2))), 0.0))
     points = np.array([[71.0, 1.0], [71.6, 1.6], [71.0, 1.0], [1e3, 0.0]])
     # Of the second point each coordinate is near, but not both.
     np.testing.assert_array_equal(known.holding(points), [7, -1, 7, -1])
@@ -125,7 +126,7 @@ def test_families_of_little_mass_together_are_left_out():
     heights = [0.0, 0.0, -4.2, -6.0]  # in the second family there are two
 
     def at(i):
-        around = Normal(np.array([10.0 * i]), CholeskyFactor(np.eye(1)))
+        around = Normal(np.array([10.0 * i]), factor_of(np.eye(1)))
         return LocalMode(around, heights[i], parent=0 if i == 1 else None)
 
     kept = noticeable([at(0), at(1), at(3), at(2)])
@@ -290,7 +291,7 @@ def clusters(each):
 def test_rows_on_either_side_of_a_gap_give_starts_at_both_clusters():
     y = np.sort(np.concatenate([RIGHT[:300] - 40, RIGHT[:40], [500.0]]))  # and an outlier
     rows = Rows(np.arange(len(y)), np.ones(len(y)), (y,))
-    first = Normal(np.array([-20.0]), CholeskyFactor(np.array([[300.0]])))
+    first = Normal(np.array([-20.0]), factor_of(np.array([[300.0]])))
     found = starts_from_data(
         Scan(rows=rows, weights=np.ones(len(y))), clusters, first, rng=np.random.default_rng(1)
     )
@@ -300,7 +301,7 @@ def test_rows_on_either_side_of_a_gap_give_starts_at_both_clusters():
 
 def test_rows_of_which_none_has_a_density_give_no_starts():
     rows = Rows(np.arange(200), np.ones(200), (np.full(200, np.nan),))
-    first = Normal(np.zeros(1), CholeskyFactor(np.eye(1)))
+    first = Normal(np.zeros(1), factor_of(np.eye(1)))
     with np.errstate(invalid="ignore"):
         found = starts_from_data(
             Scan(rows=rows, weights=np.ones(200)), clusters, first, rng=np.random.default_rng(1)

@@ -60,7 +60,7 @@ def test_laplace_counts_merged_rows_as_often_as_they_occur():
         beta = pm.Normal("beta", shape=3)
         pm.Normal("y", np.tile(X[:100], (3, 1)) @ beta, 1.0, observed=np.tile(Y[:100], 3))
     sampler = CoresetSampler(LogLikelihood(find_observations(model), collapse=True))
-    assert (sampler.n_rows, sampler.total_weight) == (100, 300)
+    assert (sampler.n_rows, sampler.loglikelihood.total_weight) == (100, 300)
     draws = draw(Laplace(), sampler).values["beta"]
     assert_same_normal(draws, *posterior(np.where(np.arange(N) < 100, 3.0, 0.0)))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, Self
 
@@ -13,9 +13,7 @@ from scipy.sparse.linalg import splu
 
 from pymc_coresets.deadline import paced
 from pymc_coresets.glm.control_variates.precisions import (
-    Layout,
     Precisions,
-    factor_of,
     layout_of,
     with_entries,
 )
@@ -23,7 +21,13 @@ from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivat
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.sampling.climbs.climbing import near_mode
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import (
+    CholeskyFactor,
+    DenseFactor,
+    EachByItself,
+    Layout,
+)
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.which_scales import (
     REACHES,
     ROUNDING,
@@ -339,7 +343,7 @@ class ConditionalGaussian:
         this; by default a few seconds' worth.
     metric : CholeskyFactor, optional
         Of the precision in the middle of the posterior, for NUTS.
-    layout : Arrowhead or CholeskyFactor, optional
+    layout : Layout, default EachByItself()
         See `layout_of`.
 
     Examples
@@ -364,7 +368,7 @@ class ConditionalGaussian:
     scales: OfScales
     n_operations: float = 2e10
     metric: CholeskyFactor | None = None
-    layout: Layout = None
+    layout: Layout = field(default_factory=EachByItself)
 
     @classmethod
     def of(
@@ -385,19 +389,16 @@ class ConditionalGaussian:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start, layout = heavy_tailed(first, 10 * np.eye(len(first))), None
+        start = heavy_tailed(first, 10 * np.eye(len(first)))
+        found = cls(hierarchy, quadratic, start)
         if like is not None:
-            layout = like.layout
             start = like.scales if isinstance(like.scales, Normal) else start
-        found = cls(hierarchy, quadratic, start, layout=layout)
-        if layout is None:
-            found = found.laid_out
+            found = replace(found, scales=start, layout=like.layout)
+        found = found.laid_out
         if not len(first):
             return found
         scales = near_mode(found.log_marginals, start)
-        found = replace(found, scales=scales)
-        if found.layout is None:  # the start was too far away
-            found = found.laid_out
+        found = replace(found, scales=scales).laid_out  # the start may have been too far away
         if scales.n_evaluations * found.n_operations_each <= found.n_operations:
             found = replace(found, scales=scales.split(found.log_marginals))
         return found
@@ -465,10 +466,10 @@ class ConditionalGaussian:
             for highest, gradient, precision in self._expanded(scales):
                 count(1)
                 try:
-                    factor = factor_of(precision, self.layout)
+                    factor = self.layout.factor(precision)
                     step = factor.solve(gradient)
                 except (LinAlgError, ValueError):  # not definite, or not finite
-                    yield Normal(start, CholeskyFactor(np.eye(len(start)))), -np.inf
+                    yield Normal(start, DenseFactor(np.eye(len(start)))), -np.inf
                     continue
                 log_marginal = float(highest + gradient @ step / 2 - factor.log_determinant / 2)
                 if not abs(highest) < _LOST:
@@ -495,6 +496,8 @@ class ConditionalGaussian:
     @property
     def laid_out(self) -> Self:
         """The same, with how its precisions are decomposed, unless it is too far from the mode."""
+        if not isinstance(self.layout, EachByItself):
+            return self
         _, _, precision = next(self._expanded(self.scales.location[None]))
         try:
             return replace(self, layout=layout_of(precision))

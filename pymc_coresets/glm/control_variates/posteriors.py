@@ -41,9 +41,10 @@ from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.found_modes import FoundModes, table_of
 from pymc_coresets.sampling.modes import beside_mode
-from pymc_coresets.sampling.normal import CholeskyFactor, KnownDensity, Normal
+from pymc_coresets.sampling.normal import KnownDensity, Normal
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
 from pymc_coresets.sampling.scales.scale_modes import marginal_modes, starts_around
@@ -178,7 +179,7 @@ class Posteriors:
         if self.base is not None:
             quadratic = quadratic.plus(self.base)
         try:
-            factor = CholeskyFactor.near(self._seen(self._precision_near(x, quadratic)))
+            factor = factor_near(self._seen(self._precision_near(x, quadratic)))
         except SamplingError as error:  # not finite, or not definite, so far from the mode
             _log.info("The search for the mode has no scale: %s", error)
             return None
@@ -269,7 +270,7 @@ class Posteriors:
         if near is not None:
             points, _ = near.draw(n_draws, rng=self.rng)
         else:
-            factor = CholeskyFactor.near(self._precision_near(self.mode, quadratic))
+            factor = factor_near(self._precision_near(self.mode, quadratic))
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.log_prior.coefficients(points)
 
@@ -286,7 +287,7 @@ class Posteriors:
         points, metric = None, None
         if near is None and not sampler.corrects:
             points = self.mode[None] if self.last is None else self.last.points
-            metric = CholeskyFactor.near(self._precision_near(points.mean(axis=0), of_all))
+            metric = factor_near(self._precision_near(points.mean(axis=0), of_all))
             if sampler.n_dims > MOST_BY_LAPLACE:  # NUTS would take hours
                 near = Normal(points.mean(axis=0), metric)
         self.last = sampler.drawn(
@@ -357,7 +358,7 @@ class Posteriors:
         precision = self._precision_near(center, best.of_all)
         sampler = self.sampler_of(self.without_rows)
         if sampler.is_log_concave:
-            only = LocalMode(Normal(center, CholeskyFactor(precision)), 0.0)
+            only = LocalMode(Normal(center, factor_of(precision)), 0.0)
             return FoundModes([only], 0).table(sampler.space)
         size = min(max(1_000, 20 * len(center)), sampler.n_rows)
         half_a_second = 1e8 / size / len(center)
@@ -371,7 +372,7 @@ class Posteriors:
         try:
             found = beside_mode(
                 sampler,
-                Normal(center, CholeskyFactor(precision)),
+                Normal(center, factor_of(precision)),
                 size,
                 key=key,
                 rng=self.rng.spawn(1)[0],
@@ -446,12 +447,12 @@ class Posteriors:
         center = about.points.mean(axis=0)
         precision = self._precision_near(center, about.of_all)
         if near is None:
-            return CholeskyFactor.near(precision)
+            return factor_near(precision)
         if isinstance(precision, np.ndarray):
             joint = self._joint(center, precision, best)
             if joint is not None:
                 return joint
-        return replace(near, n_operations=math.inf, metric=CholeskyFactor.near(precision))
+        return replace(near, n_operations=math.inf, metric=factor_near(precision))
 
     def _joint(self, center: np.ndarray, precision: np.ndarray, best: Measured) -> Normal | None:
         """Return one normal distribution of all coordinates, if the posterior is near it.
@@ -459,7 +460,7 @@ class Posteriors:
         Compared at draws of both: those of the normal alone do not detect regions it misses.
         """
         try:
-            found = Normal(center, CholeskyFactor(precision)).with_tails()
+            found = Normal(center, factor_of(precision)).with_tails()
         except LinAlgError:
             return None
         posterior = self.sampler.posterior(best.rows, best.weights)

@@ -7,13 +7,10 @@ import numpy as np
 from scipy import sparse
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
-from pymc_coresets.sampling.arrowhead import Arrowhead
-from pymc_coresets.sampling.normal import CholeskyFactor
+from pymc_coresets.sampling.factors.arrowhead import Arrowhead
+from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Reordered
 
 type Array = np.ndarray
-
-#: How the matrices of a pattern are decomposed: see `Arrowhead`, or like one that was.
-type Layout = Arrowhead | CholeskyFactor | None
 
 
 def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
@@ -153,23 +150,8 @@ def layout_of(matrix: Curvature) -> Layout:
         If this one is not positive definite, or not finite.
     """
     if isinstance(matrix, np.ndarray):
-        return None
-    by_order = CholeskyFactor(matrix)
-    cut = Arrowhead.of(matrix)
+        return EachByItself()
+    by_order, cut = Reordered.unknown(matrix).factor(matrix), Arrowhead.of(matrix)
     if cut is not None and cut.n_operations < by_order.n_operations:
         return cut
-    return by_order
-
-
-def factor_of(matrix: Curvature, layout: Layout) -> CholeskyFactor:
-    """Decompose a matrix.
-
-    Raises
-    ------
-    LinAlgError, ValueError
-        If it is not positive definite, or not finite.
-    """
-    if isinstance(layout, Arrowhead):
-        assert not isinstance(matrix, np.ndarray)
-        return layout.factor(matrix)
-    return CholeskyFactor(matrix, layout)
+    return by_order.layout

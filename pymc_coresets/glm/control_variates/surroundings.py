@@ -12,7 +12,8 @@ from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.climbs.central_differences import sparse_differences
 from pymc_coresets.sampling.climbs.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal
 
 #: Shares of its diagonal by which a precision is raised; lengths of steps along its most convex
 #: direction, in standard deviations by the diagonal; and dimensions up to which all are known.
@@ -129,10 +130,7 @@ def uphill_steps(precision: Curvature, gradient: np.ndarray) -> Iterator[np.ndar
     for damping in _DAMPING:
         damped = precision + sparse.diags_array(damping * size)
         with suppress(LinAlgError, ValueError):  # not definite
-            factor = CholeskyFactor(
-                damped if isinstance(damped, np.ndarray) else sparse.csr_array(damped)
-            )
-            yield factor.solve(gradient)
+            yield factor_of(damped).solve(gradient)
     scale = 1 / np.sqrt(size)
     with suppress(ArpackNoConvergence):
         whitened_precision = sparse.diags_array(scale) @ precision @ sparse.diags_array(scale)

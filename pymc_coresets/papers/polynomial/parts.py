@@ -25,11 +25,11 @@ from pymc_coresets.papers.polynomial.statistics import (
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.passes import BlockPass
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.solving.problem import Matrix, Vector
 
 _log = logging.getLogger(__name__)
@@ -338,9 +338,7 @@ class PredictorRows:
             information = -quadratic.curvature.diagonal() / max(statistics.n_obs, 1)
         # A coefficient that occurs in no row changes no predictor: any precision will do.
         unit = np.where(information > 0, information, 1.0)
-        precision: Curvature = sparse.diags_array(unit) - quadratic.curvature
-        is_dense = isinstance(precision, np.ndarray)
-        factor = CholeskyFactor(precision if is_dense else sparse.csr_array(precision))
+        factor = factor_of(sparse.diags_array(unit) - quadratic.curvature)
         return Normal(factor.solve(quadratic.slope), factor).draw(n_draws, rng=rng)[0]
 
 

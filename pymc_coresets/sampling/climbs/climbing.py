@@ -242,10 +242,10 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.reading.unconstrained import Unconstrained
-    >>> from pymc_coresets.sampling.normal import CholeskyFactor
+    >>> from pymc_coresets.sampling.factors.cholesky import factor_of
     >>> with pm.Model() as all_rows:
     ...     mu = pm.Normal("mu", 2.5, 0.5)
-    >>> start = Normal(np.array([2.0]), CholeskyFactor(np.array([[1 / 0.6**2]])))
+    >>> start = Normal(np.array([2.0]), factor_of(np.array([[1 / 0.6**2]])))
     >>> improve(start, Density.of_model(Unconstrained(all_rows))).round(1)
     array([2.5])
     """
@@ -343,7 +343,7 @@ def near_mode(log_density: Callable[[np.ndarray], np.ndarray], start: Normal) ->
     >>> found.location.round(6), found.factor.root.round(6)
     (array([3.]), array([[2.]]))
     """
-    mode, spread = start.location, inv(start.factor.root).T
+    mode, spread = start.location, inv(start.factor.lower).T
     for _ in range(60):
         known = _expansion(log_density, mode, spread)
         if known is None:

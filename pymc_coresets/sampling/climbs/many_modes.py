@@ -18,7 +18,8 @@ from pymc_coresets.sampling.climbs.many_climbs import (
     none_known,
 )
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
+from pymc_coresets.sampling.normal import Normal
 
 #: Standard deviations that a mode may move in polishing before its curvature is recomputed, and
 #: largest predicted gain of a Newton step, in nats, at convergence.
@@ -190,7 +191,7 @@ def _factors(density: Density, points: np.ndarray) -> list[CholeskyFactor | None
     for i, hessian in enumerate(negative_hessians(density, points, kinks=True)):
         if np.isfinite(hessian).all():
             with suppress(LinAlgError):
-                found[i] = CholeskyFactor(hessian)
+                found[i] = factor_of(hessian)
     return found
 
 

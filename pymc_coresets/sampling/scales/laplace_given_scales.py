@@ -12,7 +12,8 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbs.climbing import near_mode
 from pymc_coresets.sampling.climbs.many_climbs import climb_together
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal, heavy_tailed
+from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 
@@ -168,7 +169,7 @@ class LaplaceGivenScales:
         precision[np.ix_(free, self.is_scale)] = -across
         precision[np.ix_(self.is_scale, free)] = -across.T
         precision[np.ix_(self.is_scale, self.is_scale)] = own + moves.T @ across
-        around = Normal(every.points[0], CholeskyFactor(precision)).with_tails()
+        around = Normal(every.points[0], factor_of(precision)).with_tails()
         return LocalMode(around, float(every.heights[0]), 1)
 
 

@@ -63,8 +63,8 @@ def independent_axes(
     >>> def gradients(x):
     ...     share = 1 / (1 + np.exp(20 * (x[:, :1] - x[:, 1:])))
     ...     return -x + 20 * share * [1.0, -1.0]
-    >>> from pymc_coresets.sampling.normal import CholeskyFactor
-    >>> near = Normal(np.array([0.1, -0.1]), CholeskyFactor(np.array([[4.0, -3.0], [-3.0, 4.0]])))
+    >>> from pymc_coresets.sampling.factors.cholesky import factor_of
+    >>> near = Normal(np.array([0.1, -0.1]), factor_of(np.array([[4.0, -3.0], [-3.0, 4.0]])))
     >>> axes = independent_axes(near, gradients, rng=np.random.default_rng(1))
     >>> np.abs(axes / np.linalg.norm(axes, axis=0)).round(2)
     array([[0.71, 0.71],

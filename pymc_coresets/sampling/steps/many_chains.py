@@ -15,7 +15,8 @@ from pymc_coresets.diagnostics.judging import RHAT_CONVERGED
 from pymc_coresets.diagnostics.posterior_draws import evenly
 from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import DenseFactor
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.playback import Recorded
 from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc, Values
 
@@ -151,7 +152,7 @@ class ManyChains:
     >>> rng = np.random.default_rng(1)
     >>> paths = sampler.draw(
     ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
-    ...     Normal(np.full(3, 1.0), CholeskyFactor(np.eye(3))),
+    ...     Normal(np.full(3, 1.0), DenseFactor.of(np.eye(3))),
     ...     rng.normal(1.5, 0.5, size=(64, 3)),
     ...     rng=rng,
     ... )
@@ -367,7 +368,7 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
     Examples
     --------
     >>> points = np.random.default_rng(1).normal(0, [1.0, 3.0], size=(1_000, 2))
-    >>> near, change = adapted(Normal(np.zeros(2), CholeskyFactor(np.eye(2))), points)
+    >>> near, change = adapted(Normal(np.zeros(2), DenseFactor.of(np.eye(2))), points)
     >>> near.covariance.diagonal().round(0), change > 1
     (array([1., 9.]), True)
     """
@@ -379,7 +380,7 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
     mean = mean * max(1 - noise / size, 0.0) if size else mean
     near = replace(around, location=around.at(mean), tails=None)
     moved = float(mean @ mean)
-    if not around.factor.is_dense:
+    if not isinstance(around.factor, DenseFactor):
         return near, math.sqrt(moved / n_dims)
     z = z - z.mean(axis=0)
     covariance = z.T @ z / n
@@ -392,7 +393,7 @@ def adapted(around: Normal, points: np.ndarray) -> tuple[Normal, float]:
         inverse = cholesky(inv(np.eye(n_dims) + kept * apart), lower=True)
     except (LinAlgError, ValueError):  # chains are far apart
         return around, math.inf
-    return replace(near, factor=CholeskyFactor.of_root(around.factor.root @ inverse)), change
+    return replace(near, factor=DenseFactor(around.factor.root @ inverse)), change
 
 
 @dataclass(frozen=True, eq=False)

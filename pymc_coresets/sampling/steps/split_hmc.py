@@ -96,10 +96,10 @@ class SplitHmc:
     --------
     Logarithms of gamma variables, which are skewed:
 
-    >>> from pymc_coresets.sampling.normal import CholeskyFactor
+    >>> from pymc_coresets.sampling.factors.cholesky import factor_of
     >>> hmc = SplitHmc(
     ...     lambda x: ((5 * x - np.exp(x)).sum(axis=1), 5 - np.exp(x)),
-    ...     Normal(np.full(3, 1.5), CholeskyFactor(np.eye(3) / 0.22)),
+    ...     Normal(np.full(3, 1.5), factor_of(np.eye(3) / 0.22)),
     ... )
     >>> rng = np.random.default_rng(1)
     >>> draws = hmc.moved(rng.normal(1.5, 0.47, size=(2_000, 3)), rng=rng)

@@ -20,13 +20,8 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import Surrogate
-from pymc_coresets.sampling.normal import (
-    CholeskyFactor,
-    KnownDensity,
-    Mixture,
-    Normal,
-    heavy_tailed,
-)
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor
+from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
 from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, Tuned
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import softmax
 
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.normal import Normal
 
 #: Share of the posterior's mass that modes which are left out may hold together.
@@ -56,8 +57,8 @@ class KnownModes:
 
     Examples
     --------
-    >>> from pymc_coresets.sampling.normal import CholeskyFactor
-    >>> modes = [LocalMode(Normal(np.full(1, x), CholeskyFactor(np.eye(1))), 0.0) for x in (0, 9)]
+    >>> from pymc_coresets.sampling.factors.cholesky import factor_of
+    >>> modes = [LocalMode(Normal(np.full(1, x), factor_of(np.eye(1))), 0.0) for x in (0, 9)]
     >>> KnownModes(modes).holding(np.array([[8.0], [4.0]]))
     array([ 1, -1])
     """
@@ -125,7 +126,7 @@ class KnownModes:
 
 def _variances(around: Normal) -> np.ndarray:
     factor = around.factor
-    if not factor.is_dense:
+    if not isinstance(factor, DenseFactor):
         return np.full(factor.n_dims, np.inf)
     found: np.ndarray = np.square(factor.offset(np.eye(factor.n_dims))).sum(axis=1)
     return found

@@ -1,6 +1,7 @@
 """Symmetries of a likelihood, and the images of a mode under them."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import normal_near
 from pymc_coresets.sampling.density import Density, Slopes
-from pymc_coresets.sampling.normal import CholeskyFactor, Normal
+from pymc_coresets.sampling.factors.cholesky import DenseFactor
+from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import (
     PERIODS,
@@ -56,7 +58,7 @@ class Symmetry:
     Examples
     --------
     >>> turned = Symmetry("sign of a", np.array([[-1.0]]), np.zeros(1), of_prior=True)
-    >>> around = Normal(np.array([2.0]), CholeskyFactor(np.array([[4.0]])))
+    >>> around = Normal(np.array([2.0]), DenseFactor.of(np.array([[4.0]])))
     >>> turned.of_normal(around).location
     array([-2.])
     """
@@ -85,9 +87,7 @@ class Symmetry:
         """Map a normal distribution."""
         back = inv(self.matrix)
         root = cholesky(back.T @ around.factor.matrix @ back, lower=True)
-        return replace(
-            around, location=self.at(around.location), factor=CholeskyFactor.of_root(root)
-        )
+        return replace(around, location=self.at(around.location), factor=DenseFactor(root))
 
     def of_mode(self, mode: LocalMode, prior: Density) -> LocalMode | None:
         """Return the image of a mode; None if there is no mode nearby.
@@ -124,6 +124,24 @@ class Symmetry:
             return None
         height = float(density.values(found.location[None])[0])
         return LocalMode(replace(found, tails=around.tails), height)
+
+
+class Alone:
+    """Modes without images: no symmetry is known.
+
+    Examples
+    --------
+    >>> mode = LocalMode(Normal(np.zeros(1), DenseFactor.of(np.eye(1))), 0.0)
+    >>> Alone().of(mode) == [mode]
+    True
+    """
+
+    most = math.inf
+
+    def of(self, mode: LocalMode, number: int = 0) -> list[LocalMode]:
+        """Return the mode."""
+        del number
+        return [mode]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +212,11 @@ class Orbits:
         ends = self.space.constrain(np.stack([first.x, image.x])).values.values()
         # The unconstrained space of angles repeats itself.
         return None if all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in ends) else image
+
+
+#: The images that modes have.
+type Images = Orbits | Alone
+ALONE = Alone()  #: None.
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
-from pymc_coresets.sampling.normal import CholeskyFactor
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor
 
 type Array = np.ndarray
 
@@ -136,8 +135,7 @@ class ArrowheadFactor(CholeskyFactor):
     """
 
     def __init__(self, cut: Arrowhead, matrix: sparse.csr_array) -> None:
-        self.cut, self.matrix = cut, matrix
-        self.order: Any = np.concatenate([cut.inner, cut.outer])
+        self.cut, self._matrix = cut, matrix
         diagonal, entries = matrix.data[cut.diagonal], matrix.data[cut.border.data]
         if not (diagonal > 0).all():
             raise LinAlgError("The matrix is not positive definite.")
@@ -147,13 +145,12 @@ class ArrowheadFactor(CholeskyFactor):
             (scaled, cut.border.indices, cut.border.indptr), shape=cut.border.shape
         )
         self._upper = self._outer_root(scaled)
-        self.root = self._upper.T
 
     def _outer_root(self, scaled: Array) -> Array:
         cut, n = self.cut, len(self.cut.outer)
         one, other, starts, targets = cut._products  # noqa: SLF001 (of the same module)
         corner = np.zeros(n * n)
-        corner[cut.corner[1]] = self.matrix.data[cut.corner[0]]
+        corner[cut.corner[1]] = self._matrix.data[cut.corner[0]]
         if len(starts):
             corner[targets] -= np.add.reduceat(scaled.take(one) * scaled.take(other), starts)
         # The lower triangle in C's order is the upper one in that of LAPACK, which copies neither.
@@ -167,17 +164,17 @@ class ArrowheadFactor(CholeskyFactor):
     @property
     def n_dims(self) -> int:
         """Its number of rows."""
-        return len(self.order)
+        return int(self._matrix.shape[0])
 
     @property
-    def is_dense(self) -> bool:
-        """Whether the matrix is dense."""
-        return False
+    def matrix(self) -> sparse.csr_array:
+        """The matrix itself."""
+        return self._matrix
 
     @property
     def log_determinant(self) -> float:
         """Log-determinant of the matrix."""
-        return 2 * float(np.log(self._widths).sum() + np.log(self.root.diagonal()).sum())
+        return 2 * float(np.log(self._widths).sum() + np.log(self._upper.diagonal()).sum())
 
     @property
     def n_operations(self) -> float:
@@ -195,7 +192,7 @@ class ArrowheadFactor(CholeskyFactor):
         """Return ``R z``, (p,) or (p, n): of covariance `matrix` if z is standard normal."""
         inner, outer = np.split(z, [len(self.cut.inner)])
         widths = self._widths if z.ndim == 1 else self._widths[:, None]
-        return self._placed(widths * inner, self._border.T @ inner + self.root @ outer)
+        return self._placed(widths * inner, self._border.T @ inner + self._upper.T @ outer)
 
     def offset(self, z: Array) -> Array:
         """Return ``R'^-1 z``, (p,) or (p, n): of precision `matrix` if z is standard normal."""
@@ -208,7 +205,7 @@ class ArrowheadFactor(CholeskyFactor):
         """Return ``R' x`` for points (n_points, p) in rows: the inverse of `offset`."""
         inner, outer = x[..., self.cut.inner], x[..., self.cut.outer]
         first = inner * self._widths + (self._border @ outer.T).T
-        return np.concatenate([first, outer @ self.root], axis=-1)
+        return np.concatenate([first, outer @ self._upper.T], axis=-1)
 
     def _placed(self, inner: Array, outer: Array) -> Array:
         found = np.empty((self.n_dims, *inner.shape[1:]))
@@ -216,7 +213,7 @@ class ArrowheadFactor(CholeskyFactor):
         return found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.cut, self.matrix))
+        return (type(self), (self.cut, self._matrix))
 
 
 def independent(pattern: sparse.csr_array) -> Array:

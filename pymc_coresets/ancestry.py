@@ -9,8 +9,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display import as_text
-from pymc_coresets.rows.streamed import ExtendedRows
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.weighted_rows import WeightedRows, represents_others, required_likelihood
 
 # Distances, in standard deviations, beyond which measured errors no longer apply: the root mean
 # square over many coordinates, and the limit of a single one.
@@ -180,16 +179,22 @@ def caveat_of(coreset: WeightedRows) -> str:
     coreset : WeightedRows
         With its model.
     """
-    if not isinstance(required_likelihood(coreset).source, ExtendedRows):
+    loglik = required_likelihood(coreset)
+    if not represents_others(loglik):
         return ""
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     if found.earlier <= 2 * TOLERANCE:  # symmetrised
         return ""
     unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
+    remedy = (
+        "rows; or read this one with Coreset.from_netcdf(path, model, rows=...), and check it "
+        "against all of them."
+    )
+    if loglik.observations.integrated:
+        remedy = "units."
     return (
         f"the old rows are not available, and the coreset that represents them may be off by "
-        f"{unseen} here, not included in these numbers. Build a coreset of all rows; or read this "
-        "one with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
+        f"{unseen} here, not included in these numbers. Build a coreset of all {remedy}"
     )
 
 

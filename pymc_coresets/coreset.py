@@ -160,7 +160,7 @@ class Coreset(WeightedRows):
     def full_model(self) -> pm.Model:
         """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
-            raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
+            raise CoresetError("Your model does not hold the rows: pm.set_data puts others in.")
         return required_likelihood(self).observations.held.unchanged(PUT_BACK)
 
     @property

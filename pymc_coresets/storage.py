@@ -311,9 +311,19 @@ def fields_with_model(
         If the model or the rows are not those that it was built from.
     """
     wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor)
-    model, wanted = with_rows_of_units(model, wanted)
-    loglik = likelihood_of_stored(model, stored, wanted)
-    found = {**stored, "loglikelihood": loglik}
+    found, kept = {**stored}, stored["data"]
+    if kept is not None and wanted.settings["integrate"]:  # the file has units, with their rows
+        if rows is not None:
+            raise InvalidOptionError(
+                "rows=...: the file has the units of this coreset, and others that it represents "
+                "are gone. Leave rows out, or build a coreset of all units."
+            )
+        numbers = np.arange(len(stored["indices"]))
+        found |= {"indices": numbers, "data": kept.assign(position=("unit", numbers))}
+    else:
+        model, wanted = with_rows_of_units(model, wanted)
+    loglik = likelihood_of_stored(model, found, wanted)
+    found["loglikelihood"] = loglik
     if found["quadratic"] is not None:
         found["quadratic"] = put_back(found["quadratic"], loglik.observations)
     if found["proposal"] is not None:

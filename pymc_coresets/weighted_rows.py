@@ -18,6 +18,7 @@ from pymc_coresets.potentials.kept_rows import Fingerprints, rows_of_dataset
 from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor, factor_of
@@ -99,6 +100,8 @@ def chosen_rows(coreset: WeightedRows) -> Rows:
         If it was read without its model.
     """
     loglik = required_likelihood(coreset)
+    if coreset.data is not None and loglik.observations.integrated:
+        return loglik.in_memory.at(coreset.indices)
     if coreset.data is not None:
         return rows_of_dataset(loglik.observations, coreset.data)
     return loglik.collapsed(collapse=False).source.at(coreset.indices)
@@ -107,8 +110,7 @@ def chosen_rows(coreset: WeightedRows) -> Rows:
 def has_all_rows(coreset: WeightedRows) -> bool:
     """Whether the posterior of a coreset is that of all rows."""
     loglik = required_likelihood(coreset)
-    gone = isinstance(loglik.source, ExtendedRows)
-    if gone or loglik.n_rows != len(coreset.indices):
+    if represents_others(loglik) or loglik.n_rows != len(coreset.indices):
         return False
     every = loglik.all_rows
     pairs = [(every.positions, coreset.indices), (every.base_weights, coreset.weights)]
@@ -119,12 +121,26 @@ def has_all_rows(coreset: WeightedRows) -> bool:
 
 def require_all_rows(coreset: WeightedRows) -> None:
     """Refuse where some of the rows that a coreset represents are gone."""
-    if isinstance(required_likelihood(coreset).source, ExtendedRows):
+    loglik = required_likelihood(coreset)
+    if not represents_others(loglik):
+        return
+    if loglik.observations.integrated:
         raise CoresetError(
-            "This coreset was extended without the old rows, of which only some are left: for "
-            "this, store it, and read it with Coreset.from_netcdf(path, model, rows=...), where "
-            "rows has the old ones and, after them, the new ones."
+            "This coreset represents units of which only some are left: for this, build a coreset "
+            "of all of them."
         )
+    raise CoresetError(
+        "This coreset was extended without the old rows, of which only some are left: for this, "
+        "store it, and read it with Coreset.from_netcdf(path, model, rows=...), where rows has the "
+        "old ones and, after them, the new ones."
+    )
+
+
+def represents_others(loglik: LogLikelihood) -> bool:
+    """Whether some of the rows in memory represent others, which are gone."""
+    own = loglik.observations
+    of_units = isinstance(own, UnitObservations) and own.source.base_weights is not None
+    return of_units or isinstance(loglik.source, ExtendedRows)
 
 
 # -- draws in files --------------------------------------------------------------------------------

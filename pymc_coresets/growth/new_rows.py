@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -12,11 +12,13 @@ import xarray as xr
 
 from pymc_coresets.advice import decided_by
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry, caveat_of
-from pymc_coresets.exceptions import InvalidOptionError, warn_user
+from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.control_variates.expansion import written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.growth.coverage import moved_from
+from pymc_coresets.growth.new_units import UnitPart, UnitsTogether
 from pymc_coresets.growth.reductions import CoresetPart, asked_reduction, reduced
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -26,6 +28,7 @@ from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset,
 from pymc_coresets.potentials.known_rows import KnownRows, recurring
 from pymc_coresets.potentials.of_model import (
     RowsToRead,
+    Settings,
     full_model,
     likelihood_of_rows,
     template_of_rows,
@@ -44,7 +47,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.weighted_rows import WeightedRows
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _KNOWN = "rows_read"  # a sample of the rows of each construction
 
@@ -67,34 +70,27 @@ def extend[C: WeightedRows](
     rng = generator(random_seed)
     show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = whole_number_or_none("size", size, least=1)
-    part = CoresetPart.of(coreset)
     wanted = RowsToRead(**coreset.settings, rows=rows, executor=executor)
-    new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
-    part.require_same_model(
-        new, "Pass the new rows in the same model; with_model() changes the priors of a coreset."
-    )
-    source, earlier = _extended(part, new), part.quadratic_in(new)
-    known = _known_rows(coreset, part)
-    _warn_of_known_rows(known, new)
-    limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
-    loglik = new.reading(source)
     with Reporter(show=show) as report:
+        grow = _with_units if _of_units([coreset]) else _with_rows
+        grown = grow(coreset, full_model(model), wanted, rng.spawn(1)[0])
+        loglik, earlier = grown.loglik, grown.earlier
+        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
         solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
-    n_new = round(new.total_weight)
-    old = Surrogate(new, source.old, source.old.base_weights, earlier)
+    old = Surrogate(loglik, grown.old, grown.old.base_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
-    known = [*known, KnownRows.among(new, part.n_rows)]
-    told = before.extended(n_new, solution.objective).attrs | {_KNOWN: json.dumps(known)}
+    told = before.extended(grown.n_new, solution.objective).attrs | grown.attrs
     longer = replace(
         coreset,
         **_decided(solution, chosen, random_seed),
-        n_observations=coreset.n_observations + n_new,
-        n_distinct=part.n_rows + new.n_rows,
+        n_observations=coreset.n_observations + grown.n_new,
+        n_distinct=grown.n_distinct,
         method="extend",
         history=history_dataset(solution.history, told | counts),
+        settings=grown.settings,
         loglikelihood=loglik,
-        data=kept_dataset(loglik, solution.rows, solution.weights),
+        data=grown.kept(solution),
         earlier=earlier,
         progressbar=show,
     )
@@ -102,6 +98,81 @@ def extend[C: WeightedRows](
         return longer
     found = replace(longer.certificate, caveat=caveat_of(longer), node_error=loglik.node_error)
     return replace(longer, certificate=found)
+
+
+class _Grown(NamedTuple):
+    """A coreset with new rows, or units, beside its own."""
+
+    loglik: LogLikelihood
+    old: Rows
+    earlier: Quadratic | None
+    n_new: int
+    n_distinct: int
+    settings: Settings
+    attrs: dict[str, Any]  # of the history
+    kept: Callable[[Solution], xr.Dataset]
+
+
+def _with_rows(
+    coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
+) -> _Grown:
+    part = CoresetPart.of(coreset)
+    new = _new_rows(model, part, wanted, rng)
+    part.require_same_model(
+        new, "Pass the new rows in the same model; with_model() changes the priors of a coreset."
+    )
+    source, known = _extended(part, new), _known_rows(coreset, part)
+    _warn_of_known_rows(known, new)
+    loglik, known = new.reading(source), [*known, KnownRows.among(new, part.n_rows)]
+    return _Grown(
+        loglik=loglik,
+        old=source.old,
+        earlier=part.quadratic_in(new),
+        n_new=round(new.total_weight),
+        n_distinct=part.n_rows + new.n_rows,
+        settings=coreset.settings,
+        attrs={_KNOWN: json.dumps(known)},
+        kept=lambda found: kept_dataset(loglik, found.rows, found.weights),
+    )
+
+
+def _with_units(
+    coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
+) -> _Grown:
+    parts = [UnitPart.of(coreset), UnitPart.of_rows(model, wanted)]
+    found = UnitsTogether.of(model, parts, tolerance=_tolerance_of(coreset), rng=rng)
+    n_old, n_new = (part.kept.sizes["unit"] for part in parts)
+    return _Grown(
+        loglik=found.loglik,
+        old=found.loglik.in_memory.take(slice(0, n_old)),
+        earlier=found.carried_over(coreset),
+        n_new=n_new,
+        n_distinct=coreset.n_distinct + n_new,
+        settings=found.settings,
+        attrs={},
+        kept=lambda chosen: found.kept(chosen.rows.positions, chosen.weights),
+    )
+
+
+def _of_units(coresets: Sequence[WeightedRows]) -> bool:
+    """Whether coresets are made of units.
+
+    Raises
+    ------
+    InvalidDataError
+        If some are, and others are not.
+    """
+    names = [required_likelihood(each).observations.integrated for each in coresets]
+    if any(names) and not all(names):
+        raise InvalidDataError(
+            f"{list(max(names))!r} were integrated out of one of the coresets only: build both "
+            "with the same `integrate`."
+        )
+    return bool(names[0])
+
+
+def _tolerance_of(coreset: WeightedRows) -> float:
+    return TOLERANCE if coreset.certificate is None else coreset.certificate.tolerance
 
 
 def _decided(
@@ -212,30 +283,16 @@ def merge[C: WeightedRows](
     chosen = asked_reduction(
         method, ("auto", "control_variates", "sensitivity"), with_quadratic=beside
     )
-    one, other = CoresetPart.of(first), CoresetPart.of(second)
-    template, n_rows = one.template, one.n_rows + other.n_rows
-    if other.template.observations.model is not template.observations.model:
-        other.require_same_model(template, "Merge coresets of one model.")
-    parts = one, other.after(one.n_rows)
-    together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
-    rows = [part.rows_in(template) for part in parts]
-    union = Rows.joined(rows)
-    quadratics = [part.quadratic_in(template) for part in parts]
-    quadratic, all_serve = _sum_of(*quadratics, template=template, rng=rng.spawn(1)[0])
+    both = (_both_units if _of_units(coresets) else _both_rows)(coresets, rng.spawn(1)[0])
+    loglik = both.loglik
+    quadratic, all_serve = _sum_of(*both.quadratics, template=loglik, rng=rng.spawn(1)[0])
     if size is None:
-        enough = max(*map(len, rows), rows_of_a_quadratic(template.n_dims))
-        size = len(union) if beside else enough
-    solution, figures = reduced(
-        template.reading(InMemoryRows.of(union)),
-        size,
-        chosen,
-        rng,
-        quadratic=quadratic,
-        all_serve=all_serve,
-    )
+        enough = max(*map(len, both.rows), rows_of_a_quadratic(loglik.n_dims))
+        size = loglik.n_rows if beside else enough
+    solution, figures = reduced(loglik, size, chosen, rng, quadratic=quadratic, all_serve=all_serve)
     measured = [
-        (coreset, Surrogate(template, own, own.base_weights, each))
-        for coreset, own, each in zip(coresets, rows, quadratics, strict=True)
+        (coreset, Surrogate(loglik, own, own.base_weights, each))
+        for coreset, own, each in zip(coresets, both.rows, both.quadratics, strict=True)
     ]
     decided = _decided(solution, chosen, random_seed)
     if moved_from(measured, solution, rng=rng).is_far:
@@ -243,27 +300,73 @@ def merge[C: WeightedRows](
         decided |= {"status": apart, "objective": math.nan}
     # The measured objective is relative to the union.
     decided |= dict.fromkeys(("proposal", "certificate", "modes", "earlier"))
-    n_observations = first.n_observations + second.n_observations
+    return replace(
+        first,
+        **decided | both.finished(solution),
+        n_observations=first.n_observations + second.n_observations,
+        method="merge",
+        history=history_dataset(solution.history, _merged(coresets) | figures),
+        progressbar=first.progressbar and second.progressbar,
+    )
+
+
+class _Both(NamedTuple):
+    """The weighted rows, or units, of two coresets in one model."""
+
+    loglik: LogLikelihood
+    rows: Sequence[Rows]
+    quadratics: Sequence[Quadratic | None]
+    finished: Callable[[Solution], dict[str, Any]]  # fields of a coreset
+
+
+def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Both:
+    one, other = (CoresetPart.of(each) for each in coresets)
+    template, n_rows = one.template, one.n_rows + other.n_rows
+    if other.template.observations.model is not template.observations.model:
+        other.require_same_model(template, "Merge coresets of one model.")
+    parts = one, other.after(one.n_rows)
+    together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
+    rows = [part.rows_in(template) for part in parts]
+    union = Rows.joined(rows)
     gone = AbsentRows(
         n_rows,
-        float(n_observations),
+        float(sum(each.n_observations for each in coresets)),
         "This coreset was merged from others, without the rows that they stand for: it can be "
         "sampled, but this needs all of them. Store it, and read it with "
         "Coreset.from_netcdf(path, model, rows=...), where rows has those of the first coreset "
         "and, after them, those of the second.",
     )
-    return replace(
-        first,
-        **decided,
-        n_observations=n_observations,
-        n_distinct=n_rows,
-        method="merge",
-        history=history_dataset(solution.history, _merged(coresets) | figures),
-        loglikelihood=template.reading(gone),
-        data=together.isel(row=union.where(solution.rows.positions)).assign(
-            weight=("row", solution.weights)
+
+    def finished(found: Solution) -> dict[str, Any]:
+        kept = together.isel(row=union.where(found.rows.positions))
+        return {
+            "n_distinct": n_rows,
+            "loglikelihood": template.reading(gone),
+            "data": kept.assign(weight=("row", found.weights)),
+        }
+
+    return _Both(
+        template.reading(InMemoryRows.of(union)),
+        rows,
+        [part.quadratic_in(template) for part in parts],
+        finished,
+    )
+
+
+def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _Both:
+    first, second = coresets
+    parts = [UnitPart.of(first), UnitPart.of(second)]
+    found = UnitsTogether.of(
+        parts[0].model, parts, tolerance=min(map(_tolerance_of, coresets)), rng=rng
+    )
+    border, every = parts[0].kept.sizes["unit"], found.loglik.in_memory
+    return _Both(
+        found.loglik,
+        [every.take(slice(0, border)), every.take(slice(border, None))],
+        [found.carried_over(each) for each in coresets],
+        lambda chosen: found.alone(
+            chosen.rows.positions, chosen.weights, sum(each.n_observations for each in coresets)
         ),
-        progressbar=first.progressbar and second.progressbar,
     )
 
 

@@ -25,7 +25,10 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.reading.units.kept_units import kept_units, model_of_units
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.reading.user_model import copy_with_rows, settable_data
+from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import WeightedRows, of_model, required_likelihood
@@ -38,7 +41,15 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
     wanted, kept = RowsToRead(**coreset.settings), coreset.data
     refuse_unweighted(old.observations)
-    if kept is None:
+    if isinstance(old.observations, UnitObservations):
+        model, wanted = _with_units_of(old.observations, model, wanted, coreset)
+        new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
+        _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
+        if kept is not None:
+            kept = for_other_priors(new.observations, kept)
+        if isinstance(old.source, AbsentRows):
+            new = new.reading(old.source)
+    elif kept is None:
         new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
         _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
     else:
@@ -72,6 +83,21 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         quadratic=quadratic,
         earlier=earlier,
     )
+
+
+def _with_units_of(
+    old: UnitObservations, model: pm.Model, wanted: RowsToRead, coreset: WeightedRows
+) -> tuple[pm.Model, RowsToRead]:
+    """Put the units of a coreset into a model, if its own model is not the user's."""
+    units, weights = old.source, old.source.base_weights
+    if coreset.data is not None:
+        model = model_of_units(model, [kept_units(units, units.levels)])
+    elif units.filled:
+        held, n_rows = settable_data(units.rows.held.whole), units.rows.n_obs
+        given, along = settable_data(model), [n for n in held if held[n].shape[:1] == (n_rows,)]
+        if any(name in given and len(given[name]) != n_rows for name in along):
+            model = copy_with_rows(model, {n: held[n] for n in along if n in given})
+    return model, replace(wanted, base_weights=weights, filled=units.filled)
 
 
 def _weighed_anew(
@@ -124,7 +150,7 @@ def _all_rows(old: LogLikelihood, new: LogLikelihood) -> Iterator[tuple[Rows, Ro
             f"The model has {n_rows[1]:,} observations, but the coreset represents {n_rows[0]:,}: "
             "extend() adds new ones."
         )
-    one, other = (each.collapsed(collapse=False).source for each in (old, new))
+    one, other = (LogLikelihood(each.observations).in_memory for each in (old, new))
     return zip(one.blocks(2**16), other.blocks(2**16), strict=True)
 
 

@@ -104,14 +104,30 @@ class CoresetPart:
         InvalidDataError
             If they differ; the message ends with the remedy.
         """
-        own, found = (
-            Densities.of(loglik, self.rows_in(loglik)) for loglik in (self.template, other)
-        )
-        for what, is_same in zip(("likelihood", "prior"), own.same(found), strict=True):
-            if not is_same:
-                raise InvalidDataError(
-                    f"There is another {what} than in the coreset's model. {remedy}"
-                )
+        own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.template, other))
+        require_same_densities(own, found, remedy)
+
+
+def require_same_densities(
+    own: tuple[LogLikelihood, Rows], found: tuple[LogLikelihood, Rows], remedy: str
+) -> None:
+    """Refuse a model that has other priors, or another likelihood of the same rows.
+
+    Parameters
+    ----------
+    own, found : tuple of LogLikelihood and Rows
+        Of the coreset's model, and of the other one.
+    remedy : str
+
+    Raises
+    ------
+    InvalidDataError
+        If they differ; the message ends with the remedy.
+    """
+    one, other = Densities.of(*own), Densities.of(*found)
+    for what, is_same in zip(("likelihood", "prior"), one.same(other), strict=True):
+        if not is_same:
+            raise InvalidDataError(f"There is another {what} than in the coreset's model. {remedy}")
 
 
 def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
@@ -119,12 +135,6 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
     dim, what = coreset.settings["dim"], ""
     if isinstance(dim, list) and len(dim) > 1:
         what = f"The rows of this coreset are cells of dim={dim!r}"
-    elif observations.integrated:
-        raise UnsupportedModelError(
-            f"{list(observations.integrated)!r} were integrated out of this coreset: such coresets "
-            "can be neither extended nor merged. Build one of all rows, old and new; rows=... "
-            "reads them from files."
-        )
     elif coreset.data is None and observations.sets:
         names = ", ".join(each.names for each in observations.sets)
         what = f"The rows of this coreset are of several terms, {names}, with data of their own"
@@ -267,7 +277,10 @@ def _of_all(
     """Choose among rows in memory, which the methods of linear predictors number from 0."""
     every, source = loglik.all_rows, loglik.source
     numbered = InMemoryRows(
-        every.arrays, every.base_weights, place=lambda n: source.place(int(every.positions[n]))
+        every.arrays,
+        every.base_weights,
+        members=every.members,
+        place=lambda n: source.place(int(every.positions[n])),
     )
     here = loglik.reading(numbered)
     job = Reduction(

@@ -21,9 +21,9 @@ from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
-    collapse_units,
     in_threads,
     may_collapse,
+    numbered_units,
 )
 from pymc_coresets.rows.passes import BlockPass, PassSums, RowBlocks
 from pymc_coresets.rows.proportional import Priorities
@@ -159,15 +159,15 @@ class LogLikelihood:
         rows, members = observations.rows, observations.members
         positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        kept, counts = None, None
+        kept, counts = None, observations.base_weights
         if members:
             if self.collapse:
-                kept, counts = collapse_units(members, not_derived(rows, arrays), n_obs)
-                if len(kept) > 0.99 * n_obs:  # too few rows are equal for merging to pay
-                    kept = counts = None
+                numbers, first = numbered_units(members, not_derived(rows, arrays), n_obs)
+                if len(first) <= 0.99 * n_obs:  # otherwise too few are equal for merging to pay
+                    kept, counts = first, np.bincount(numbers, counts)
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
             kept, counts = collapse_rows(arrays, n_obs)
-        every = Rows(positions, np.ones(n_obs), arrays, members)
+        every = Rows(positions, observations.base_weights, arrays, members)
         some = every if kept is None else every.take(kept)
         return InMemoryRows(
             some.arrays, counts, some.positions, members=some.members, place=observations.place

@@ -66,6 +66,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     if rows is None or wanted.integrate is False:
         return model, wanted
     held, inside = Template.of(model, rows.columns), replace(wanted, rows=None, executor=None)
+    inside = replace(inside, filled=True)
     known = isinstance(wanted.integrate, Mapping)
     if not (known or named or may_have_units(model) or _has_one_for_each(model, held.n_rows)):
         return model, wanted

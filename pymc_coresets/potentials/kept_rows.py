@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
@@ -17,12 +17,16 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.kept_units import kept_units, model_of_units
+from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.executors import no_rows_for
 from pymc_coresets.rows.fingerprints import fingerprint
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
 
 _PREFIX = "data "  # prefix of the columns, whose names may be those of other variables here
+#: The labels of all units that kept ones represent, where others are gone.
+REPRESENTED = "represented"
 
 
 def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.Dataset:
@@ -40,7 +44,8 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     -------
     xarray.Dataset
         With the dimension ``row``: the variables ``weight``, ``base_weight``, ``position``,
-        ``where``, and each column by its name after ``data``.
+        ``where``, and each column by its name after ``data``.  Of units, `kept_units` with the
+        weight and the position of each.
 
     Examples
     --------
@@ -60,6 +65,8 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     (array([ 4., 70.]),)
     """
     observations = loglik.observations
+    if isinstance(observations, UnitObservations):
+        return _kept_units(observations, rows, weights)
     places = [loglik.source.place(int(position)) for position in rows.positions]
     columns = {
         f"{_PREFIX}{name}": (dims_of(name, array.ndim, {name: ["row"]}), array)
@@ -72,6 +79,12 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
         "where": ("row", np.array(places, dtype=object)),
     }
     return xr.Dataset(kept | columns, attrs={"free_variables": _free_variables(observations)})
+
+
+def _kept_units(observations: UnitObservations, rows: Rows, weights: np.ndarray) -> xr.Dataset:
+    of_units = {"weight": ("unit", weights), "position": ("unit", rows.positions)}
+    kept = kept_units(observations.source, rows.positions).assign(of_units)
+    return kept.assign_attrs(free_variables=_free_variables(observations))
 
 
 def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
@@ -154,6 +167,8 @@ def likelihood_of_stored(
             )
         loglik.collapsed(collapse=False).source.at(indices)
         return loglik
+    if "label" in kept:
+        return likelihood_of_units(model, kept, wanted, stored["n_observations"])
     if wanted.rows is None:
         template = template_of_rows(model, columns_of_dataset(kept), wanted)
         rows_of_dataset(template.observations, kept)  # raises if it is another model
@@ -170,6 +185,43 @@ def likelihood_of_stored(
             topic="coresets-in-files",
         )
     return loglik
+
+
+def likelihood_of_units(
+    model: pm.Model, kept: xr.Dataset, wanted: RowsToRead, n_observations: int
+) -> LogLikelihood:
+    """Fill a model with the units of a coreset that represent others, which are gone.
+
+    Parameters
+    ----------
+    model : pm.Model
+        With any data.
+    kept : xarray.Dataset
+        From `kept_dataset`.
+    wanted : RowsToRead
+        How units were found before.
+    n_observations : int
+        Number of all units.
+
+    Raises
+    ------
+    InvalidDataError
+        If the model is another one.
+    """
+    weighted = replace(wanted, base_weights=kept["weight"].to_numpy())
+    units = weighted.found_in(model_of_units(model, [kept]))
+    if kept.attrs["free_variables"] != _free_variables(units):
+        raise InvalidDataError(
+            f"The model has other free variables ({_free_variables(units)}) than the one that the "
+            f"coreset was built from ({kept.attrs['free_variables']}): pass that one.",
+            topic="coresets-in-files",
+        )
+    why = (
+        "This coreset has a part of the units that it represents, with all their rows: it can be "
+        "sampled, and their variables be drawn, but this needs all. Build a coreset of all units."
+    )
+    absent = AbsentRows(n_observations, float(n_observations), why)
+    return LogLikelihood(units).reading(absent)
 
 
 def _free_variables(observations: Observations) -> str:

@@ -81,6 +81,10 @@ class RowsToRead:
         All rows, if the model holds a template of them.
     executor : Executor or Client, optional
         Reads and evaluates them, see `engine_of`; by default threads of this process.
+    base_weights : ndarray, optional
+        How many units each level of the model represents, where others are gone.
+    filled : bool
+        Whether the model is a copy of the user's that was filled with rows from elsewhere.
 
     Raises
     ------
@@ -104,6 +108,8 @@ class RowsToRead:
     collapse: Collapse = "auto"
     rows: RowSource | None = None
     executor: HasSubmit | None = None
+    base_weights: np.ndarray | None = None
+    filled: bool = False
 
     def __post_init__(self) -> None:
         names_of("observed", self.observed)
@@ -166,8 +172,15 @@ class RowsToRead:
         """Find the observations in a model, or in a template with such columns."""
         known = self.settings["integrate"]
         if not isinstance(known, bool):
-            return units_at(unit_model(model, known["names"], self.of_rows), known)
+            return units_at(self.units_of(model, known["names"]), known)
         return find_observations(model, **self.of_rows, columns=columns)
+
+    def units_of(
+        self, model: pm.Model, names: Sequence[str], rows: Observations | None = None
+    ) -> UnitModel:
+        """Return the units of a model whose rows may be known, by the variables of levels."""
+        found = unit_model(model, names, self.of_rows, rows)
+        return replace(found, base_weights=self.base_weights, filled=self.filled)
 
     def rows_of(self, model: pm.Model) -> Observations:
         """Find the rows of a model, even if variables have one value per row."""

@@ -108,6 +108,8 @@ def opinion_at(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondO
     others = [name for name in others if name not in terms]
     if isinstance(base, UnitObservations):
         of_own, of_rest = log_densities([(result.model, None), (base.model, others)])(points)
+        if own.earlier is not None:
+            of_rest = of_rest + own.earlier.at_draws(base, shared)
         return opinion_of_units(own.parts[0], shared, of_rest, of_own, ratios)
     filled = filled_with_own(own, copy_with_rows(base.model, {}))
     if filled is None:
@@ -259,9 +261,10 @@ def log_densities_of_units(
 ) -> Floats:
     """Evaluate the log-density of all units by PyMC's, with their variables integrated out.
 
-    The integrals are sums over a wide grid of each unit's own variables, around all modes that the
-    unit has at each draw: PyMC's elementwise log-densities of all rows and levels are evaluated
-    once for each point of it.  ModesOfUnits are looked for over the whole prior.
+    Each counts as often as its base weight says.  The integrals are sums over a wide grid of each
+    unit's own variables, around all modes that the unit has at each draw: PyMC's elementwise
+    log-densities of all rows and levels are evaluated once for each point of it.  Modes are looked
+    for over the whole prior.
 
     Parameters
     ----------
@@ -303,7 +306,7 @@ def log_densities_of_units(
                 flat[levels] = z
                 parts = of_levels(known, flat) + _log_shares(z, modes, m) + volume + log_volume
                 integral = np.logaddexp(integral, parts)
-        total.append(float(integral.sum()))
+        total.append(float(every.base_weights @ integral))
     return np.array(total)
 
 

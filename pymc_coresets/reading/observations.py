@@ -131,6 +131,11 @@ class Observations:
         return NO_MEMBERS
 
     @property
+    def base_weights(self) -> np.ndarray:
+        """How many observations of the data each represents."""
+        return np.ones(self.n_obs)
+
+    @property
     def mean_size(self) -> float:
         """How many rows an observation has on average."""
         return float(self.members.sizes.mean()) if self.members else 1.0

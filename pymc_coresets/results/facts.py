@@ -14,7 +14,12 @@ from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.solving.solution import Status
-from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
+from pymc_coresets.weighted_rows import (
+    WeightedRows,
+    chosen_rows,
+    represents_others,
+    required_likelihood,
+)
 
 type Values = np.ndarray
 type Floats = NDArray[np.float64]
@@ -145,8 +150,10 @@ def size_in_words(coreset: WeightedRows) -> str:
     if n_distinct < n_all:
         found += f", {n_distinct:,} of them distinct"
     if units:
-        n_members = chosen_rows(coreset).n_members
-        found += f" ({n_members:,} of {len(units.positions_of_members):,} rows)"
+        of_all = f" of {len(units.positions_of_members):,}"
+        if represents_others(required_likelihood(coreset)):
+            of_all = ""  # the others are gone
+        found += f" ({chosen_rows(coreset).n_members:,}{of_all} rows)"
     return found
 
 

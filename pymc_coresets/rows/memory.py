@@ -298,10 +298,10 @@ def numbered_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
     return _sorted_apart(columns)
 
 
-def collapse_units(
+def numbered_units(
     members: Members, arrays: Columns, n_units: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Merge units with equal data and equal rows in any order, which have the same potential.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the kinds of units with equal data and equal rows in any order, as they appear.
 
     Exact, as `collapse_rows`.  Time O(N log N) for N rows.
 
@@ -312,30 +312,6 @@ def collapse_units(
     arrays : sequence of ndarray
         The data of the units themselves.
     n_units : int
-
-    Returns
-    -------
-    which : ndarray of int64
-        The first unit of each kind, sorted.
-    counts : ndarray of float64
-        How many units are equal to it.
-
-    Examples
-    --------
-    >>> members = Members(np.array([2, 2, 1]), np.arange(5), (np.array([1, 0, 0, 1, 1]),))
-    >>> collapse_units(members, [], 3)
-    (array([0, 2]), array([2., 1.]))
-    """
-    numbers, first = numbered_units(members, arrays, n_units)
-    return first, np.bincount(numbers).astype(float)
-
-
-def numbered_units(
-    members: Members, arrays: Columns, n_units: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the kinds of units with equal data and equal rows in any order, as they appear.
-
-    Exact, as `collapse_units`.
 
     Returns
     -------

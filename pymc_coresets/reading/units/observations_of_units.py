@@ -79,6 +79,12 @@ class UnitObservations(Observations):
         return Members(self.sizes, self.positions_of_members, data, nodes)
 
     @property
+    def base_weights(self) -> np.ndarray:
+        """How many units each represents."""
+        known = self.source.base_weights
+        return np.ones(self.n_obs) if known is None else known
+
+    @property
     def n_nodes(self) -> int:
         """How many nodes a unit has, around all modes."""
         return len(self.nodes[0].values) * self.source.n_modes
@@ -124,12 +130,18 @@ class UnitModel:
     density : UnitDensity
     n_modes : int, default 1
         Around how many modes of each unit there are nodes.
+    base_weights : ndarray of shape (n_units,), optional
+        How many units each represents, where others are gone; 1 by default.
+    filled : bool
+        Whether the model is a copy of the user's that was filled with rows from elsewhere.
     """
 
     rows: Observations
     factor: GroupingFactor
     density: UnitDensity
     n_modes: int = 1
+    base_weights: np.ndarray | None = None
+    filled: bool = False
 
     @classmethod
     def of(cls, rows: Observations, factor: GroupingFactor) -> "UnitModel":
@@ -221,7 +233,7 @@ class UnitModel:
         of_rows = {field.name: getattr(base, field.name) for field in fields(base) if field.init}
         of_units = {
             "held": replace(base.held, integrated=frozenset(names)),
-            "dim": self._dim,
+            "dim": self.level_dim,
             "n_obs": len(levels),
             "parameters": {n: v for n, v in base.parameters.items() if n not in names},
             "loglik": loglik,
@@ -337,7 +349,7 @@ class UnitModel:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
-    def _dim(self) -> str | None:
+    def level_dim(self) -> str | None:
         """The name of the dimension that the variables have along their levels."""
         dims = self.rows.held.whole.named_vars_to_dims
         for part in self.factor.parts if self.factor.in_order else ():

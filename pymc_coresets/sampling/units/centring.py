@@ -19,7 +19,6 @@ from pymc_coresets.potentials.units import (
     UnitSettings,
     chosen_units,
     may_have_units,
-    unit_model,
     why_none_is_chosen,
     why_too_many,
 )
@@ -344,12 +343,11 @@ class _Sample:
         if single.units.factor.n_dims > 1 or self.has_all:
             return []
         found = np.flatnonzero(single.modes.every(single.point(around.location), every).number > 1)
-        some = found[:: -(-len(found) // _MOST_OF_SEVERAL)] if len(found) else found
-        return (
-            [_Group(every.take(some), np.full(len(some), len(found) / len(some)))]
-            if len(some)
-            else []
-        )
+        if not len(found):
+            return []
+        some, masses = found[:: -(-len(found) // _MOST_OF_SEVERAL)], every.base_weights
+        share = masses[some].sum() / masses[found].sum()
+        return [_Group(every.take(some), masses[some] / share)]
 
     def _reach(self, around: Normal) -> tuple[float, float]:
         """Return the range of the nodes along one axis that add anything to any integral."""
@@ -425,7 +423,7 @@ def integrated_out(
     must = named is not None or not set(names).isdisjoint(rows.local)
     try:
         with doing(f"integrating {', '.join(names)} out (integrate=False keeps them)"):
-            units = unit_model(model, names, wanted.of_rows, rows)
+            units = wanted.units_of(model, names, rows)
             verify_units(units, rng=rng.spawn(1)[0])
             found = centred(units, enough=tolerance / 10, key=key)
     except (UnsupportedModelError, SamplingError) as error:

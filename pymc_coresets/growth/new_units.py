@@ -1,0 +1,227 @@
+"""Coresets of units joined with other units: of new rows, or of another coreset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.glm.control_variates.expansion import carried_over
+from pymc_coresets.growth.reductions import require_same_densities
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.filled_model import with_rows_of_units
+from pymc_coresets.potentials.kept_rows import REPRESENTED, kept_dataset, likelihood_of_units
+from pymc_coresets.potentials.of_model import RowsToRead, Settings, units_at
+from pymc_coresets.potentials.units import unit_model
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.kept_units import model_of_units, refuse_other_data
+from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.sampling.units.centring import integrated_out
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
+
+_REMEDY = "Pass a model that differs in its rows and levels only."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnitPart:
+    """Some units with their data, and the labels of all units that they represent.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Of a model that holds them.
+    settings : dict
+        How they were found in it.
+    kept : xarray.Dataset
+        From `kept_dataset`.
+    represented : ndarray
+    """
+
+    loglik: LogLikelihood
+    settings: Settings
+    kept: xr.Dataset
+    represented: np.ndarray
+
+    @classmethod
+    def of(cls, coreset: WeightedRows) -> Self:
+        """Extract the units of a coreset.
+
+        Raises
+        ------
+        CoresetError
+            If it was read without its model.
+        UnsupportedModelError
+            See `kept_units`.
+        """
+        loglik = required_likelihood(coreset)
+        kept = kept_dataset(loglik, chosen_rows(coreset), coreset.weights)
+        if coreset.data is not None:
+            represented = coreset.data[REPRESENTED].to_numpy()
+        else:
+            every = loglik.collapsed(collapse=False).in_memory.all
+            represented = _labels(kept_dataset(loglik, every, every.base_weights))
+        return cls(loglik=loglik, settings=coreset.settings, kept=kept, represented=represented)
+
+    @classmethod
+    def of_rows(cls, model: pm.Model, wanted: RowsToRead) -> Self:
+        """Find the units of new rows, with nodes where those of a coreset are."""
+        filled, inside = with_rows_of_units(model, wanted)
+        loglik = LogLikelihood(inside.found_in(filled))
+        every = loglik.in_memory.all
+        kept = kept_dataset(loglik, every, every.base_weights)
+        return cls(loglik=loglik, settings=wanted.settings, kept=kept, represented=_labels(kept))
+
+    @property
+    def model(self) -> pm.Model:
+        """The model that holds them."""
+        found: pm.Model = as_units(self.loglik.observations).source.rows.held.whole
+        return found
+
+    @property
+    def weights(self) -> np.ndarray:
+        """How many units each represents."""
+        return self.kept["weight"].to_numpy()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnitsTogether:
+    """Units of several parts in one model, with nodes for the posterior of all.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        Its rows in memory are the units of all parts, one part after the other; their base
+        weights are those of the parts.
+    settings : dict
+    represented : ndarray
+        Labels of all units that these represent.
+    model : pm.Model
+        That they were put into.
+    """
+
+    loglik: LogLikelihood
+    settings: Settings
+    represented: np.ndarray
+    model: pm.Model
+
+    @classmethod
+    def of(
+        cls,
+        model: pm.Model,
+        parts: Sequence[UnitPart],
+        *,
+        tolerance: float,
+        rng: np.random.Generator,
+    ) -> Self:
+        """Fill a model with the units of some parts.
+
+        Parameters
+        ----------
+        model : pm.Model
+            With any data.
+        parts : sequence of UnitPart
+        tolerance : float
+            In nats; nodes may use up a tenth of it.
+        rng : numpy.random.Generator
+
+        Raises
+        ------
+        InvalidDataError
+            If a level is in several parts, or the parts are of different models.
+        UnsupportedModelError
+            If no nodes serve for the units of all parts.
+        """
+        represented = _apart(parts)
+        _require_same_variables(parts)
+        filled, names = model_of_units(model, [part.kept for part in parts]), _names(parts[0])
+        weights = np.concatenate([part.weights for part in parts])
+        wanted = RowsToRead(**parts[0].settings | {"integrate": False})
+        wanted = replace(wanted, integrate=names, collapse=False, base_weights=weights)
+        units, start = unit_model(filled, names, wanted.of_rows), 0
+        for part in parts:
+            at = part.settings["integrate"]
+            assert not isinstance(at, bool)  # as they are units
+            own = LogLikelihood(units_at(units, at))
+            stop = start + part.kept.sizes["unit"]
+            found = own.in_memory.take(slice(start, stop))
+            known = part.loglik.in_memory.at(part.kept["position"].to_numpy())
+            require_same_densities((part.loglik, known), (own, found), _REMEDY)
+            start = stop
+        found_of = integrated_out(
+            filled, wanted, tolerance=tolerance, rng=rng, key=random_key(rng.spawn(1)[0])
+        )
+        assert found_of is not None  # as they are named
+        loglik, reading = found_of
+        return cls(loglik=loglik, settings=reading.settings, represented=represented, model=model)
+
+    def kept(self, positions: np.ndarray, weights: np.ndarray) -> xr.Dataset:
+        """Return some of the units with their data, and the labels of all that are represented."""
+        rows = self.loglik.in_memory.at(positions)
+        kept = kept_dataset(self.loglik, rows, weights)
+        return kept.assign({REPRESENTED: ("label of unit", self.represented)})
+
+    def alone(
+        self, positions: np.ndarray, weights: np.ndarray, n_observations: int
+    ) -> dict[str, Any]:
+        """Return the fields of a coreset of some of the units, of which the others are gone."""
+        numbers = np.arange(len(positions))
+        kept = self.kept(positions, weights).assign(position=("unit", numbers))
+        wanted = RowsToRead(**self.settings)
+        return {
+            "indices": numbers,
+            "n_distinct": n_observations,
+            "settings": self.settings,
+            "loglikelihood": likelihood_of_units(self.model, kept, wanted, n_observations),
+            "data": kept,
+        }
+
+    def carried_over(self, coreset: WeightedRows) -> Quadratic | None:
+        """Return the quadratic of a coreset in the coefficients of this model."""
+        if coreset.quadratic is None:
+            return None
+        own = required_likelihood(coreset).observations
+        return carried_over(coreset.quadratic, own, self.loglik.observations)
+
+
+def _labels(kept: xr.Dataset) -> np.ndarray:
+    """Return the labels of units as text, in which form files have them."""
+    return kept["label"].to_numpy().astype(str)
+
+
+def _names(part: UnitPart) -> list[str]:
+    return list(part.loglik.observations.integrated)
+
+
+def _apart(parts: Sequence[UnitPart]) -> np.ndarray:
+    """Return the labels of all units that are represented, each by one part only."""
+    every = np.concatenate([part.represented for part in parts])
+    labels, counts = np.unique(every, return_counts=True)
+    if (counts > 1).any():
+        twice = labels[counts > 1]
+        dim = parts[0].kept.attrs["dim"]
+        raise InvalidDataError(
+            f"{len(twice):,} levels of {dim!r} come again, among them {str(twice[0])!r}: rows of "
+            "one level depend on each other through its variables, and must come together. Leave "
+            "these levels out, build a coreset of all rows of all levels, or give the levels "
+            "labels of their own if they are others.",
+            topic="the-data-and-the-model",
+        )
+    return labels
+
+
+def _require_same_variables(parts: Sequence[UnitPart]) -> None:
+    """Raise if parts have other shared variables, or differ in data that all units share."""
+    first, *others = parts
+    own = as_units(first.loglik.observations)
+    for other in others:
+        found = as_units(other.loglik.observations)
+        if own.integrated != found.integrated or own.shapes != found.shapes:
+            one, two = (", ".join(f"{n!r} {s}" for n, s in o.shapes.items()) for o in (own, found))
+            raise InvalidDataError(
+                f"The variables of all units are {two}, but in the coreset's model {one}. {_REMEDY}"
+            )
+        refuse_other_data(own.source, found.source)

@@ -1,0 +1,369 @@
+"""Coresets of units with units of other rows, under other priors, and in files."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    build_coreset,
+    merge,
+    open_rows,
+)
+from pymc_coresets.potentials.units import unit_model
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.units.kept_units import kept_units
+from tests.models.units import by_grid, nodes_at
+
+QUIET = {"random_seed": 1, "progressbar": False}
+SIZES = (300, 260, 90)  # users of each part
+SHARED = ("a", "b", "g", "s")
+
+type Data = Mapping[str, np.ndarray]
+
+
+def users(part: int) -> Data:
+    """Return rows of users of their own, in no order, three to six of each."""
+    rng, n = np.random.default_rng(part), SIZES[part]
+    user = rng.permutation(np.repeat(np.arange(n), rng.integers(3, 7, n)))
+    x, w = rng.normal(size=len(user)), rng.normal(size=n)
+    effect = 0.3 * w + 0.6 * rng.normal(size=n)
+    seen = rng.poisson(np.exp(0.5 + 0.4 * x + effect[user]))
+    first = sum(SIZES[:part])
+    labels = np.array([f"u{first + i}" for i in range(n)])
+    return {"of": user, "x": x, "seen": seen, "w": w, "labels": labels}
+
+
+def joined(parts: list[Data]) -> Data:
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    starts = np.cumsum([0, *(len(part["w"]) for part in parts[:-1])])
+    users_of = [part["of"] + start for part, start in zip(parts, starts, strict=True)]
+    return found | {"of": np.concatenate(users_of)}
+
+
+def model_of(data: Data, *, prior: float = 1.0, rows: int | None = None) -> pm.Model:
+    """Return a model of some users; of a few of their rows, if these are in files."""
+    with pm.Model(coords={"user": data["labels"]}) as model:
+        user, x, seen = (pm.Data(n, data[n][:rows]) for n in ("of", "x", "seen"))
+        w = pm.Data("w", data["w"], dims="user")
+        a, b, g, s = (pm.Normal("a"), pm.Normal("b"), pm.Normal("g"), pm.HalfNormal("s", prior))
+        effect = pm.Normal("effect", g * w, s, dims="user")
+        pm.Poisson("y", pm.math.exp(a + b * x + effect[user]), observed=seen)
+    return model
+
+
+#: Of the shared variables, near the posterior.
+POINTS = Draws(
+    {
+        "a": np.array([0.45, 0.55, 0.5]),
+        "b": np.array([0.4, 0.35, 0.45]),
+        "g": np.array([0.3, 0.35, 0.2]),
+        "s": np.array([0.55, 0.6, 0.65]),
+    }
+)
+
+
+def rows_of(data: Data) -> Any:
+    return open_rows({name: data[name] for name in ("of", "x", "seen")})
+
+
+PARTS = [users(i) for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def first() -> Coreset:
+    return build_coreset(model_of(PARTS[0]), **QUIET)
+
+
+@pytest.fixture(scope="module")
+def longer(first: Coreset) -> Coreset:
+    return first.extend(model_of(PARTS[1]), random_seed=1)
+
+
+@pytest.fixture(scope="module")
+def merged(first: Coreset) -> Coreset:
+    return merge(first, build_coreset(model_of(PARTS[1]), **QUIET), random_seed=1)
+
+
+@pytest.fixture(scope="module")
+def at_once() -> Coreset:
+    return build_coreset(model_of(joined(PARTS[:2])), **QUIET)
+
+
+def draws_of(coreset: Coreset) -> Any:
+    return coreset.sample(draws=250, chains=2, cores=1, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def draws(longer: Coreset) -> Any:
+    return draws_of(longer)
+
+
+def divergence(coreset: Coreset, of_all: Coreset) -> float:
+    """Var of the log-ratio of the posterior of all users over that of the coreset, in nats."""
+    posterior = of_all.importance_draws(random_seed=1)["posterior"]
+    values = {name: posterior[name].values.reshape(-1)[:400] for name in SHARED}
+    full = of_all.loglikelihood.sums(values).total
+    return float(np.var(full - own_loglik(coreset, values)))
+
+
+def own_loglik(coreset: Coreset, values: Any) -> np.ndarray:
+    return coreset.stand_in.replacement.loglik(Draws.of(values, coreset.loglikelihood.shapes))
+
+
+# -- new users -------------------------------------------------------------------------------------
+
+
+def test_units_in_memory_are_those_of_pymc_and_count_what_they_represent(first, longer):
+    units = longer.loglikelihood.observations
+    [x] = units.space.free(POINTS.take([0]))
+    found = longer.loglikelihood.matrix(POINTS.take([0]))[:, 0]
+    np.testing.assert_allclose(found, by_grid(units, x, half=6.0), atol=2e-4)
+    # The same units in a model of all users.
+    every = unit_model(model_of(joined(PARTS[:2])), ["effect"], {})
+    of_all = by_grid(nodes_at(every, 3), x, half=6.0)
+    labels = [int(label[1:]) for label in units.source.rows.held.whole.coords["user"]]
+    np.testing.assert_allclose(found, of_all[labels], atol=2e-4)
+    weights = longer.loglikelihood.in_memory.all.base_weights
+    np.testing.assert_array_equal(weights[: first.size], first.weights)
+    np.testing.assert_array_equal(weights[first.size :], 1.0)
+
+
+def test_new_users_are_as_if_all_had_been_there_at_once(longer, at_once, draws):
+    assert longer.n_observations == sum(SIZES[:2])
+    assert longer.size < 40
+    assert divergence(longer, at_once) < 0.02
+    assert longer.ancestry.rows == SIZES[:2]
+    assert longer.weights.sum() == pytest.approx(sum(SIZES[:2]), rel=0.25)
+    assert longer.check(draws).verdict.level == "Reliable"
+    assert longer.verify(draws).difference < 0.01
+
+
+def test_effects_are_drawn_of_users_whose_rows_are_there(first, at_once, draws):
+    others = draws_of(at_once)
+    found = draws["posterior"]["effect"]
+    old = set(np.array(PARTS[0]["labels"])[first.indices])
+    assert set(found["user"].values) == old | set(PARTS[1]["labels"])
+    same = others["posterior"]["effect"].sel(user=found["user"])
+    apart = found.mean(("chain", "draw")) - same.mean(("chain", "draw"))
+    # Both are means of 500 draws.
+    errors = np.sqrt(2 / 500) * same.std(("chain", "draw"))
+    assert float(np.abs(apart / errors).max()) < 5.0
+
+
+def test_a_stream_of_three_parts_is_as_good_as_one_build(longer):
+    last = longer.extend(model_of(PARTS[2]), random_seed=2)
+    every = build_coreset(model_of(joined(PARTS)), **QUIET)
+    assert last.n_observations == last.n_distinct == sum(SIZES)
+    assert divergence(last, every) < 0.03
+    assert last.ancestry.rows == SIZES
+    known, found = (draws_of(each)["posterior"].to_dataset() for each in (every, last))
+    for name in SHARED:
+        apart = abs(float(found[name].mean() - known[name].mean()))
+        assert apart < 0.4 * float(known[name].std())
+        assert float(found[name].std() / known[name].std()) == pytest.approx(1.0, abs=0.2)
+
+
+def test_new_rows_may_be_in_files(first, longer):
+    template = model_of(PARTS[1], rows=30)
+    found = first.extend(template, rows=rows_of(PARTS[1]), random_seed=1)
+    np.testing.assert_array_equal(found.indices, longer.indices)
+    np.testing.assert_allclose(found.weights, longer.weights)
+
+
+def test_all_units_are_kept_where_they_are_few(first):
+    few = {n: v[:30] if n in ("w", "labels") else v for n, v in PARTS[2].items()}
+    some = few["of"] < 30
+    few |= {n: few[n][some] for n in ("of", "x", "seen")}
+    found = first.extend(model_of(few), size=100, random_seed=1)
+    assert found.size == first.size + 30
+    np.testing.assert_array_equal(found.weights, np.r_[first.weights, np.ones(30)])
+
+
+# -- two coresets ----------------------------------------------------------------------------------
+
+
+def test_coresets_of_different_users_are_merged(merged, at_once):
+    assert merged.n_observations == merged.n_distinct == sum(SIZES[:2])
+    assert divergence(merged, at_once) < 0.02
+    draws = at_once.importance_draws(random_seed=1)
+    labels = merged.data["label"].values.tolist()
+    assert merged.recover(draws, random_seed=1)["user"].values.tolist() == labels
+    with pytest.raises(CoresetError, match="a part of the units"):
+        merged.log_ratios(draws)
+
+
+def test_merged_and_extended_coresets_grow_on(merged, longer):
+    both = merge(merged, build_coreset(model_of(PARTS[2]), integrate="effect", **QUIET))
+    grown = merged.extend(model_of(PARTS[2]), random_seed=1)
+    assert both.n_observations == grown.n_observations == sum(SIZES)
+    np.testing.assert_array_equal(np.sort(both.data["represented"]), both.data["represented"])
+    assert both.data.sizes["label of unit"] == sum(SIZES)
+    with pytest.raises(InvalidDataError, match=r"260 levels of 'user' come again, .* 'u300'"):
+        merge(longer, build_coreset(model_of(PARTS[1]), **QUIET))
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["longer", "merged"])
+def test_they_are_read_from_files_with_any_data_of_their_model(
+    kind, request, draws, tmp_path: Path
+):
+    coreset = request.getfixturevalue(kind)
+    coreset.to_netcdf(tmp_path / "units.nc")
+    again = Coreset.from_netcdf(tmp_path / "units.nc", model_of(PARTS[2]))
+    np.testing.assert_allclose(own_loglik(again, POINTS), own_loglik(coreset, POINTS), atol=1e-6)
+    labels = coreset.data["label"].values.tolist()
+    found, known = (each.recover(draws, levels=labels[:2], **QUIET) for each in (again, coreset))
+    np.testing.assert_allclose(found["effect"], known["effect"], atol=1e-6)
+    assert list(again.model.coords["user"]) == labels
+    with pytest.raises(CoresetError, match="a part of the units"):
+        again.log_ratios(draws)
+    with pytest.raises(InvalidDataError, match="come again"):
+        again.extend(model_of(PARTS[0]))
+
+
+def test_files_need_no_rows_and_refuse_other_models(longer, tmp_path: Path):
+    longer.to_netcdf(tmp_path / "units.nc")
+    with pytest.raises(InvalidOptionError, match="the file has the units"):
+        Coreset.from_netcdf(tmp_path / "units.nc", model_of(PARTS[1]), rows=rows_of(PARTS[1]))
+    with pm.Model(coords={"user": PARTS[1]["labels"]}) as other:
+        pm.Data("of", PARTS[1]["of"])
+    with pytest.raises(InvalidDataError, match=r"lacks 'seen', 'w', 'x'"):
+        Coreset.from_netcdf(tmp_path / "units.nc", other)
+
+
+# -- other priors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_other_priors_of_effects_need_no_rows(longer, in_files):
+    prior = 0.3
+    other = longer.with_model(model_of(PARTS[1], prior=prior, rows=30 if in_files else None))
+    points = other.loglikelihood.observations.space.free(POINTS)
+    known, found = (c.loglikelihood.log_prior.values(points) for c in (longer, other))
+    changed = np.square(POINTS.values["s"]) * (1 - prior**-2) / 2
+    np.testing.assert_allclose(np.diff(found - known), np.diff(changed))
+    np.testing.assert_allclose(own_loglik(other, POINTS), own_loglik(longer, POINTS), atol=1e-6)
+    assert other.data.attrs["free_variables"] == longer.data.attrs["free_variables"]
+    assert np.isnan(other.ancestry.combined)
+
+
+def test_coresets_of_rows_in_files_take_other_priors_by_a_template():
+    template = model_of(PARTS[1], rows=30)
+    coreset = build_coreset(template, rows=rows_of(PARTS[1]), **QUIET)
+    other = coreset.with_model(model_of(PARTS[1], prior=0.2, rows=40))
+    known = build_coreset(model_of(PARTS[1]), **QUIET).with_model(model_of(PARTS[1], prior=0.2))
+    one, two = (c.loglikelihood.sums(POINTS).total for c in (other, known))
+    np.testing.assert_allclose(one, two)
+    changed = dict(PARTS[1]) | {"seen": PARTS[1]["seen"] + 1}
+    with pytest.raises(InvalidDataError, match="likelihood differs"):
+        coreset.with_model(model_of(changed))
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def test_users_that_come_again_are_refused(first):
+    both = joined([PARTS[1], {n: PARTS[0][n] for n in PARTS[0]}])
+    with pytest.raises(InvalidDataError, match="300 levels of 'user' come again, among them 'u0'"):
+        first.extend(model_of(both))
+
+
+def test_levels_without_rows_may_be_any(first, longer):
+    wide = joined([PARTS[1], PARTS[0]])
+    some = wide["of"] < SIZES[1]
+    wide = dict(wide) | {n: wide[n][some] for n in ("of", "x", "seen")}
+    found = first.extend(model_of(wide), random_seed=1)
+    np.testing.assert_array_equal(found.indices, longer.indices)
+    np.testing.assert_allclose(found.weights, longer.weights)
+
+
+def unlabelled(data: Data) -> pm.Model:
+    with pm.Model() as model:
+        user, seen = pm.Data("of", data["of"]), pm.Data("seen", data["seen"])
+        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), shape=len(data["w"]))
+        pm.Poisson("y", pm.math.exp(effect[user]), observed=seen)
+    return model
+
+
+def constant(data: Data) -> pm.Model:
+    with pm.Model(coords={"user": data["labels"]}) as model:
+        user = pm.Data("of", data["of"])
+        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), dims="user")
+        pm.Poisson("y", pm.math.exp(effect[user]), observed=data["seen"])
+    return model
+
+
+def without_index(data: Data) -> pm.Model:
+    with pm.Model(coords={"user": data["labels"]}) as model:
+        user, seen = pm.Data("of", data["of"] + 1), pm.Data("seen", data["seen"])
+        effect = pm.Normal("effect", pm.Normal("a"), pm.HalfNormal("s"), dims="user")
+        pm.Poisson("y", pm.math.exp(effect[user - 1]), observed=seen)
+    return model
+
+
+def without_dims(data: Data) -> pm.Model:
+    with pm.Model(coords={"user": data["labels"]}) as model:
+        user, seen = pm.Data("of", data["of"]), pm.Data("seen", data["seen"])
+        w = pm.Data("w", data["w"])
+        effect = pm.Normal("effect", pm.Normal("g") * w, pm.HalfNormal("s"), dims="user")
+        pm.Poisson("y", pm.math.exp(effect[user]), observed=seen)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (unlabelled, r"levels of \['effect'\] have no labels.*dims=\"level\""),
+        (constant, r"without a name\) is not in pm.Data|length 1,\d+ .* is not in pm.Data"),
+        (without_index, "No data container has the levels of the rows"),
+        (without_dims, r"\(w\) has no dims of the levels"),
+    ],
+)
+def test_what_other_units_cannot_be_joined_to_is_refused(kind, words):
+    model = kind(PARTS[1])
+    units = unit_model(model, ["effect"], {})
+    with pytest.raises(UnsupportedModelError, match=words):
+        kept_units(units, units.levels)
+
+
+def test_other_models_are_refused(first):
+    with pytest.raises(InvalidDataError, match="another prior"):
+        first.extend(model_of(PARTS[1], prior=2.0))
+    with pm.Model(coords={"user": PARTS[1]["labels"]}) as other:
+        user, x, seen = (pm.Data(n, PARTS[1][n]) for n in ("of", "x", "seen"))
+        w = pm.Data("w", PARTS[1]["w"], dims="user")
+        a, b, g, s = (pm.Normal("a"), pm.Normal("b"), pm.Normal("g"), pm.HalfNormal("s", 1.0))
+        effect = pm.Normal("effect", g * w, s, dims="user")
+        pm.Poisson("y", pm.math.exp(a + b * x**2 + effect[user]), observed=seen)
+    with pytest.raises(InvalidDataError, match="another likelihood"):
+        first.extend(other)
+
+
+def test_coresets_of_units_and_of_rows_are_not_merged(first):
+    with pytest.warns(CoresetWarning, match="sample the model itself"):
+        rows = build_coreset(model_of(PARTS[2]), integrate=False, method="uniform", **QUIET)
+    with pytest.raises(InvalidDataError, match=r"\['effect'\] were integrated out of one"):
+        merge(first, rows)
+
+
+def test_what_needs_all_units_is_refused(longer, draws):
+    with pytest.raises(CoresetError, match="units of which only some are left"):
+        longer.loo(draws)
+    with pytest.raises(CoresetError, match="units of which only some are left"):
+        longer.predict(draws)
+    with pytest.raises(CoresetError, match="does not hold the rows"):
+        longer.full_model  # noqa: B018
+    assert copy.copy(longer).size == longer.size

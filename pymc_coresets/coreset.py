@@ -54,6 +54,7 @@ from pymc_coresets.weighted_rows import (
     WeightedRows,
     chosen_rows,
     has_all_rows,
+    lost_levels,
     require_all_rows,
     required_likelihood,
 )
@@ -477,7 +478,8 @@ class Coreset(WeightedRows):
         ----------
         model : pm.Model
             With the same likelihood and data, or a template of them if the coreset was built from
-            ``rows=...``.  Priors may differ, and may depend on further variables.
+            ``rows=...``, extended or merged.  Priors may differ, and may depend on further
+            variables.
 
         Returns
         -------
@@ -528,6 +530,11 @@ class Coreset(WeightedRows):
         old data. It costs as much as a coreset of the new rows. For many small chunks use
         `CoresetStream`.
 
+        If variables of levels were integrated out, the new rows are those of further levels, and
+        whole levels are added. The model has the dimension of the levels with the labels of the new
+        ones; levels that come again are refused. `sample` and `recover` draw the variables of new
+        levels and of old ones that had weight: the rows of all others are gone.
+
         Parameters
         ----------
         model : pm.Model
@@ -558,12 +565,13 @@ class Coreset(WeightedRows):
         Raises
         ------
         InvalidDataError
-            If the model has other free variables, priors, containers or another likelihood, or its
-            linear predictor has other coefficients than the quadratic.
+            If the model has other free variables, priors, containers or another likelihood, its
+            linear predictor has other coefficients than the quadratic, or levels come again.
         InvalidOptionError
             If an option is out of range, or the method does not go with a quadratic.
         UnsupportedModelError
-            If the rows are not data containers of the model, or are cells of several dims.
+            If the rows are not data containers of the model, or are cells of several dims; if
+            levels have no labels.
         CoresetError
             If the coreset was read without its model.
 
@@ -626,6 +634,7 @@ class Coreset(WeightedRows):
             known_start=self._known_start,
             complete=partial(recovery.completed, self),
             progressbar=self.progressbar,
+            lost=lost_levels(self),
         )
 
     @cached_property

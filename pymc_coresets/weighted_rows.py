@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import Fingerprints, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import REPRESENTED, Fingerprints, rows_of_dataset
 from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
@@ -134,6 +134,19 @@ def require_all_rows(coreset: WeightedRows) -> None:
         "store it, and read it with Coreset.from_netcdf(path, model, rows=...), where rows has the "
         "old ones and, after them, the new ones."
     )
+
+
+def lost_levels(coreset: WeightedRows) -> Mapping[str, frozenset[str]]:
+    """Return the labels of units that a coreset represents, but whose rows are gone, by their dim.
+
+    Labels are text, as files have them.
+    """
+    loglik, kept = required_likelihood(coreset), coreset.data
+    if kept is None or not loglik.observations.integrated:
+        return {}
+    dim = str(kept.attrs["dim"])
+    held = {str(label) for label in loglik.observations.model.coords[dim] or ()}
+    return {dim: frozenset(map(str, kept[REPRESENTED].to_numpy())) - held}
 
 
 def represents_others(loglik: LogLikelihood) -> bool:

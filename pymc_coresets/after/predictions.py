@@ -23,7 +23,7 @@ from pymc_coresets.predictive.model_data import (
     filled_with_own,
     used_by_value,
 )
-from pymc_coresets.predictive.new_levels import with_levels_of
+from pymc_coresets.predictive.new_levels import refuse_lost, with_levels_of
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn
 from pymc_coresets.reading.likelihood.template import row_dims
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
@@ -78,6 +78,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         held.unchanged(_CHANGED)
     copy = copy_with_rows(held.whole if model is None else given_model(model), {})
     if model is not None:
+        refuse_lost(copy, idata, own.lost)
         idata = with_levels_of(copy, idata, rng)
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
     graphs = forward_graphs(copy, names, means=means)

@@ -199,6 +199,9 @@ def merge[C: WeightedRows](
     reduction adds an error, and a tree with B leaves has log2(B) levels of reductions. If all rows
     can be compared at the same draws, `CoresetStream` avoids these errors at a lower cost.
 
+    Coresets of units are merged by their levels, which need labels and must be different ones. The
+    result draws variables of the levels that it keeps, whose rows it has.
+
     Parameters
     ----------
     first, second : Coreset
@@ -227,13 +230,14 @@ def merge[C: WeightedRows](
     Raises
     ------
     InvalidDataError
-        If the coresets are of different models, or their quadratics in different coefficients.
+        If the coresets are of different models, their quadratics in different coefficients, or
+        levels are in both.
     InvalidOptionError
         If an argument is not a coreset, an option is out of range, or the method cannot use a
         quadratic.
     CoresetError
-        If a coreset was read without its model, its rows are not data of the model, or they are
-        cells of several dims.
+        If a coreset was read without its model, its rows are not data of the model, they are
+        cells of several dims, or levels have no labels.
 
     Warns
     -----

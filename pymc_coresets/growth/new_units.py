@@ -17,7 +17,7 @@ from pymc_coresets.potentials.kept_rows import REPRESENTED, kept_dataset, likeli
 from pymc_coresets.potentials.of_model import RowsToRead, Settings, units_at
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.units.kept_units import model_of_units, refuse_other_data
+from pymc_coresets.reading.units.joined_units import model_of_units, refuse_other_data
 from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out

@@ -25,7 +25,7 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.units.kept_units import kept_units, model_of_units
+from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.reading.user_model import copy_with_rows, settable_data
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks

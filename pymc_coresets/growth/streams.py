@@ -38,6 +38,7 @@ from pymc_coresets.potentials.of_model import (
     likelihood_of_rows,
     verify_form,
 )
+from pymc_coresets.potentials.units import chosen_units, may_have_units
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.likelihood.template import Template
@@ -78,6 +79,10 @@ class CoresetStream:
     chunk the exact log-likelihoods at these draws are added up, and a few thousand rows are kept as
     candidates.  `coreset` then chooses those whose weighted sum matches that of all rows.  Neither
     the sums nor the rows depend on the division of the stream into chunks.
+
+    Nothing is integrated out.  If each chunk has all rows of its levels, such as users, build a
+    coreset of the first ones, and `Coreset.extend` it by each later chunk: that integrates their
+    variables out.
 
     Parameters
     ----------
@@ -181,6 +186,7 @@ class CoresetStream:
         source = _rows_given(pilot, None)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source)
         self._settings = wanted.settings
+        _warn_of_levels(model, wanted)
         loglik = likelihood_of_rows(model, wanted, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
@@ -521,6 +527,19 @@ class CoresetStream:
             "draws": f"{growth.n_draws:,}, epoch {self.n_epochs}",
         }
         return as_text("CoresetStream", facts)
+
+
+def _warn_of_levels(model: pm.Model, wanted: RowsToRead) -> None:
+    """Warn of variables of many levels, which remain parameters."""
+    if not may_have_units(model) or wanted.rows is None:
+        return
+    rows = replace(wanted, rows=None).rows_of(model)
+    if names := chosen_units(rows, n_rows=len(wanted.rows)):
+        warn_user(
+            f"{list(names)!r} remain parameters of a stream: thousands of rows may not be enough. "
+            "If each chunk has all rows of its levels, build a coreset of the first ones, and "
+            "extend it by each later chunk: coreset.extend(model, rows=open_rows(chunk))."
+        )
 
 
 def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: ANN401

@@ -17,7 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.units.kept_units import kept_units, model_of_units
+from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.executors import no_rows_for
 from pymc_coresets.rows.fingerprints import fingerprint

@@ -1,6 +1,7 @@
 """Draws of variables for the levels of another model: known ones by label, new ones by chance."""
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Self
@@ -60,6 +61,42 @@ class _Variable:
         for axis, place in enumerate(self.places, start=len(SAMPLE_DIMS)):
             values = values.take(place, axis=axis)
         return values, reduce(np.logical_and.outer, (place >= 0 for place in self.places))
+
+
+def refuse_lost(model: pm.Model, idata: xr.DataTree, lost: Mapping[str, Collection[str]]) -> None:
+    """Raise if a model has levels that are not new, but whose rows and draws are gone.
+
+    Parameters
+    ----------
+    model : pm.Model
+    idata : xarray.DataTree
+        Draws, with a group ``posterior``.
+    lost : mapping of str to collection of str
+        Labels of such levels as text, by their dimension.
+
+    Raises
+    ------
+    InvalidDataError
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"city": ["Bern", "Oslo"]}) as model:
+    ...     effect = pm.Normal("effect", dims="city")
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset(coords={"city": ["Bern"]})})
+    >>> refuse_lost(model, idata, {"city": {"Rome"}})
+    """
+    for dim, labels in lost.items():
+        coords = idata["posterior"].coords
+        drawn = map(str, coords[dim].to_numpy() if dim in coords else ())
+        found = {str(label) for label in model.coords.get(dim) or ()} & set(labels) - set(drawn)
+        if found:
+            raise InvalidDataError(
+                f"{len(found):,} levels of {dim!r}, such as {min(found)!r}, are not new to the "
+                "coreset, but their rows are gone: drawn as new ones, they would be as if they had "
+                "none. Leave them out of the model, or predict them with draws from a coreset that "
+                "has their rows.",
+                topic="draws",
+            )
 
 
 def with_levels_of(model: pm.Model, idata: xr.DataTree, rng: np.random.Generator) -> xr.DataTree:

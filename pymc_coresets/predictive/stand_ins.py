@@ -81,6 +81,8 @@ class StandIn:
         Adds draws of variables that were integrated out to draws that lack them.
     progressbar : bool
         Whether to show how far a call is, if it is not told.
+    lost : mapping of str to frozenset of str
+        Labels of levels along a dim that are represented without their rows.
     """
 
     parts: Sequence[LogLikelihood]
@@ -98,6 +100,7 @@ class StandIn:
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
     complete: Callable[[xr.DataTree, np.random.Generator], xr.DataTree] = lambda idata, _: idata
     progressbar: bool = True
+    lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def free(self) -> dict[str, tuple[int, ...]]:

@@ -842,6 +842,18 @@ PLANTED = [
         ("if (np.diff(level_of_row) < 0).any():", "if False:"),
     ),
     *plant(
+        "reading/units/joined_units.py",
+        ("arrays = [a + start for a, start", "arrays = [a for a, start"),
+        ("np.array(model.coords[found.dim])", "np.array(model.coords[found.dim])[::-1]"),
+        ("np.take(values[name], levels, axis=axis)", "values[name][: len(levels)]"),
+    ),
+    *plant(
+        "growth/new_units.py",
+        ("base_weights=weights)", "base_weights=None)"),
+        ("if (counts > 1).any():", "if (counts > 2).any():"),
+        ("start = stop", "pass"),
+    ),
+    *plant(
         "potentials/units.py",
     ),
     *plant(

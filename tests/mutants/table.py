@@ -22,6 +22,7 @@ ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 STREAMS = "tests/statistical/test_streams.py"
 UNITS = "tests/models/test_units.py"
 UNITS_OF_CORESETS = "tests/statistical/test_units_of_coresets.py"
+GROWN_UNITS = "tests/statistical/test_units_that_grow.py"
 VERIFICATION = "tests/models/test_verification.py"
 ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
@@ -106,6 +107,7 @@ TESTS = {
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
+    "reading/units/joined_units": (GROWN_UNITS,),
     "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
@@ -146,6 +148,7 @@ TESTS = {
     "growth/epochs": (STREAMS,),
     "growth/coverage": (STREAMS, UPDATES, CONTROL_VARIATES),
     "growth/": (UPDATES,),
+    "growth/new_units": (GROWN_UNITS,),
     "growth/reductions": (UPDATES, STREAMS, CONTROL_VARIATES),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),

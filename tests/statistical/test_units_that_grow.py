@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pymc_coresets import (
     Coreset,
     CoresetError,
+    CoresetStream,
     CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
@@ -20,9 +22,10 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.units.kept_units import kept_units
+from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from tests.models.units import by_grid, nodes_at
 
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -367,3 +370,57 @@ def test_what_needs_all_units_is_refused(longer, draws):
     with pytest.raises(CoresetError, match="does not hold the rows"):
         longer.full_model  # noqa: B018
     assert copy.copy(longer).size == longer.size
+
+
+def test_levels_that_are_not_new_are_not_predicted_as_if_they_were(longer, draws):
+    new = {"of": np.array([0, 1]), "x": np.zeros(2)}
+    known = longer.predict(draws, rows=new, model=model_of(PARTS[1]))["predictions"]["y"]
+    effect = draws["posterior"]["effect"].sel(user=["u300", "u301"])
+    w = PARTS[1]["w"][:2]
+    assert effect.sizes["user"] == len(w)
+    expected = np.exp(draws["posterior"]["a"] + effect).mean(("chain", "draw"))
+    np.testing.assert_allclose(known, expected)
+    found = longer.predict(draws, rows=new, model=model_of(PARTS[2]), random_seed=1)
+    assert np.isfinite(found["predictions"]["y"]).all()
+    with pytest.raises(
+        InvalidDataError, match=r"\d+ levels of 'user', such as 'u\d+', are not new"
+    ):
+        longer.predict(draws, rows=new, model=model_of(PARTS[0]))
+
+
+def test_streams_say_that_variables_of_levels_remain_parameters():
+    few = {n: PARTS[0][n][:200] for n in ("of", "x", "seen")}
+    with pytest.warns(CoresetWarning, match=r"\['effect'\] remain parameters of a stream"):
+        CoresetStream(model_of(PARTS[0], rows=30), pilot=few, draws=100, size=10, random_seed=1)
+
+
+def units_of_rows(n: int, part: int) -> pm.Model:
+    """Return counts with an effect each: levels are rows, and have no index."""
+    counts = np.random.default_rng(part).poisson(
+        np.exp(1 + np.random.default_rng(9).normal(size=n))
+    )
+    with pm.Model(coords={"row": [f"{part} {i}" for i in range(n)]}) as model:
+        seen = pm.Data("seen", counts, dims="row")
+        effect = pm.Normal("effect", 0.0, pm.HalfNormal("s"), dims="row")
+        pm.Poisson("y", pm.math.exp(pm.Normal("a") + effect), observed=seen, dims="row")
+    return model
+
+
+def test_units_of_single_rows_are_joined_by_the_labels_of_rows():
+    models = [units_of_rows(8, part) for part in (1, 2)]
+    units = [unit_model(model, ["effect"], {}) for model in models]
+    parts = [kept_units(units[0], np.array([2, 5])), kept_units(units[1], np.arange(8))]
+    filled = model_of_units(models[0], parts)
+    assert list(filled.coords["row"])[:3] == ["1 2", "1 5", "2 0"]
+    found = filled["seen"].get_value()
+    known = [model["seen"].get_value() for model in models]
+    np.testing.assert_array_equal(found, np.r_[known[0][[2, 5]], known[1]])
+    np.testing.assert_array_equal(models[0]["seen"].get_value(), known[0])  # left as it was
+
+
+def test_equal_units_are_merged_with_all_that_they_represent():
+    model = unlabelled({"of": np.array([0, 1, 1, 2]), "seen": np.array([4, 1, 2, 4]), "w": [0] * 3})
+    units = replace(unit_model(model, ["effect"], {}), base_weights=np.array([5.0, 2.0, 3.0]))
+    loglik = LogLikelihood(nodes_at(units, 3), collapse=True)
+    np.testing.assert_array_equal(loglik.in_memory.all.base_weights, [8.0, 2.0])
+    np.testing.assert_array_equal(loglik.collapsed(collapse=False).total_weight, 10.0)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph import Constant, ancestors
 
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.observations_of_units import UnitModel
@@ -177,14 +177,15 @@ def _containers(units: UnitModel) -> _Containers:
     values = settable_data(model)
     of_levels = {n: _dims_of(model, n).index(dim) for n in values if dim in _dims_of(model, n)}
     of_rows = [n for n, v in values.items() if n not in of_levels and v.shape[:1] == (n_rows,)]
+    single = np.array_equal(factor.level_of_row, np.arange(n_rows))  # levels are rows
     for arrays, held, length in (
-        (units.rows.rows, of_rows, n_rows),
+        (units.rows.rows, [*of_rows, *of_levels] if single else of_rows, n_rows),
         (factor.arrays, of_levels, factor.n_levels),
     ):
         _refuse_constants(model, arrays, held, length)
     whole_numbers = (n for n in of_rows if values[n].dtype.kind in "iu" and values[n].ndim == 1)
     codes = [n for n in whole_numbers if np.array_equal(values[n], factor.level_of_row)]
-    if not codes and not np.array_equal(factor.level_of_row, np.arange(n_rows)):
+    if not codes and not single:
         raise UnsupportedModelError(
             f"No data container has the levels of the rows, by which {names!r} are looked up: put "
             "the number of each row's level into pm.Data."

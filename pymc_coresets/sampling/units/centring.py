@@ -103,14 +103,14 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             with doing(f"finding the middle of the posterior, {form.in_words(chosen.rule)}"):
                 around = form.middle(chosen.rule, x)
         except SamplingError as error:  # values and gradients by few nodes may have other modes
-            better = _after_failure(chosen.rule, n_dims)
+            better = sample.after_failure(chosen, x)
             if better is None:
                 raise SamplingError(
                     f"{list(units.factor.names)!r} cannot be integrated out: with "
                     f"{len(units.nodes(chosen.rule))} nodes for each level, the posterior of the "
                     "other variables has no mode. Keep them as parameters (integrate=False)."
                 ) from error
-            chosen, judged = replace(chosen, rule=better), None
+            chosen, judged = better, None
             continue
         x, known = around.location, chosen
         # Errors are those at draws of a wider posterior: they are known for a middle nearby.
@@ -120,14 +120,6 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         if (chosen.rule, chosen.n_modes) == (known.rule, known.n_modes):
             with doing(f"placing nodes in {len(units.levels):,} units"):
                 return form.all_around(x, chosen)
-
-
-def _after_failure(rule: Rule, n_dims: int) -> Rule | None:
-    """Return the next rule by which a mode is looked for; None if that took too long."""
-    more = higher_rules(rule, n_dims)
-    if n_dims == 1:  # Gauss's nodes do not reach into tails, however many there are
-        return next((better for better in more if better.tails), None)
-    return next((better for better in more[1:2] if better.degree <= _HIGHEST_TO_FAIL), None)
 
 
 @dataclass(frozen=True)
@@ -298,6 +290,30 @@ class _Sample:
             "as parameters (integrate=False)."
         )
 
+    def after_failure(self, known: _Nodes, x: np.ndarray) -> _Nodes | None:
+        """Return the next nodes by which a mode is looked for; None if that took too long.
+
+        By too few nodes, values and gradients contradict each other.
+
+        Parameters
+        ----------
+        known : _Nodes
+            By which none was found.
+        x : ndarray of shape (n_dims,)
+            Where the search begins.
+        """
+        n_dims = self.single.units.factor.n_dims
+        more = higher_rules(known.rule, n_dims)
+        if n_dims > 1:
+            found = [rule for rule in more[1:2] if rule.degree <= _HIGHEST_TO_FAIL]
+        else:
+            found = [rule for rule in more if rule.degree > 2 * known.rule.degree]
+        if not found:
+            return None
+        better = replace(known, rule=found[0])
+        # Gradients far out in tails, where nothing is left of any integral, may be infinite.
+        return _trimmed(better, *self._reach(x)) if better.rule.tails else better
+
     def _options(self, known: _Nodes, most: int, around: Normal) -> list[_Nodes]:
         """Return known nodes, and others of smaller errors, those of few nodes first."""
         units = self.single.units
@@ -305,7 +321,7 @@ class _Sample:
         numbers = sorted({known.n_modes, max(known.n_modes, most)})
         every = [_Nodes(rule, n) for n in numbers for rule in rules]
         if units.factor.n_dims == 1:
-            reach = self._reach(around)
+            reach = self._reach(around.location)
             every = [
                 nodes if nodes.rule == known.rule else _trimmed(nodes, *reach) for nodes in every
             ]
@@ -349,11 +365,11 @@ class _Sample:
         share = masses[some].sum() / masses[found].sum()
         return [_Group(every.take(some), masses[some] / share)]
 
-    def _reach(self, around: Normal) -> tuple[float, float]:
+    def _reach(self, x: np.ndarray) -> tuple[float, float]:
         """Return the range of the nodes along one axis that add anything to any integral."""
         single = self.single
         nodes = single.units.nodes(rule_to_judge_by(1))
-        point = single.point(around.location)
+        point = single.point(x)
         parts = single.modes.parts_of_nodes(point, single.sample.rows, nodes).max(axis=0)
         counts = nodes.points[parts > _NEGLIGIBLE, 0]
         return float(counts.min()), float(counts.max())

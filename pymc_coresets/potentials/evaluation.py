@@ -30,8 +30,8 @@ from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
-#: into fresh memory, and for fewer into calls.
-_OF_UNITS = 2**19
+#: into fresh memory, and for fewer into calls.  And of rows at all draws, which nodes are placed by.
+_OF_UNITS, _OF_PLACES = 2**19, 2**16
 #: Rows of units from which on a block is cut into several along the rows rather than the draws:
 #: loops run along the rows, and shorter ones take up to four times as long for each.
 _LONG = 256
@@ -76,8 +76,8 @@ class Evaluator:
         parts = slice(0, half), slice(half, n_draws)
 
         def values(rows: Rows) -> np.ndarray:
-            n_numbers = n_draws * self.n_nodes * rows.n_members
-            if not rows.members or n_numbers <= _OF_UNITS or len(rows) * n_draws == 1:
+            is_small = n_draws * rows.n_members <= max(_OF_UNITS // self.n_nodes, _OF_PLACES)
+            if not rows.members or is_small or len(rows) * n_draws == 1:
                 [found] = evaluate()(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return cast(np.ndarray, found)
             if n_draws > 1 and (len(rows) == 1 or rows.n_members <= _LONG):

@@ -27,7 +27,8 @@ from pymc_coresets.sampling.normal import KnownDensity, Mixture
 _BLOCK_BYTES, _BLOCK_ROWS = 2**22, 2**14
 
 #: Numbers at all points and rows of a block: with its temporaries they fit into a core's own cache.
-_CACHED = 2**17
+#: And of rows of units at all points, if that is more with their nodes: fewer go into calls.
+_CACHED, _OF_PLACES = 2**17, 2**15
 
 
 class Slopes(NamedTuple):
@@ -149,7 +150,8 @@ def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Calla
 
     def slopes(rows: Rows) -> Slopes:
         arrays = kernel.arrays(rows)
-        at_once = _CACHED // max(n_nodes * rows.n_members, 1)
+        most = _CACHED if n_nodes == 1 else max(_CACHED // n_nodes, _OF_PLACES)
+        at_once = most // max(rows.n_members, 1)
         at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
         found = (Slopes(*f(rows.base_weights, *arrays)) for f in densities(at_once))
         return Slopes.of_parts(found, points.shape[1])

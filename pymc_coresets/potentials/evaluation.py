@@ -30,7 +30,7 @@ from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 
 #: Numbers of a block of units' rows at all their nodes and draws: for more, most of the time goes
-#: into fresh memory, and for fewer into calls.  And of rows at all draws, which nodes are placed by.
+#: into fresh memory, and for fewer into calls.  And of rows at all draws, that find nodes' places.
 _OF_UNITS, _OF_PLACES = 2**19, 2**16
 #: Rows of units from which on a block is cut into several along the rows rather than the draws:
 #: loops run along the rows, and shorter ones take up to four times as long for each.

@@ -110,10 +110,21 @@ class UnitModes:
         """
         if self.units.factor.values:
             return rows
-        n_modes, middle, width = self.units.n_modes, *self._columns
-        if n_modes == 1 and self.units.factor.n_dims > 1:
+        if self.units.n_modes == 1 and self.units.factor.n_dims > 1:
             return self.near(point, rows)
-        found = self.every(point, rows).first(n_modes)
+        return self.around(self.every(point, rows), rows)
+
+    def around(self, modes: Modes, rows: Rows) -> Rows:
+        """Return units with nodes around as many of their modes as each has nodes for.
+
+        Parameters
+        ----------
+        modes : Modes
+            From `every`.
+        rows : Rows
+        """
+        n_modes, middle, width = self.units.n_modes, *self._columns
+        found = modes.first(n_modes)
         places, widths = found.places, found.widths
         if n_modes == 1:
             places, widths = places[:, 0], widths[:, 0]

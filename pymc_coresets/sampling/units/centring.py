@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pymc as pm
@@ -117,9 +117,13 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         if judged is None or np.abs(judged.whiten(x)).max() > _NEAR:
             with doing("choosing how many nodes are enough"):
                 chosen, judged = sample.sufficient(chosen, around, enough), around
-        if (chosen.rule, chosen.n_modes) == (known.rule, known.n_modes):
-            with doing(f"placing nodes in {len(units.levels):,} units"):
-                return form.all_around(x, chosen)
+        if (chosen.rule, chosen.n_modes) != (known.rule, known.n_modes):
+            continue
+        with doing(f"placing nodes in {len(units.levels):,} units"):
+            placed, n_modes = form.all_placed(x)
+        if not sample.lacks(n_modes, around):
+            return form.potentials(placed, x, chosen)
+        sample, judged = sample.with_several_modes(n_modes, x), None
 
 
 @dataclass(frozen=True)
@@ -207,19 +211,49 @@ class _Form:
                 break
         return laplace(sampler.posterior(self.placed(x, some), weights).density, x)
 
+    def _placed_once(self, x: np.ndarray, group: _Group) -> Rows:
+        """Return the units of a group as `placed` does, which several rules have in common."""
+        known = self._placed.get(id(group))
+        if known is None or not np.array_equal(known[1], x):
+            known = self._placed[id(group)] = group, x, self.placed(x, group.rows)
+        return known[2]
+
+    @cached_property
+    def _placed(self) -> dict[int, tuple[_Group, np.ndarray, Rows]]:
+        """Groups by their identity, where they were placed last, and their units there."""
+        return {}
+
     def sums(self, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
         """Return the sum of the potentials of all units at draws of a wider posterior."""
         z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
         loglik = self.by_nodes(rule)
-        rows = _by_nodes_of(loglik, self.placed(around.location, group.rows))
+        rows = _by_nodes_of(loglik, self._placed_once(around.location, group))
         draws = loglik.observations.space.constrain(around.at(z.T))
         return loglik.weighted_sum(draws, rows, group.weights)
 
-    def all_around(self, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
+    def all_placed(self, x: np.ndarray) -> tuple[Rows, np.ndarray]:
+        """Return all units with nodes around their modes, and how many modes each has.
+
+        Along several axes, more than one are looked for in a sample only.
+        """
+        rows = self.loglik.in_memory.all
+        if self.units.factor.n_dims > 1:
+            return self.placed(x, rows), np.ones(len(rows), dtype=np.int64)
+        found = self.modes.every(self.point(x), rows)
+        return self.modes.around(found, rows), found.number
+
+    def potentials(self, placed: Rows, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
         """Return the potentials of all units, sharing compiled functions."""
-        places = self.modes.places(self.placed(x, self.loglik.in_memory.all))
+        places = self.modes.places(placed)
         found = self.units.observations(chosen.rule, *places, at=x, node_error=chosen.error)
         return self.loglik.of_same_form(found)
+
+
+class _Several(NamedTuple):
+    """Units of several modes, of all units, by which nodes are judged besides; and where."""
+
+    group: _Group
+    x: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +263,7 @@ class _Sample:
     single: _Form
     forms: dict[int, _Form]
     has_all: bool
+    several: _Several | None = None
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
@@ -263,7 +298,7 @@ class _Sample:
         UnsupportedModelError
             If there are none.
         """
-        groups = [self.single.sample, *self._of_several_modes(around)]
+        groups = [self.single.sample, *([] if self.several is None else [self.several.group])]
         judged = [self._judge(around, group, enough) for group in groups]
         most = max(n_modes for n_modes, _, _ in judged)
 
@@ -352,18 +387,28 @@ class _Sample:
                 return number, form.sums(fewer, around, group), doubt
         return number, form.sums(rule, around, group), 0.0
 
-    def _of_several_modes(self, around: Normal) -> list[_Group]:
-        """Return the units of several modes, of all units, if the sample may lack them."""
-        single = self.single
-        every = single.loglik.in_memory.all
-        if single.units.factor.n_dims > 1 or self.has_all:
-            return []
-        found = np.flatnonzero(single.modes.every(single.point(around.location), every).number > 1)
-        if not len(found):
-            return []
-        some, masses = found[:: -(-len(found) // _MOST_OF_SEVERAL)], every.base_weights
+    def lacks(self, n_modes: np.ndarray, around: Normal) -> bool:
+        """Whether units have several modes by which nodes have not been judged.
+
+        Parameters
+        ----------
+        n_modes : ndarray of shape (n_units,)
+            How many each unit has in the middle of the posterior.
+        around : Normal
+            The posterior of the sample.
+        """
+        if self.has_all or n_modes.max() == 1:
+            return False
+        return self.several is None or np.abs(around.whiten(self.several.x)).max() > _NEAR
+
+    def with_several_modes(self, n_modes: np.ndarray, x: np.ndarray) -> Self:
+        """Judge by units of several modes besides: see `lacks`; x is where they have these."""
+        every = self.single.loglik.in_memory.all
+        found, masses = np.flatnonzero(n_modes > 1), every.base_weights
+        some = found[:: -(-len(found) // _MOST_OF_SEVERAL)]
         share = masses[some].sum() / masses[found].sum()
-        return [_Group(every.take(some), masses[some] / share)]
+        group = _Group(every.take(some), masses[some] / share)
+        return replace(self, several=_Several(group, x))
 
     def _reach(self, x: np.ndarray) -> tuple[float, float]:
         """Return the range of the nodes along one axis that add anything to any integral."""

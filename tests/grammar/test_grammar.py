@@ -21,7 +21,9 @@ options = {}
 """
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[pytest.mark.slow] * (n > 2)) for n in range(8)]
+)
 def test_random_model_agrees_or_is_refused(number):
     check(1, number)
 

@@ -74,7 +74,9 @@ GRAPHS = {
 #: Long to compile; the models with matrices of draws compile the last ones, too.
 SLOW = {
     ("sorted draws", 0),
-    ("draws before and after rows", 0),
+    *(("draws before and after rows", g) for g in (0, 1)),
+    ("a softmax", 0),
+    ("a sum of exponentials", 0),
     *(("triangular matrices of draws", g) for g in (0, 1)),
 }
 
@@ -397,7 +399,13 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("name", PLAIN)
+#: Along each axis of three, compiled anew.
+BETWEEN = {f"{kind} axis {i} of three" for kind in ("over", "largest over") for i in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in BETWEEN)) for n in PLAIN]
+)
 def test_sums_and_filled_arrays_of_a_density(name):
     graph, kind = PLAIN[name]
     inputs, values = [b, x, group, few], [B, X, GROUP, KNOWN[few]]

@@ -133,6 +133,7 @@ HARD = (
 HARDEST = {
     "many terms of a coefficient and a column each",
     "mixture of two regressions",
+    "normal vectors with LKJ covariance",
     "ordered probit",
     "poll, for post-stratification",
 }

@@ -14,6 +14,7 @@ from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset, build_pass_glm, compare, open_rows
 from pymc_coresets.predictive.model_data import data_groups
+from pymc_coresets.reading.folding import PLAIN_MODE
 
 N = 1_200
 RNG = np.random.default_rng(1)
@@ -148,8 +149,10 @@ def test_axes_without_names_are_numbered_as_by_pymc():
     coreset = build_coreset(model, **QUIET)
     assert coreset.loglikelihood.observations.integrated == ("effect",)
     ours = coreset.recover(coreset.importance_draws(100, random_seed=1), random_seed=1)
-    options = {"draws": 100, "tune": 0, "chains": 1, "compute_convergence_checks": False}
-    theirs = pm.sample(model=model, step=pm.Metropolis(model=model), **options, **QUIET)
+    options = {"draws": 20, "tune": 0, "chains": 1, "compute_convergence_checks": False}
+    written = {"compile_kwargs": {"mode": PLAIN_MODE}}
+    step = pm.Metropolis(model=model, **written)
+    theirs = pm.sample(model=model, step=step, **options, **written, **QUIET)
     dims = {name: theirs["posterior"][name].dims for name in ("effect", "both")}
     assert dims["both"] == ("chain", "draw", "area", "both_dim_0")
     assert {name: ours[name].dims for name in dims} == dims
@@ -218,7 +221,9 @@ def of_bambi(bambi):
     return formula, build_coreset(formula.backend.model, **QUIET)
 
 
-@pytest.mark.parametrize("call", ["sample", "importance_draws", "reweight"])
+@pytest.mark.parametrize(
+    "call", [pytest.param("sample", marks=pytest.mark.slow), "importance_draws", "reweight"]
+)
 def test_bambi_predicts(bambi, of_bambi, call):
     formula, coreset = of_bambi
     if call == "importance_draws":

@@ -201,7 +201,8 @@ def test_one_call_draws_all_variables_without_a_coreset():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "at_least", "at_most"), [(2_500, 2_500, 5_000), (50, 1_000, 2_400)]
+    ("wanted", "at_least", "at_most"),
+    [pytest.param(2_500, 2_500, 5_000, marks=pytest.mark.slow), (50, 1_000, 2_400)],
 )
 def test_of_few_rows_there_are_as_many_independent_draws_as_wanted(wanted, at_least, at_most):
     loglik = LogLikelihood(find_observations(crossed()))
@@ -386,7 +387,13 @@ def masses_of_components(weights, centres):
     return np.array(found) / np.sum(found)
 
 
-@pytest.mark.parametrize("several", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize(
+    "several",
+    [
+        pytest.param(v, id=n, marks=[pytest.mark.slow] * (n in ("three", "rarely drawn")))
+        for n, v in SEVERAL.items()
+    ],
+)
 def test_modes_of_the_scales_have_the_masses_of_a_grid(several):
     weights, centres, is_scaled = several
     with pm.Model() as model:
@@ -454,7 +461,9 @@ def moments_of_the_scale_of_rare_levels():
     return mean, np.sqrt(masses @ np.square(scale - mean))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))]
+)
 def test_tails_that_bend_towards_a_scale_of_zero_are_drawn(seed):
     loglik = LogLikelihood(find_observations(rare_levels()))
     found = drawn_given_scales(loglik, rng=np.random.default_rng(seed))

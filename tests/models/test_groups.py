@@ -43,6 +43,7 @@ def test_many_small_groups_are_units_by_themselves():
     assert coreset.check(draws).verdict.text.startswith("Reliable:")
 
 
+@pytest.mark.slow
 def test_without_units_many_dimensions_are_those_of_a_quadratic():
     model = visits(260, 40)
     coreset = build_coreset(model, integrate=False, **QUIET)

@@ -35,7 +35,9 @@ def verdicts_of(guide, n_rows):
     return [verdict for verdict in verdicts if verdict is not None]
 
 
-@pytest.mark.parametrize("guide", ["predict", "saving", "update"])
+@pytest.mark.parametrize(
+    "guide", ["predict", "saving", pytest.param("update", marks=pytest.mark.slow)]
+)
 def test_examples_run_on_few_rows(guide, figures):
     assert verdicts_of(guide, "2_000")
     assert bool(figures()) == (guide == "predict")

@@ -105,7 +105,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("write", WAYS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(way, id=way.__name__, marks=[pytest.mark.slow] * (way is one_for_every_row))
+        for way in WAYS
+    ],
+)
 def test_all_ways_of_writing_give_the_same_units(write):
     name, order = WAYS[write]
     units = units_of(model_of(write), name)
@@ -142,7 +148,9 @@ def as_a_matrix(mu, b):
     pm.Bernoulli("y", logit_p=b[0] + both @ b[1:], observed=Y)
 
 
-@pytest.mark.parametrize(("write", "n_variables"), [(in_turn, 2), (as_a_matrix, 1)])
+@pytest.mark.parametrize(
+    ("write", "n_variables"), [(in_turn, 2), pytest.param(as_a_matrix, 1, marks=pytest.mark.slow)]
+)
 def test_holes_of_one_row_are_variables_of_one_unit(write, n_variables):
     units = units_of(model_of(write))
     assert len(units.integrated) == n_variables

@@ -76,7 +76,7 @@ def test_rules_keep_some_nodes():
 SUCCESSES = np.repeat(np.arange(4), 10)  # of three trials, of forty levels
 
 
-@pytest.mark.parametrize("nu", [1, 2])
+@pytest.mark.parametrize("nu", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_effects_of_heavy_tails_are_integrated_out(nu):
     with pm.Model() as model:
         z = pm.StudentT("z", nu=nu, mu=pm.Normal("m"), sigma=pm.HalfNormal("w"), shape=40)

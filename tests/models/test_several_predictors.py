@@ -226,7 +226,9 @@ FORMS = {  # the model, the numbers that all rows share, the predictors
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(f, marks=[pytest.mark.slow] * (f == "ten grades")) for f in FORMS]
+)
 def test_rows_see_the_free_variables_through_their_predictors_alone(form):
     build, n_shared, n_lines = FORMS[form]
     with pm.Model() as model:

@@ -124,7 +124,13 @@ def log_evidence(name: str, shared: Shared) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] * (n in ("autoregression", "innovations")))
+        for n in JOINT
+    ],
+)
 def test_few_nodes_are_exact_for_what_is_normal(name):
     units = read(model_of(name), "z")
     assert units.factor.n_dims == YEARS - (name == "sums to zero")

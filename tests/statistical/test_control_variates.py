@@ -119,6 +119,7 @@ def test_ordered_answers_of_many_categories_need_few_rows():
     assert coreset.verify(idata).by_pymc < 0.02
 
 
+@pytest.mark.slow
 def test_choices_between_five_alternatives_need_few_rows():
     rng = np.random.default_rng(10)
     x = rng.normal(size=(N_ROWS, 5, 25))
@@ -357,7 +358,7 @@ def test_rows_that_move_the_posterior_far_are_said_to(months, tmp_path):
     assert whole.check(idata).symmetrised_kl > 1
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("shift", [0.0, pytest.param(0.7, marks=pytest.mark.slow), 1.0])
 def test_errors_of_earlier_rows_are_stated_where_the_posterior_has_moved(shift, months):
     """Shifts are in standard deviations of the first month's posterior, about."""
     sd = months[0].proposal.draws.values["slopes"].std(axis=0)

@@ -44,7 +44,15 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            k, marks=[pytest.mark.slow] * (k in ("quadratic by gradients", "several modes"))
+        )
+        for k in KINDS
+    ],
+)
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_nothing_outlives_a_coreset(kind):
     build, options = KINDS[kind]

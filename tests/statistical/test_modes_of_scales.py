@@ -68,7 +68,15 @@ def found_modes(model):
     return known.modes
 
 
-@pytest.mark.parametrize("several", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize(
+    "several",
+    [
+        pytest.param(
+            v, id=n, marks=[pytest.mark.slow] * (n not in ("binary", "normal, not centred"))
+        )
+        for n, v in SEVERAL.items()
+    ],
+)
 def test_modes_have_the_masses_of_a_grid(several):
     weights, centres, form = several
     modes = found_modes(hierarchy(of_each_level, weights, centres, **form))
@@ -82,7 +90,7 @@ def test_modes_have_the_masses_of_a_grid(several):
     assert ((found > 0) | (exact < 0.02)).all()
 
 
-@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("centred", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_hierarchy_of_one_mode_has_one(centred):
     modes = found_modes(hierarchy(of_each_level, [1.0], [-0.5], centred=centred))
     assert modes.mass[0] > 0.99

@@ -128,7 +128,7 @@ def statistics_of(found, degree, radius):
     return polynomial_statistics(predictor.design, coefficients, radius).finished()
 
 
-@pytest.mark.parametrize("degree", [2, 6])
+@pytest.mark.parametrize("degree", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
     name, found, density = regression
     statistics = statistics_of(found, degree, R)

@@ -323,14 +323,14 @@ def test_what_does_not_fit_is_left_out_with_a_warning(ordered, monkeypatch):
 
 
 def test_thousands_of_rows_are_no_reason_to_leave_variables_out():
-    rng, level = np.random.default_rng(7), np.repeat(np.arange(30), 200)
-    y = rng.poisson(np.exp(rng.normal(size=30)[level]))
+    rng, level = np.random.default_rng(7), np.repeat(np.arange(12), 200)
+    y = rng.poisson(np.exp(rng.normal(size=12)[level]))
     with pm.Model():
-        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd"), shape=30)
+        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd"), shape=12)
         pm.Poisson("y", pm.math.exp(z[level]), observed=y)
         coreset = build_coreset(integrate="z", random_seed=1, progressbar=False)
-    found = coreset.sample(random_seed=1, progressbar=False)
-    assert found["posterior"]["z"].shape == (4, 1_000, 30)
+    found = coreset.sample(draws=200, random_seed=1, progressbar=False)
+    assert found["posterior"]["z"].shape == (4, 200, 12)
 
 
 # -- several modes ---------------------------------------------------------------------------------

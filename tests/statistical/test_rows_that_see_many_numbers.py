@@ -58,7 +58,7 @@ def persons():
     return model
 
 
-@pytest.fixture(scope="module", params=["classes", "persons"])
+@pytest.fixture(scope="module", params=["classes", pytest.param("persons", marks=pytest.mark.slow)])
 def coreset(request):
     model = request.getfixturevalue(request.param)
     return build_coreset(model, random_seed=1, progressbar=False)

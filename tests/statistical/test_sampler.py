@@ -124,7 +124,10 @@ def items(rng):
     pm.Bernoulli("y", logit_p=slope[item] * (ability[person] - place[item]), observed=y)
 
 
-@pytest.mark.parametrize(("write", "most"), [(regression, 6), (classes, 9), (items, 16)])
+@pytest.mark.parametrize(
+    ("write", "most"),
+    [(regression, 6), pytest.param(classes, 9, marks=pytest.mark.slow), (items, 16)],
+)
 def test_a_whole_analysis_makes_few_functions(write, most, monkeypatch):
     made, make = [], FunctionMaker.__init__
     monkeypatch.setattr(

@@ -208,7 +208,9 @@ def pickled(thing):
     return pickle.loads(pickle.dumps(thing))
 
 
-@pytest.mark.parametrize("duplicate", [pickled, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "duplicate", [pickled, copy.copy, pytest.param(copy.deepcopy, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
 def test_copies_are_equal_and_work(stand_in, duplicate, used):
     original = copy.copy(stand_in)

@@ -767,7 +767,10 @@ def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_
         build_coreset(answers(200, 20), **QUIET)
 
 
-@pytest.mark.parametrize("asked", [{"method": "control_variates"}, {"tolerance": 0.02}])
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param({"method": "control_variates"}, marks=pytest.mark.slow), {"tolerance": 0.02}],
+)
 def test_few_rows_are_chosen_where_a_method_or_a_tolerance_is_asked_for(monkeypatch, asked):
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
     monkeypatch.setattr(AveragedRows, "missed_by", lambda averaged, size: 1e3 / max(size, 1))
@@ -794,7 +797,7 @@ def thousands(monkeypatch):
     monkeypatch.setattr(WarmNuts, "draw", None)
 
 
-@pytest.mark.parametrize("normal", [True, False])
+@pytest.mark.parametrize("normal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_where_weights_fail_draws_move_to_the_posterior_without_nuts(thousands, normal):
     """Of skills that are normal given their spread, and of others; by PyMC's own densities.
 
@@ -872,7 +875,7 @@ def areas(side, n_rows, *, together):
     return model
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_scales_multiply_does_not_look_far_from_a_quadratic(monkeypatch, together):
     """Draws of scales and effects, each normal around the mode, are thousands of nats off."""
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
@@ -1020,7 +1023,7 @@ def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
     assert np.abs(gradient / (x**2).sum(axis=0) ** 0.5).max() < 0.05  # a standard deviation is 2
 
 
-@pytest.mark.parametrize("impossible", [-np.inf, np.nan])
+@pytest.mark.parametrize("impossible", [-np.inf, pytest.param(np.nan, marks=pytest.mark.slow)])
 def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossible, monkeypatch):
     sums = CoresetSampler.sums
 

@@ -67,7 +67,11 @@ def normal(outliers, *, n=20_000):
     return Normal(y), at
 
 
-@pytest.fixture(scope="module", params=[(40.0, 40.0, -40.0), (100.0, 100.0)], ids=len)
+@pytest.fixture(
+    scope="module",
+    params=[(40.0, 40.0, -40.0), pytest.param((100.0, 100.0), marks=pytest.mark.slow)],
+    ids=len,
+)
 def with_outliers(request):
     data, at = normal(request.param)
     return data, at, data.coreset()
@@ -92,6 +96,7 @@ def test_the_elpd_of_outliers_is_exact_and_their_positions_are_told(with_outlier
     assert (found.pareto_k[outlying] < 0.5).all()
 
 
+@pytest.mark.slow
 def test_stated_errors_cover_the_elpd_beside_outliers():
     """Of 25 intervals of 95 %, at least 20 contain the value: fewer have a probability of 0.001."""
     data, _ = normal([40.0, 40.0, -40.0], n=4_000)

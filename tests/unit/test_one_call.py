@@ -232,7 +232,10 @@ def test_draws_that_the_full_data_exclude_are_not_to_be_used():
 
 @pytest.mark.parametrize(
     ("x", "options", "reason"),
-    [(X[:9], {}, "9 rows are few for 1 free"), (X, FEW, "Not to be used: a few draws")],
+    [
+        (X[:9], {}, "9 rows are few for 1 free"),
+        pytest.param(X, FEW, "Not to be used: a few draws", marks=pytest.mark.slow),
+    ],
 )
 def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
     with caplog.at_level(logging.INFO, logger="pymc_coresets"):
@@ -335,7 +338,9 @@ def test_time_for_exact_draws_that_do_not_serve_is_taken_from_the_build(model, m
 # -- the coreset of some draws ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "control_variates"}])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"method": "control_variates"}, marks=pytest.mark.slow)]
+)
 def test_the_coreset_is_whole_after_a_file(options, tmp_path):
     pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
     rng = np.random.default_rng(1)

@@ -99,7 +99,9 @@ def test_draws_together_are_draws_one_by_one(mode):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("mode", [PLAIN_MODE, "NUMBA"], ids=["NumPy", "Numba"])
+@pytest.mark.parametrize(
+    "mode", [PLAIN_MODE, pytest.param("NUMBA", marks=pytest.mark.slow)], ids=["NumPy", "Numba"]
+)
 def test_a_loop_of_pytensor_is_the_same(mode):
     graph = with_loops(pt.stack(outputs()))
     function = pytensor.function(INPUTS, graph, mode=mode)

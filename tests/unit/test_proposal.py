@@ -388,7 +388,9 @@ def no_mode():
     return Unconstrained(model)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s > 3)) for s in range(12)]
+)
 def test_a_density_without_a_mode_is_refused(no_mode, seed):
     """The search ends at curvatures that no solver can square, without a warning."""
     y = np.random.default_rng(seed).normal(0, 0.05, 8)

@@ -278,7 +278,13 @@ def select(graph, axis, rows, n_obs, parameters=PARAMETERS):
 
 
 AXES = [
-    pytest.param(build, axis, axis in stops, id=f"{name}, axis {axis}")
+    pytest.param(
+        build,
+        axis,
+        axis in stops,
+        id=f"{name}, axis {axis}",
+        marks=[pytest.mark.slow] * (name == "ragged loop"),
+    )
     for name, (build, stops) in CASES.items()
     for axis, length in enumerate(build().type.shape)
     if length != 1

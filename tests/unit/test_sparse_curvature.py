@@ -110,7 +110,9 @@ def test_what_nothing_makes_definite_is_refused(kind, matrix):
         factor_near(kind(np.array(matrix)))
 
 
-@pytest.mark.parametrize("mode", [None, "FAST_COMPILE", "JAX"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param(None, marks=pytest.mark.slow), "FAST_COMPILE", "JAX"]
+)
 def test_the_product_and_its_derivatives(mode):
     if mode == "JAX":
         pytest.importorskip("jax")

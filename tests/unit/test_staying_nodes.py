@@ -39,7 +39,7 @@ def points_near(middle, n=20):
     return middle + 0.03 * np.random.default_rng(2).normal(size=(n, len(middle)))
 
 
-@pytest.mark.parametrize("kind", ["intercepts", "two"])
+@pytest.mark.parametrize("kind", ["intercepts", pytest.param("two", marks=pytest.mark.slow)])
 def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, monkeypatch):
     """More nodes have a smaller error where they stay, and one of tenths of nats around it."""
     posterior, _ = surrogate(kind)
@@ -59,8 +59,9 @@ def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, monkeypa
     assert max(errors[1]) < 0.2
 
 
-def test_gradients_are_those_of_the_values():
-    posterior, _ = surrogate("two")
+@pytest.mark.parametrize("kind", ["intercepts", pytest.param("two", marks=pytest.mark.slow)])
+def test_gradients_are_those_of_the_values(kind):
+    posterior, _ = surrogate(kind)
     middle = posterior.loglikelihood.observations.at
     near = next(staying_nodes.with_staying_nodes(posterior, middle))
     [point] = points_near(middle, 1)

@@ -111,7 +111,9 @@ def test_initial_values_are_those_that_pymc_compiles(write):
 
 
 @pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ
-@pytest.mark.parametrize("write", MODELS)
+@pytest.mark.parametrize(
+    "write", [pytest.param(m, marks=[pytest.mark.slow] * (m is loop)) for m in MODELS]
+)
 def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
     with pm.Model(coords={"city": list("abc")}) as model:
         write()

@@ -136,6 +136,7 @@ HARDEST = {
     "normal vectors with LKJ covariance",
     "ordered probit",
     "poll, for post-stratification",
+    "varying slopes with LKJ covariance",
 }
 
 

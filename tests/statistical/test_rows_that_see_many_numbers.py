@@ -1,5 +1,7 @@
 """Coresets of rows that depend on many numbers, and of units with many shared variables."""
 
+import logging
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -108,25 +110,25 @@ def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, monkeypat
         build_coreset(classes, method="control_variates", random_seed=1, progressbar=False)
 
 
-def test_the_search_for_the_mode_begins_several_times_if_there_are_several():
-    """A mixture of four regressions: from PyMC's initial point, one of the kinds stays empty."""
-    rng, n = np.random.default_rng(5), 5_000
-    x, kind = rng.normal(size=(n, 4)), rng.choice(4, n, p=[0.3, 0.2, 0.2, 0.3])
-    level, slopes = np.array([-1.0, 0.5, 2.0, 3.0]), rng.normal(0, 0.4, (4, 4))
-    count = rng.poisson(np.exp(level[kind] + (x * slopes[:, kind].T).sum(axis=1)))
+def test_the_search_for_the_mode_begins_several_times_if_there_are_several(caplog):
+    """A mixture of four kinds of counts: from PyMC's initial point, one of them stays empty."""
+    rng, n = np.random.default_rng(5), 1_000
+    level = np.array([-1.0, 1.5, 3.0, 4.5])
+    count = rng.poisson(np.exp(rng.choice(level, n, p=[0.3, 0.2, 0.2, 0.3])))
     with pm.Model() as model:
         a = pm.Normal("a", 0, 5, shape=4, transform=ordered)
-        kinds = pm.Poisson.dist(pm.math.exp(a + x @ pm.Normal("b", shape=(4, 4))))
+        kinds = pm.Poisson.dist(pm.math.exp(a + np.zeros((n, 1))))
         pm.Mixture("y", w=pm.Dirichlet("w", np.ones(4)), comp_dists=kinds, observed=count)
     loglik = LogLikelihood(find_observations(model))
     rng = np.random.default_rng(1)
     job = Reduction(
         posterior=CoresetSampler(loglik), loglikelihood=loglik, size=1_000, rng=rng, sample_key=1
     )
-    mode = Posteriors.begun(job, ByGradients(loglik)).mode
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        mode = Posteriors.begun(job, ByGradients(loglik)).mode
+    assert "several modes" in caplog.text
     at = loglik.observations.space.constrain(mode[None]).values
     np.testing.assert_allclose(at["a"][0], level, atol=0.35)  # two standard deviations
-    np.testing.assert_allclose(at["b"][0], slopes, atol=0.35)
 
 
 @pytest.mark.slow

@@ -198,7 +198,7 @@ def test_data_may_bound_a_variable_of_the_rows(compiled):
     kernel = (functions.as_loops if compiled else functions).gradients
     evaluate = kernel.program.given(np.array([[0.3], [-1.0]]))
     found, slopes = evaluate(rows.base_weights, *kernel.arrays(rows))
-    logp = model.compile_logp(model["y"], jacobian=False)
+    logp = model.compile_logp(model["y"], jacobian=False, mode=PLAIN_MODE)
     at = [np.array([logp({"rate_interval__": x + h}) for x in (0.3, -1.0)]) for h in (-H, 0.0, H)]
     assert_allclose(found, at[1])
     assert_allclose(slopes[:, 0], (at[2] - at[0]) / (2 * H), rtol=1e-6)

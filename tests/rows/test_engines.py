@@ -55,7 +55,7 @@ N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
 N = N_FILES * N_OF_FILE
 SETTINGS = {"random_seed": 3, "progressbar": False}
 _rng = np.random.default_rng(5)
-DRAWS = {"effect": _rng.normal(size=(100, 3)), "slope": _rng.normal(size=(100, 2))}
+DRAWS = {"effect": _rng.normal(size=(20, 3)), "slope": _rng.normal(size=(20, 2))}
 POINTS = 0.3 * _rng.normal(size=(3, 5))
 
 

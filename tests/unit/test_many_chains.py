@@ -182,7 +182,9 @@ def three_groups(x):
     return values, np.hstack(slopes)
 
 
-@pytest.mark.parametrize(("times", "goes_on"), [(1.9, True), (2.1, False)])
+@pytest.mark.parametrize(
+    ("times", "goes_on"), [(1.9, True), pytest.param(2.1, False, marks=pytest.mark.slow)]
+)
 def test_chains_that_nearly_agree_may_take_longer(times, goes_on, monkeypatch, caplog):
     """Where NUTS would begin anew: here they want a part of their draws more, again and again."""
     monkeypatch.setattr(ManyChains, "_wanted_length", lambda _, p: times * len(p.values))

@@ -15,6 +15,7 @@ from pymc_coresets.options import (
     positive_number,
     whole_number,
 )
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.sampling.steps.nuts import sampling_options
 
 
@@ -77,6 +78,7 @@ def test_samplers_take_every_seed_that_builds_take(seed):
         with pm.Model() as model:
             pm.Normal("x")
         options = {"draws": 5, "tune": 5, "chains": 2, "cores": 1, "progressbar": False}
+        options["compile_kwargs"] = {"mode": PLAIN_MODE}
         idata = pm.sample(model=model, random_seed=found, quiet=True, **options)
         drawn.append(idata["posterior"]["x"].to_numpy())
     assert_array_equal(*drawn)

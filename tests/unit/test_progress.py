@@ -197,7 +197,7 @@ def normal(rows):
     return model
 
 
-@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_calls_show_progress_where_the_build_did(shown, capsys, monkeypatch):
     given = []
     monkeypatch.setattr(pm, "sample", lambda **options: given.append(options) or xr.DataTree())

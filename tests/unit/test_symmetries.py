@@ -196,7 +196,7 @@ def exchangeable(k):
     return sampler_of(model)
 
 
-@pytest.mark.parametrize(("k", "n_images"), [(4, 24), (5, 120)])
+@pytest.mark.parametrize(("k", "n_images"), [(4, 24), pytest.param(5, 120, marks=pytest.mark.slow)])
 def test_all_orders_of_exchangeable_entries_are_modes_of_equal_mass(k, n_images):
     sampler = exchangeable(k)
     found = found_by(sampler)

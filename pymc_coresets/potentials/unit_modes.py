@@ -114,7 +114,7 @@ class UnitModes:
             return self.near(point, rows)
         return self.around(self.every(point, rows), rows)
 
-    def around(self, modes: Modes, rows: Rows) -> Rows:
+    def around(self, modes: ModesOfUnits, rows: Rows) -> Rows:
         """Return units with nodes around as many of their modes as each has nodes for.
 
         Parameters

@@ -312,7 +312,7 @@ def fields_with_model(
     """
     wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor)
     found, kept = {**stored}, stored["data"]
-    if kept is not None and wanted.settings["integrate"]:  # the file has units, with their rows
+    if kept is not None and wanted.units:  # the file has units, with their rows
         if rows is not None:
             raise InvalidOptionError(
                 "rows=...: the file has the units of this coreset, and others that it represents "

@@ -139,12 +139,12 @@ class UnitsTogether:
         _require_same_variables(parts)
         filled, names = model_of_units(model, [part.kept for part in parts]), _names(parts[0])
         weights = np.concatenate([part.weights for part in parts])
-        wanted = RowsToRead(**parts[0].settings | {"integrate": False})
-        wanted = replace(wanted, integrate=names, collapse=False, base_weights=weights)
+        wanted = replace(RowsToRead(**parts[0].settings), units=None, integrate=names)
+        wanted = replace(wanted, collapse=False, base_weights=weights)
         units, start = unit_model(filled, names, wanted.of_rows), 0
         for part in parts:
-            at = part.settings["integrate"]
-            assert not isinstance(at, bool)  # as they are units
+            at = part.settings["units"]
+            assert at  # as they are units
             own = LogLikelihood(units_at(units, at))
             stop = start + part.kept.sizes["unit"]
             found = own.in_memory.take(slice(start, stop))

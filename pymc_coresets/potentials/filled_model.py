@@ -63,11 +63,11 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     (900, 30)
     """
     rows, named = wanted.rows, wanted.named
-    if rows is None or wanted.integrate is False:
+    if rows is None or not (wanted.integrate or wanted.units):
         return model, wanted
     held, inside = Template.of(model, rows.columns), replace(wanted, rows=None, executor=None)
     inside = replace(inside, filled=True)
-    known = isinstance(wanted.integrate, Mapping)
+    known = wanted.units is not None
     if not (known or named or may_have_units(model) or _has_one_for_each(model, held.n_rows)):
         return model, wanted
     if not known and chosen_units(inside.rows_of(model), named, n_rows=len(rows)) is None:

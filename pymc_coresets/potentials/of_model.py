@@ -5,7 +5,7 @@ The model holds all rows, or a template of rows that are read chunk by chunk.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import numpy as np
 import pymc as pm
@@ -37,7 +37,7 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
 #: Which free variables are integrated out.
-type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
+type Integrate = bool | str | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Settings(TypedDict):
     observed: str | list[str] | None
     dim: str | list[str] | None
     allow_local: bool
-    integrate: UnitSettings | bool
+    units: UnitSettings | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,8 +73,10 @@ class RowsToRead:
     ----------
     observed, dim, allow_local
         See `find_observations`.
-    integrate : bool, "auto", str, sequence of str, or UnitSettings
-        Which free variables of levels are integrated out; or the settings of an earlier build.
+    integrate : bool, "auto", str, or sequence of str
+        Which free variables of levels are integrated out.
+    units : UnitSettings, optional
+        How an earlier build integrated them out.
     collapse : bool or "auto"
         Whether to merge equal rows.
     rows : RowSource, optional
@@ -94,7 +96,7 @@ class RowsToRead:
     Examples
     --------
     >>> RowsToRead(dim="obs").settings
-    {'observed': None, 'dim': 'obs', 'allow_local': False, 'integrate': False}
+    {'observed': None, 'dim': 'obs', 'allow_local': False, 'units': None}
     >>> RowsToRead(rows=[1.0])
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
@@ -105,6 +107,7 @@ class RowsToRead:
     dim: str | Sequence[str] | None = None
     allow_local: bool = False
     integrate: Integrate = False
+    units: UnitSettings | None = None
     collapse: Collapse = "auto"
     rows: RowSource | None = None
     executor: HasSubmit | None = None
@@ -115,9 +118,9 @@ class RowsToRead:
         names_of("observed", self.observed)
         names_of("dim", self.dim)
         flag("allow_local", self.allow_local)
-        if not isinstance(self.integrate, Mapping | bool):
+        if not isinstance(self.integrate, bool):
             names_of("integrate", self.integrate)
-        elif self.integrate is True:
+        elif self.integrate:
             raise InvalidOptionError("integrate=True: name the variables, or use 'auto'.")
         if not isinstance(self.collapse, str):
             flag("collapse", self.collapse)
@@ -133,7 +136,7 @@ class RowsToRead:
     @property
     def named(self) -> list[str] | None:
         """The variables that the user wants to have integrated out; None for ``"auto"``."""
-        if self.integrate == "auto" or isinstance(self.integrate, bool | Mapping):
+        if self.integrate == "auto" or isinstance(self.integrate, bool):
             return None
         names = names_of("integrate", self.integrate)
         return [names] if isinstance(names, str) else names
@@ -154,25 +157,23 @@ class RowsToRead:
 
     @property
     def settings(self) -> Settings:
-        """Arguments of `find_observations`."""
-        known = self.integrate if isinstance(self.integrate, Mapping) else False
+        """What finds the same observations again."""
         return {
             "observed": names_of("observed", self.observed),
             "dim": names_of("dim", self.dim),
             "allow_local": flag("allow_local", self.allow_local),
-            "integrate": cast(UnitSettings | bool, known),
+            "units": self.units,
         }
 
     @property
     def of_rows(self) -> dict[str, Any]:
         """Arguments of `find_observations` for the rows alone."""
-        return {name: value for name, value in self.settings.items() if name != "integrate"}
+        return {name: value for name, value in self.settings.items() if name != "units"}
 
     def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
         """Find the observations in a model, or in a template with such columns."""
-        known = self.settings["integrate"]
-        if not isinstance(known, bool):
-            return units_at(self.units_of(model, known["names"]), known)
+        if self.units:
+            return units_at(self.units_of(model, self.units["names"]), self.units)
         return find_observations(model, **self.of_rows, columns=columns)
 
     def units_of(

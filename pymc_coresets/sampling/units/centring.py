@@ -500,7 +500,7 @@ def integrated_out(
         at=made.at.tolist(),
         node_error=made.node_error,
     )
-    return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)
+    return found.collapsed(collapse=wanted.collapse), replace(wanted, units=known)
 
 
 def _tell(reason: str, tell: Callable[[str], None] | None) -> None:

@@ -368,9 +368,7 @@ def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _
         found.loglik,
         [every.take(slice(0, border)), every.take(slice(border, None))],
         [found.carried_over(each) for each in coresets],
-        lambda chosen: found.alone(
-            chosen.rows.positions, chosen.weights, sum(each.n_observations for each in coresets)
-        ),
+        lambda chosen: found.alone(chosen, sum(each.n_observations for each in coresets)),
     )
 
 

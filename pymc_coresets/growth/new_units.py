@@ -21,6 +21,7 @@ from pymc_coresets.reading.units.joined_units import model_of_units, refuse_othe
 from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out
+from pymc_coresets.solving.solution import Solution
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _REMEDY = "Pass a model that differs in its rows and levels only."
@@ -164,19 +165,29 @@ class UnitsTogether:
         kept = kept_dataset(self.loglik, rows, weights)
         return kept.assign({REPRESENTED: ("label of unit", self.represented)})
 
-    def alone(
-        self, positions: np.ndarray, weights: np.ndarray, n_observations: int
-    ) -> dict[str, Any]:
-        """Return the fields of a coreset of some of the units, of which the others are gone."""
-        numbers = np.arange(len(positions))
-        kept = self.kept(positions, weights).assign(position=("unit", numbers))
+    def alone(self, chosen: Solution, n_observations: int) -> dict[str, Any]:
+        """Return the fields of a coreset of some of the units, of which the others are gone.
+
+        Parameters
+        ----------
+        chosen : Solution
+        n_observations : int
+            Number of all units.
+        """
+        numbers, quadratic = np.arange(len(chosen.rows)), chosen.quadratic
+        kept = self.kept(chosen.rows.positions, chosen.weights)
+        kept = kept.assign(position=("unit", numbers))
         wanted = RowsToRead(**self.settings)
+        loglik = likelihood_of_units(self.model, kept, wanted, n_observations)
+        if quadratic is not None:
+            quadratic = carried_over(quadratic, self.loglik.observations, loglik.observations)
         return {
             "indices": numbers,
             "n_distinct": n_observations,
             "settings": self.settings,
-            "loglikelihood": likelihood_of_units(self.model, kept, wanted, n_observations),
+            "loglikelihood": loglik,
             "data": kept,
+            "quadratic": quadratic,
         }
 
     def carried_over(self, coreset: WeightedRows) -> Quadratic | None:

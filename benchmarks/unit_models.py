@@ -188,6 +188,19 @@ def districts(rng: Rng, n: int) -> None:
     pm.Normal("y", mean, pm.HalfNormal("s", 2), observed=y)
 
 
+def three_levels(rng: Rng, n: int) -> None:
+    """Binary outcomes of 25 pupils in each class, and ten classes in each school."""
+    n_schools, n_rows = max(n // 10, 1), 25 * n
+    school, group = rng.integers(0, n_schools, n), np.sort(rng.integers(0, n, n_rows))
+    x = rng.normal(size=(n_rows, 3))
+    true = rng.normal(0, 0.6, n_schools)[school] + rng.normal(0, 0.4, n)
+    eta = x @ [0.5, -0.3, 0.2] + true[group] - 0.3
+    above = pm.Normal("school", 0, pm.HalfNormal("sd_school", 1), shape=n_schools)
+    own = pm.Normal("own", above[school], pm.HalfNormal("sd_class", 1), shape=n)
+    predictor = pm.Normal("mean", 0, 2) + x @ pm.Normal("slopes", 0, 2, shape=3) + own[group]
+    pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, expit(eta)))
+
+
 def two_parameter_logistic(rng: Rng, n: int) -> None:
     """Fifty items, each with a discrimination and a difficulty, answered by every person."""
     n_items = 50
@@ -253,6 +266,7 @@ CASES = {
     "shops": _case("300 shops × 600 days, six variables each", 300, shops, *SHOPS),
     "classes": _case("20,000 respondents × 8 answers, three classes", 20_000, classes),
     "schools": _case("8,000 schools × 10 pupils in 30 districts", 8_000, districts),
+    "pupils": _case("50,000 pupils in 2,000 classes in 200 schools", 2_000, three_levels),
     "items": _case("2,000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
     "many items": _case("20,000 persons × 50 items, 2PL", 20_000, two_parameter_logistic),
 } | {name: _real(*of) for name, of in REAL.items()}

@@ -386,3 +386,33 @@ def test_part_of_the_units_stands_for_all_of_them():
     part = group.part(50)
     assert len(part.weights) == len(part.rows) == 48
     assert part.weights.sum() == pytest.approx(group.weights.sum())
+
+
+# -- where nodes are too few for a mode ------------------------------------------------------------
+
+
+def frailties(n: int) -> pm.Model:
+    """Times of four events for each unit, at a rate that has a gamma distribution."""
+    rng, unit = np.random.default_rng(1), np.repeat(np.arange(n), 4)
+    times = (rng.exponential(size=len(unit)) / rng.gamma(2.0, 0.5, n)[unit]) ** (1 / 1.4)
+    with pm.Model() as model:
+        shape, k = pm.Gamma("shape", 2, 1), pm.Gamma("k", 4, 4)
+        own = pm.Gamma("own", shape, shape, shape=n)
+        scale = (own[unit] * pt.exp(pm.Normal("mean", 0, 2))) ** (-1 / k)
+        pm.Weibull("y", k, scale, observed=times)
+    return model
+
+
+def test_after_a_failure_twice_as_many_nodes_follow_and_their_gradients_are_finite():
+    sample = _Sample.of(read(frailties(60), "own"), key=1)
+    form, x = sample.single, sample.start
+    tried = [_Nodes(Rule(13))]
+    while (better := sample.after_failure(tried[-1], x)) is not None:
+        tried.append(better)
+    assert [(nodes.rule.degree, nodes.rule.tails) for nodes in tried] == [
+        (13, False), (33, False), (81, True), (241, True),
+    ]  # fmt: skip
+    expected = form.middle(Rule(49), x).location
+    for nodes in tried:
+        found = form.middle(nodes.rule, x)
+        np.testing.assert_allclose(found.whiten(expected), 0.0, atol=0.3)

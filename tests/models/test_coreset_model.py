@@ -368,6 +368,7 @@ def test_coreset_models_of_several_threads():
         assert all(m.initial_point()["b"] == 0.5 for m in models)
 
 
+@pytest.mark.slow
 def test_pymc_gives_transformed_variables_with_dims_to_nuts():
     with pm.Model(coords={"obs": range(40), "k": "abc"}) as model:
         pmd.ZeroSumNormal("balanced", core_dims="k", dims="k")

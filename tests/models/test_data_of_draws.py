@@ -108,6 +108,7 @@ def idata(request, coreset, sampled):
     return sampled if request.param == "sample" else coreset.reweight(sampled, random_seed=1)
 
 
+@pytest.mark.slow
 def test_a_variable_that_was_added_to_the_model_is_sampled(coreset):
     other = replace(coreset)
     with other.model:

@@ -304,7 +304,13 @@ NORMAL = {
 }
 
 
-@pytest.mark.parametrize("likelihood", NORMAL.values(), ids=NORMAL)
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        pytest.param(v, id=n, marks=[pytest.mark.slow] * (n in ("logarithms", "known multiples")))
+        for n, v in NORMAL.items()
+    ],
+)
 def test_rows_of_several_widths_are_summed_by_their_kinds(likelihood):
     model = observed_by(likelihood)
     observations = find_observations(model)

@@ -128,6 +128,7 @@ def test_missing_values_are_integrated_out_without_being_named():
     assert chosen_units(RowsToRead().rows_of(model)) == ("x_unobserved",)
 
 
+@pytest.mark.slow
 def test_where_there_is_no_hole_the_number_of_nodes_does_not_matter():
     model = model_of(imputed)
     units = unit_model(model, ["x_unobserved"], {})

@@ -239,6 +239,7 @@ def test_nodes_follow_the_search_for_the_middle_however_far_it_begins():
     np.testing.assert_allclose(found, found[:1] * 3, atol=0.01)  # a 25th of a standard deviation
 
 
+@pytest.mark.slow
 def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(monkeypatch):
     starts, highest = [], curvature._highest
 
@@ -365,6 +366,7 @@ def test_moments_of_densities_far_from_normal_are_left_out():
     np.testing.assert_array_equal(_moments_of(nodes.points, logs, root), normal_moments(2, 2))
 
 
+@pytest.mark.slow
 def test_rules_of_many_nodes_judge_others_where_that_error_is_not_small(evaluated):
     sample, around = counts_of_two_effects()
     group = sample.single.sample

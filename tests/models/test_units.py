@@ -721,6 +721,7 @@ def log_densities(x: list[np.ndarray], degree: int) -> np.ndarray:
     return np.array([prior(units.space.point(at) | others) + found(at).sum() for at in x])
 
 
+@pytest.mark.slow
 def test_few_places_of_two_normal_variables_are_enough():
     level, x = np.repeat(np.arange(4), 3), np.random.default_rng(9).normal(size=12)
     with pm.Model() as model:

@@ -159,6 +159,7 @@ def test_the_axis_of_which_levels_are_independent_is_found_if_it_is_the_shorter_
     assert (factor.level_of_row == area).all()
 
 
+@pytest.mark.slow
 def test_a_matrix_with_a_row_for_each_walk_is_the_same():
     table = np.random.default_rng(3).normal(size=(AREAS, YEARS))
     with pm.Model() as matrix:
@@ -271,6 +272,7 @@ def test_walks_of_too_many_steps_remain_parameters_and_it_is_said(matrix):
         assert "HSGP" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_walks_by_their_values_at_a_few_times_are_integrated_out():
     """As the message says: (few @ weights)[level, time]."""
     times = np.linspace(0, YEARS - 1, LONG)

@@ -109,6 +109,7 @@ def with_slope(of_slope):
     return model
 
 
+@pytest.mark.slow
 def test_images_of_modes_are_kept_beside_those_of_the_scales():
     modes = found_modes(with_slope(pm.math.sqr))
     root = modes.positions["root"].to_numpy()

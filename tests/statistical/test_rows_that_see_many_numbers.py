@@ -1,6 +1,7 @@
 """Coresets of rows that depend on many numbers, and of units with many shared variables."""
 
 import logging
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -60,10 +61,19 @@ def persons():
     return model
 
 
+@pytest.fixture(scope="module")
+def built(request):
+    @cache
+    def of(name):
+        model = request.getfixturevalue(name)
+        return build_coreset(model, random_seed=1, progressbar=False)
+
+    return of
+
+
 @pytest.fixture(scope="module", params=["classes", pytest.param("persons", marks=pytest.mark.slow)])
-def coreset(request):
-    model = request.getfixturevalue(request.param)
-    return build_coreset(model, random_seed=1, progressbar=False)
+def coreset(request, built):
+    return built(request.param)
 
 
 def test_it_is_reliable_with_a_part_of_the_rows(coreset):
@@ -79,8 +89,8 @@ def test_it_is_reliable_with_a_part_of_the_rows(coreset):
     assert opinion.by_pymc < 0.03  # at ten draws
 
 
-def test_a_file_has_its_quadratic(classes, tmp_path):
-    coreset = build_coreset(classes, random_seed=1, progressbar=False)
+def test_a_file_has_its_quadratic(classes, built, tmp_path):
+    coreset = built("classes")
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", classes)
     x = coreset.model.initial_point()

@@ -217,6 +217,7 @@ def test_one_chain_four_times_is_not_four_chains(degrees):
     assert check.verdict.reason is Reason.COPIED
 
 
+@pytest.mark.slow
 def test_draws_of_nuts_are_those_of_the_coreset(degrees):
     coreset = degrees[1]
     idata = pm.sample(

@@ -9,6 +9,7 @@ from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.units import chosen_units, why_none_is_chosen
 
 
+@pytest.mark.slow
 def test_few_units_for_many_shared_parameters_are_all_kept():
     """More than ten levels for each other dimension, and fewer than twenty."""
     rng, n_persons, n_items = np.random.default_rng(1), 320, 26

@@ -1085,6 +1085,7 @@ def groups_of_their_own_tails(n_groups, n_rows):
     return model
 
 
+@pytest.mark.slow
 def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive():
     """Near 30 with a standard deviation of 15, draws on their own scale are impossible."""
     model = groups_of_their_own_tails(7, 7_000)

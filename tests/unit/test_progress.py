@@ -168,6 +168,7 @@ with Reporter(show=True) as report:
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_keeps_one_page_that_needs_no_widgets():
     nbclient = pytest.importorskip("nbclient", reason="needs the extra 'dev'")
     nbformat = pytest.importorskip("nbformat", reason="needs the extra 'dev'")

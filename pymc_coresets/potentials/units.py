@@ -25,9 +25,6 @@ _ENOUGH, _LEAST = 20, 5
 #: Rows of a level up to which its variables are far from normal, and of all levels up to which
 #: chains evaluate them at all nodes in minutes.
 _FEW_ROWS, _MOST_ROWS = 30, 2**16
-#: Rows of a level from which on a quadratic misses its variables by little, and of all levels up to
-#: which chains take about as long as that; and seconds of these chains for each row.
-_SOME_ROWS, _QUICK_ROWS, _SECONDS = 20, 2**14, 5e-3
 
 
 class UnitSettings(TypedDict):
@@ -77,10 +74,8 @@ def chosen_units(
         levels, if there are at least five times as many as a coreset needs. It needs one more than
         the D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or 4 D, if D is above
         24 and a quadratic is used. Then 5 D levels are enough if these have fewer than 30 rows
-        each, and not too many together: all are kept. From 20 rows on these may be 16,384, beyond
-        which a quadratic of all variables takes a fraction of the time. Variables with one value
-        per row, and missing values of covariates, are always integrated out, because rows cannot be
-        left out otherwise.
+        each, and not too many together: all are kept. Variables with one value per row, and missing
+        values of covariates, are always integrated out, because rows cannot be left out otherwise.
     n_rows : int, optional
         Number of all rows, if the observations are those of a template.
 
@@ -113,12 +108,12 @@ def chosen_units(
     n_levels, names = factors[0]
     if why_too_many(names, _n_dims(observations, factors[0])):
         return None
-    n_shared = _n_shared(observations, names)
+    sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
+    n_shared = sum(n for name, n in sizes.items() if name not in names)
     is_few = n_shared <= FEW_DIMENSIONS  # above this, a quadratic is used
     enough = 5 * (n_shared * (n_shared + 3) // 2 + 1) if is_few else _ENOUGH * n_shared
     n_rows = observations.n_obs if n_rows is None else n_rows
-    all_are_kept = n_rows < _FEW_ROWS * n_levels and keeps_all(n_levels, n_rows, n_shared)
-    if all_are_kept and not _takes_long(n_levels, n_rows):
+    if n_rows < _FEW_ROWS * n_levels and keeps_all(n_levels, n_rows, n_shared):
         enough = _LEAST * n_shared
     enough = max(_FEWEST_LEVELS, enough)
     missing = [name for name in names if name.endswith(UNOBSERVED)]
@@ -146,16 +141,6 @@ def keeps_all(n_units: int, n_rows: int, n_shared: int) -> bool:
     """
     is_few = n_shared > FEW_DIMENSIONS and n_units <= _ENOUGH * n_shared
     return is_few and n_rows <= _MOST_ROWS
-
-
-def _takes_long(n_levels: int, n_rows: int) -> bool:
-    """Whether chains of all units take much longer than a quadratic that misses them by little."""
-    return n_rows > _QUICK_ROWS and n_rows >= _SOME_ROWS * n_levels
-
-
-def _n_shared(observations: Observations, names: Sequence[str]) -> int:
-    shapes = observations.shapes.items()
-    return sum(math.prod(shape) for name, shape in shapes if name not in names)
 
 
 def _n_dims(observations: Observations, factor: tuple[int, tuple[str, ...]]) -> int:
@@ -188,24 +173,9 @@ def why_none_is_chosen(observations: Observations) -> str:
 
     For what `chosen_units` says without being asked.
     """
-    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS]
-    if not large:
-        return ""
-    too_many = why_too_many(large[0][1], _n_dims(observations, large[0]))
-    return too_many or _why_longer(observations, large[0])
-
-
-def _why_longer(observations: Observations, factor: tuple[int, tuple[str, ...]]) -> str:
-    """Return that all units would be kept but for the time that takes; empty if not so."""
-    (n_levels, names), n_rows = factor, observations.n_obs
-    is_wanted = keeps_all(n_levels, n_rows, _n_shared(observations, names))
-    if not (is_wanted and n_rows < _FEW_ROWS * n_levels and _takes_long(n_levels, n_rows)):
-        return ""
-    return (
-        f"{list(names)!r} remain parameters: a quadratic takes less time than chains of all "
-        f"{n_levels:,} levels, about {_SECONDS * n_rows / 60:.0f} minutes of a processor "
-        f"(integrate={list(names)!r})."
-    )
+    large = [factor for factor in find_factors(observations) if factor[0] >= _FEWEST_LEVELS][:1]
+    found = (why_too_many(factor[1], _n_dims(observations, factor)) for factor in large)
+    return next(found, "")
 
 
 def unit_model(

@@ -2,11 +2,8 @@
 
 import numpy as np
 import pymc as pm
-import pytest
 
 from pymc_coresets import build_coreset
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.units import chosen_units, why_none_is_chosen
 
 
 @pytest.mark.slow
@@ -25,20 +22,3 @@ def test_few_units_for_many_shared_parameters_are_all_kept():
     assert coreset.stand_in.parts[0].observations.integrated == ("own",)
     assert coreset.method == "exact"
     assert len(coreset.indices) == n_persons
-
-
-@pytest.mark.parametrize(
-    ("n_each", "found"), [(19, ("own",)), (25, None)], ids=["few rows each", "many in all"]
-)
-def test_levels_of_many_rows_remain_parameters_where_chains_of_all_take_minutes(n_each, found):
-    n_levels, n_others = 900, 60
-    level = np.repeat(np.arange(n_levels), n_each)
-    with pm.Model() as model:
-        own = pm.Normal("own", shape=n_levels)
-        other = pm.Normal("other", shape=n_others)
-        rate = pm.math.exp(own[level] + other[np.arange(len(level)) % n_others])
-        pm.Poisson("y", rate, observed=np.ones(len(level)))
-    rows = RowsToRead().rows_of(model)
-    assert chosen_units(rows) == found
-    assert ("2 minutes of a processor" in why_none_is_chosen(rows)) == (found is None)
-    assert chosen_units(rows, ["own"]) == ("own",)

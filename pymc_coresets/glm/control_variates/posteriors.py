@@ -361,7 +361,7 @@ class Posteriors:
             only = LocalMode(Normal(center, factor_of(precision)), 0.0)
             return FoundModes([only], 0).table(sampler.space)
         size = min(max(1_000, 20 * len(center)), sampler.n_rows)
-        half_a_second = 1e8 / size / len(center)
+        half_a_second = 1e8 * sampler.n_rows / sampler.n_terms / size / len(center)
         n_gradients = max(n_evaluations / (OF_A_GRADIENT * size), half_a_second)
         if n_gradients < 500 or not isinstance(precision, np.ndarray):
             return None

@@ -10,6 +10,8 @@ RUN := $(VENV)/bin/python
 WORKERS ?= 2
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
+# Loops that a process has compiled are never freed: those of these tests end with a process of their own.
+MANY_LOOPS := tests/models tests/loops tests/statistical
 SOURCES := pymc_coresets tests examples benchmarks scripts docs
 # The site has an environment of its own: Sphinx and its themes are of no use elsewhere.
 DOCS_VENV := .venv-docs
@@ -52,7 +54,10 @@ demo-big: $(DEMO_READY) ## ten million flights in files, with 2 GB of memory (5 
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) examples/flights_big.py $(DEMO_FLAGS)
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	@status=0; for part in "$(MANY_LOOPS)" "tests pymc_coresets $(MANY_LOOPS:%=--ignore=%)"; do \
+		OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $$part $(TEST_FLAGS) \
+			|| status=1; \
+	done; exit $$status
 
 test-all: $(READY) ## every test, with all loops compiled
 	@OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_COMPILED=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(TEST_FLAGS)

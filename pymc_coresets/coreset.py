@@ -161,7 +161,9 @@ class Coreset(WeightedRows):
     def full_model(self) -> pm.Model:
         """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
-            raise CoresetError("Your model does not hold the rows: pm.set_data puts others in.")
+            raise CoresetError(
+                "Your model is a template, or holds other rows: pm.set_data puts rows into it."
+            )
         return required_likelihood(self).observations.held.unchanged(PUT_BACK)
 
     @property

@@ -171,7 +171,7 @@ def named_method(method: Any) -> str:  # noqa: ANN401 - a name, or a `Method`
     ('giga', 'IHT(tolerance=0.1, max_iterations=100)')
     """
     if isinstance(method, str):
-        return method
+        return RiemannianPursuit.name if method == "auto" else method
     return repr(method) if is_dataclass(method) else str(method.name)
 
 

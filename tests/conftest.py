@@ -89,16 +89,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-#: Collections of the middle generation, each after 400,000 objects that were made and not freed.
-COLLECTED_AFTER = 4
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+@pytest.hookimpl(trylast=True)  # when the file's own fixtures are gone
 def pytest_runtest_teardown(item, nextitem):
-    # What files left open is closed, and what they hold is freed; but not after each of hundreds
-    # whose tests make few objects, as all that is alive is looked through.
-    if nextitem is None or (nextitem.path != item.path and gc.get_count()[2] >= COLLECTED_AFTER):
+    # What files left open is closed, and what they hold is freed.  What is alive then is not looked
+    # through again after the next ones: that took half a second for each of hundreds of files.
+    if nextitem is None or nextitem.path != item.path:
         gc.collect()
+        gc.freeze()
         if sys.platform == "linux" and hasattr(LIBC, "malloc_trim"):
             LIBC.malloc_trim(0)  # what compilations and large arrays leave stays with us otherwise
 

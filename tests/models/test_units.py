@@ -689,6 +689,7 @@ def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
 
     monkeypatch.setattr(Kernel, "arrays", seeing)
     monkeypatch.setattr(evaluation, "_OF_UNITS", 2**13)
+    monkeypatch.setattr(evaluation, "_OF_PLACES", 2**10)
     np.testing.assert_allclose(loglik.matrix(draws), whole, rtol=1e-12)
     assert len(seen) > 20
     assert min(seen) >= shortest

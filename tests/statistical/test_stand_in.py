@@ -244,7 +244,7 @@ def test_nothing_compiled_is_pickled(stand_in):
     for part in parts:
         functions = part.loglikelihood.functions
         assert set(vars(functions)) <= {field.name for field in fields(functions)}
-        assert functions._log_prior is None
+        assert not functions._priors
         assert not part.loglikelihood.observations._spaces
 
 

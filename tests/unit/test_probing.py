@@ -13,7 +13,13 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import probing
-from pymc_coresets.sampling.probing import Probing, compared, coordinate_names, points_of, probed
+from pymc_coresets.sampling.probing import (
+    Probing,
+    compared,
+    coordinate_names,
+    finite_points,
+    probed,
+)
 
 N_DRAWS = 400
 
@@ -163,7 +169,7 @@ def test_draws_on_the_border_of_the_support_are_refused(space):
     draws = drawn(space)
     draws.values["scale"][7] = 0.0
     with pytest.raises(InvalidDataError, match=r"Draw 7 lies .*'scale' is not finite"):
-        points_of(space, draws)
+        finite_points(space, draws)
 
 
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(1_000, 42), (10**5, 40), (10**9, 26)])

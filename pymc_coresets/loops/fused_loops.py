@@ -450,7 +450,8 @@ class Kernel:
         with compiling(), _timed(outputs):
             function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
         self._program = cast(Program, ops.unwrapped(function))
-        return cast(FunctionGraph, function.maker.fgraph)
+        fgraph: FunctionGraph = function.maker.fgraph
+        return fgraph
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Kernel"], tuple[bytes]]:
         return _kernel_of, (self.graph,)

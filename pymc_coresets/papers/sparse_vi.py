@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,11 +22,11 @@ class SparseVIState(AdaptiveState):
 
     Parameters
     ----------
-    pool : Rows or None
-        All rows; None if each selection draws its own subsample.
+    pool : Rows
+        All rows; none if each selection draws its own subsample.
     """
 
-    pool: Rows | None = None
+    pool: Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         posterior, n_rows = measure.posterior, measure.n_rows
         nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
         prior = self.measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
-        empty = SparseVIState(measure=measure, size=size, coreset=prior)
+        empty = SparseVIState(measure=measure, size=size, coreset=prior, pool=nothing)
         if self.n_subsample is not None:
             return empty
         sums = measure.sums(prior.draws, self.draws, n_candidates=n_rows)
@@ -142,9 +142,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         """Row of the largest correlation with the residual, Equation 13; None if there is none."""
         measure, support, rows = state.measure, state.coreset.support.rows, state.pool
         residual = state.coreset.residual
-        if rows is None:
-            n_subsample = cast(int, self.n_subsample)
-            scan = measure.posterior.scan(n_subsample, key=random_key(measure.rng))
+        if self.n_subsample is not None:
+            scan = measure.posterior.scan(self.n_subsample, key=random_key(measure.rng))
             rows = Rows.joined([support, scan.rows])
         if not len(rows):
             return None

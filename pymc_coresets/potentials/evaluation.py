@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -78,8 +78,9 @@ class Evaluator:
         def values(rows: Rows) -> np.ndarray:
             is_small = n_draws * rows.n_members <= max(_OF_UNITS // self.n_nodes, _OF_PLACES)
             if not rows.members or is_small or len(rows) * n_draws == 1:
+                found: np.ndarray
                 [found] = evaluate()(np.asarray(len(rows)), *self.kernel.arrays(rows))
-                return cast(np.ndarray, found)
+                return found
             if n_draws > 1 and (len(rows) == 1 or rows.n_members <= _LONG):
                 return np.concatenate([part(rows) for part in halves()])
             middle = len(rows) // 2

@@ -292,7 +292,8 @@ def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
     codes = {scalar: code for code, scalar in enumerate(dict.fromkeys(scalars))}
     vector = pt.join(0, *(pt.cast(scalar, dtype)[None] for scalar in codes))
     every = np.array([codes[scalar] for scalar in scalars])
-    return cast(Variable, vector if len(codes) == len(every) else vector[every])
+    joined: Variable = vector if len(codes) == len(every) else vector[every]
+    return joined
 
 
 def evaluate(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -190,7 +190,8 @@ def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
     axes = iter(range(len(shape)))
     together = etas[0] if len(shape) == 1 else pt.stack(etas, axis=1 - shape.index(None))
     order = ["x" if n == 1 else next(axes) for n in node.type.shape]
-    return cast(Variable, together.dimshuffle(order))
+    in_place: Variable = together.dimshuffle(order)
+    return in_place
 
 
 # -- groups of equal rows --------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import cast
 
 import numpy as np
 import pymc as pm
@@ -84,7 +83,8 @@ class RowGraph:
         if variable in self.rows:
             return self.rows[variable]
         if isinstance(variable, Constant):
-            return cast(np.ndarray, variable.data)
+            known: np.ndarray = variable.data
+            return known
         if not self.by_row(variable):
             return self._of_parameters.value(variable)
         self.computed.append(variable)

@@ -155,7 +155,7 @@ class Reducer(Protocol):
 
 
 def asked_reduction(
-    method: Any,  # noqa: ANN401 - what users pass
+    method: object,
     names: Collection[str],
     *,
     with_quadratic: bool,

@@ -163,7 +163,7 @@ class CoresetStream:
         self,
         model: pm.Model | None = None,
         *,
-        pilot: Any,  # noqa: ANN401 - whatever `open_rows` reads
+        pilot: object,
         size: int | None = None,
         tolerance: float = 0.01,
         draws: int | None = None,
@@ -213,7 +213,7 @@ class CoresetStream:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def update(self, chunk: Any, *, weights: ArrayLike | None = None) -> None:  # noqa: ANN401
+    def update(self, chunk: object, *, weights: ArrayLike | None = None) -> None:
         """Add a chunk of rows.
 
         It is checked and evaluated first, and then added: after a failure or an interrupt, the
@@ -542,7 +542,7 @@ def _warn_of_levels(model: pm.Model, wanted: RowsToRead) -> None:
         )
 
 
-def _rows_given(chunk: Any, weights: ArrayLike | None) -> RowSource:  # noqa: ANN401
+def _rows_given(chunk: object, weights: ArrayLike | None) -> RowSource:
     """Return a source of the rows that a user gave, with their base weights."""
     if weights is None:
         return chunk if isinstance(chunk, RowSource) else open_rows(chunk)

@@ -382,7 +382,7 @@ def likelihood_of_rows(
 
 
 def template_of_rows(
-    model: pm.Model, columns: Mapping[str, Any], wanted: RowsToRead | None = None
+    model: pm.Model, columns: Mapping[str, object], wanted: RowsToRead | None = None
 ) -> LogLikelihood:
     """Derive the potentials of a model that holds a template of the rows, without reading any.
 

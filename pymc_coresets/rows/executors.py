@@ -62,7 +62,7 @@ class Pending(Protocol):
 class HasSubmit(Protocol):
     """An executor of `concurrent.futures`, or the client of a Dask cluster."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Pending:  # noqa: ANN401
+    def submit(self, function: Callable[..., object], /, *args: object) -> Pending:
         """Call a function elsewhere, and return its future."""
 
 
@@ -118,7 +118,7 @@ class Pool:
                 n_bytes = len(work) + len(sent)
                 return self.executor.submit(perform, versions(), work, sent)
 
-        def finished(future: Future[Any], task: Task) -> Any:  # noqa: ANN401
+        def finished(future: Future[object], task: Task) -> Any:  # noqa: ANN401
             with _named_errors(task):
                 return future.result()
 

@@ -229,7 +229,7 @@ def _dims_of(model: pm.Model, name: str) -> tuple[Any, ...]:
     return tuple(model.named_vars_to_dims.get(name) or ())
 
 
-def _resize(model: pm.Model, dim: str, labels: Sequence[Any]) -> None:
+def _resize(model: pm.Model, dim: str, labels: Sequence[object]) -> None:
     length = model.dim_lengths[dim]
     if isinstance(length, SharedVariable):
         model.set_dim(dim, len(labels), coord_values=labels)

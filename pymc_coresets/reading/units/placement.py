@@ -122,7 +122,7 @@ class _State(NamedTuple):
         return [*self.place, self.height, *self.step, self.size, *self.root, self.part]
 
     @classmethod
-    def of(cls, flat: Sequence[Any], q: int) -> "_State":
+    def of(cls, flat: Sequence[object], q: int) -> "_State":
         place, height, step, size = flat[:q], flat[q], flat[q + 1 : 2 * q + 1], flat[2 * q + 1]
         return cls(place, height, step, size, flat[2 * q + 2 : -1], flat[-1])
 

@@ -44,7 +44,7 @@ class _Ragged(Op):
         axis, [x, _] = node.inputs[0].type.ndim - 1 - self.n_after, shapes
         return [(*x[:axis], self.length(node.inputs[1]), *x[axis + 1 :])]
 
-    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+    def length(self, sizes: object) -> Any:  # noqa: ANN401 - graphs
         """Return the length of the axis in the result."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class UnitOfRow(Op):
         """See `Op`."""
         return Apply(self, list(inputs), [pt.tensor(dtype="uint64", shape=(None,))])
 
-    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
+    def infer_shape(self, node: Apply, shapes: object) -> list[tuple[Variable, ...]]:
         """See `Op`: shapes are known without the values."""
         return [(ops.checked_tensor(node.inputs[0]).sum(),)]
 

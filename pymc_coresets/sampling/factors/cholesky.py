@@ -70,7 +70,7 @@ class CholeskyFactor(ABC):
 class Layout(Protocol):
     """How matrices of one pattern are decomposed: what is found out about the pattern once."""
 
-    def factor(self, matrix: Any) -> CholeskyFactor:  # noqa: ANN401 - dense or sparse, as it is
+    def factor(self, matrix: object) -> CholeskyFactor:
         """Return the factor of a matrix of this pattern.
 
         Raises

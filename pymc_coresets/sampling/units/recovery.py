@@ -47,7 +47,7 @@ def recover(
     idata: xr.DataTree | xr.Dataset,
     var_names: str | Sequence[str] | None = None,
     *,
-    levels: Sequence[Any] | None = None,
+    levels: Sequence[object] | None = None,
     summary: bool = False,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
@@ -291,7 +291,7 @@ class _LocalVariables:
 
         return [n for n, values in zip(self.names, found, strict=True) if stays(n, values)]
 
-    def numbers_of(self, levels: Sequence[Any] | None) -> np.ndarray:
+    def numbers_of(self, levels: Sequence[object] | None) -> np.ndarray:
         """Return the numbers of levels, given their labels."""
         n_levels, dim = self.factor.n_levels, self.observations.dim
         if levels is None:

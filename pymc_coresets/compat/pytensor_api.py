@@ -133,6 +133,11 @@ def checked_tensors(variables: object) -> list[pt.TensorVariable]:
     return [checked_tensor(variable) for variable in variables]
 
 
+#: What the methods of an operation take: graphs, the shapes of graphs, and where results are put.
+type Graphs = Sequence[Variable]
+type Shapes = Sequence[tuple[Variable, ...]]
+type Storage = list[list[np.ndarray | None]]
+
 _MOST_INPUTS = 200  # Numba refuses tuples of more than a thousand
 _HEAD = re.compile(r"def \w+\(\*(\w+)\):\n( +)")
 

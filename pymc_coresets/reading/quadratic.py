@@ -18,6 +18,7 @@ from pytensor.tensor import TensorVariable
 from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Graphs
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import simplified, written_function
 from pymc_coresets.reading.observations import Observations
@@ -275,7 +276,7 @@ def _operation() -> _SymmetricProduct:
     rows, columns = pt.vector("rows", dtype="int32"), pt.vector("columns", dtype="int32")
     product = pt.zeros_like(x)[rows].inc(entries * x[columns])
 
-    def pullback(inputs: Any, _: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+    def pullback(inputs: Graphs, _: Graphs, cotangents: Graphs) -> list[Variable]:
         # Without a derivative for the matrix: it is data.
         none: Any = [ops.disconnected_type()] * 3
         return [*none, operation(*inputs[:3], *cotangents)]
@@ -321,9 +322,9 @@ def _half_form(*, is_sparse: bool) -> OpFromGraph:
         matrix = [pt.vector(dtype="float64"), pt.vector(dtype="int32"), pt.vector(dtype="int32")]
     x = pt.vector("x", dtype="float64")
 
-    def pullback(inputs: Any, _: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+    def pullback(inputs: Graphs, _: Graphs, cotangents: Graphs) -> list[Variable]:
         none: Any = [ops.disconnected_type()] * len(matrix)
-        return [*none, cotangents[0] * _product(*inputs)]
+        return [*none, cotangents[0] * _product(*ops.checked_tensors(inputs))]
 
     return OpFromGraph(
         [*matrix, x],

@@ -32,6 +32,7 @@ from pytensor.graph import (
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function, rewritten_by
@@ -352,7 +353,7 @@ class Placement(Op):
         """Declare that there is no gradient."""
         return [[False] * len(node.outputs) for _ in node.inputs]
 
-    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
+    def infer_shape(self, node: Apply, shapes: Shapes) -> list[tuple[Variable, ...]]:
         """See `Op`: shapes are known without the values."""
         n_units = shapes[0][0]
         if not self.at_draws:
@@ -372,7 +373,7 @@ class Placement(Op):
             self._known[batched] = Placement(graphs, self.roles, self.n_dims, batched)
         return self._known[batched]
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
         """See `Op`."""
         if "plain" not in self.compiled:
             self.compiled["plain"] = tuple(

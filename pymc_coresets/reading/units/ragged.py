@@ -13,6 +13,7 @@ from pytensor.graph import Apply, Op, Variable
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Graphs, Shapes, Storage
 from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.rewrites import as_index
 from pymc_coresets.reading.folding import rewritten_by
@@ -39,12 +40,12 @@ class _Ragged(Op):
         """Declare the sizes as data."""
         return [[True], [False]]
 
-    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Variable, ...]]:  # noqa: ANN401
+    def infer_shape(self, node: Apply, shapes: Shapes) -> list[tuple[Variable, ...]]:
         """See `Op`: shapes are known without the values."""
         axis, [x, _] = node.inputs[0].type.ndim - 1 - self.n_after, shapes
-        return [(*x[:axis], self.length(node.inputs[1]), *x[axis + 1 :])]
+        return [(*x[:axis], self.length(ops.checked_tensor(node.inputs[1])), *x[axis + 1 :])]
 
-    def length(self, sizes: object) -> Any:  # noqa: ANN401 - graphs
+    def length(self, sizes: TensorVariable) -> TensorVariable:
         """Return the length of the axis in the result."""
         raise NotImplementedError
 
@@ -56,17 +57,18 @@ class Spread(_Ragged):
     unit, and R is their number.  Its gradient is `Collect`.
     """
 
-    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+    def length(self, sizes: TensorVariable) -> TensorVariable:
         """Return the number of rows."""
-        return sizes.sum()
+        total: TensorVariable = sizes.sum()
+        return total
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
         """See `Op`."""
         x, sizes = inputs
         single = (sizes == 1).all()  # a copy takes a third of the time
         output_storage[0][0] = x.copy() if single else np.repeat(x, sizes, axis=-1 - self.n_after)
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+    def pullback(self, inputs: Graphs, outputs: Graphs, cotangents: Graphs) -> list[Variable]:
         """See `Op`."""
         return [Collect(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
 
@@ -77,11 +79,12 @@ class Collect(_Ragged):
     The second input has the number of rows of each unit, (n,).  Its gradient is `Spread`.
     """
 
-    def length(self, sizes: Any) -> Any:  # noqa: ANN401 - graphs
+    def length(self, sizes: TensorVariable) -> TensorVariable:
         """Return the number of units."""
-        return sizes.shape[0]
+        number: TensorVariable = sizes.shape[0]
+        return number
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
         """See `Op`."""
         x, sizes = inputs
         axis = x.ndim - 1 - self.n_after
@@ -92,7 +95,7 @@ class Collect(_Ragged):
             total[(slice(None),) * axis + (some,)] = np.add.reduceat(x, starts, axis=axis)
         output_storage[0][0] = total
 
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+    def pullback(self, inputs: Graphs, outputs: Graphs, cotangents: Graphs) -> list[Variable]:
         """See `Op`."""
         return [Spread(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
 
@@ -114,7 +117,7 @@ class UnitOfRow(Op):
         """See `Op`: shapes are known without the values."""
         return [(ops.checked_tensor(node.inputs[0]).sum(),)]
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+    def perform(self, node: Apply, inputs: Sequence[np.ndarray], output_storage: Storage) -> None:
         """See `Op`."""
         sizes, n_units = inputs
         if len(sizes) != n_units:

@@ -546,7 +546,8 @@ def test_the_weighting_is_named(model, method, weighting, said):
     coreset = build_coreset(
         model, size=5, method=method, weighting=weighting, random_seed=1, progressbar=False
     )
-    assert (coreset.method, coreset.weighting) == (method, said)
+    name = {"auto": "riemannian_pursuit"}.get(method, method)
+    assert (coreset.method, coreset.weighting) == (name, said)
 
 
 @pytest.mark.parametrize("beyond", [-np.inf, np.nan])

@@ -28,4 +28,5 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 def save(folder: Path | None, name: str, table: str) -> None:
     """Save a table under its name in the documentation, where a folder is given."""
     if folder is not None:
-        (folder / f"{name}.md").write_text(table + "\n")
+        folder.mkdir(parents=True, exist_ok=True)  # a run of minutes should not end in an error
+    (folder / f"{name}.md").write_text(table + "\n")

@@ -254,7 +254,13 @@ def requested(model: object, **options: object) -> Request:
     >>> requested(model, size=1).given
     {'size': 1}
     """
-    asked = signature(build_coreset).bind(model, **options)
+    known = signature(build_coreset)
+    if unknown := sorted(options.keys() - known.parameters.keys()):
+        raise TypeError(
+            f"{unknown[0]!r} is no argument of sample or build_coreset. Options of pm.sample "
+            f"belong to build_coreset(...).sample({unknown[0]}=...)."
+        )
+    asked = known.bind(model, **options)
     asked.apply_defaults()
     return Request.of(**asked.arguments)
 

@@ -162,7 +162,8 @@ class Coreset(WeightedRows):
         """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
             raise CoresetError(
-                "Your model is a template, or holds other rows: pm.set_data puts rows into it."
+                "Your model does not hold the rows: it is a template, or has others. pm.set_data "
+                "puts rows into it."
             )
         return required_likelihood(self).observations.held.unchanged(PUT_BACK)
 

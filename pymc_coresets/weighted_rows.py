@@ -18,6 +18,7 @@ from pymc_coresets.potentials.kept_rows import REPRESENTED, Fingerprints, rows_o
 from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.labels import texts_of
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
@@ -139,14 +140,14 @@ def require_all_rows(coreset: WeightedRows) -> None:
 def lost_levels(coreset: WeightedRows) -> Mapping[str, frozenset[str]]:
     """Return the labels of units that a coreset represents, but whose rows are gone, by their dim.
 
-    Labels are text, as files have them.
+    Labels are text, see `texts_of`.
     """
     loglik, kept = required_likelihood(coreset), coreset.data
     if kept is None or not loglik.observations.integrated:
         return {}
     dim = str(kept.attrs["dim"])
-    held = {str(label) for label in loglik.observations.model.coords[dim] or ()}
-    return {dim: frozenset(map(str, kept[REPRESENTED].to_numpy())) - held}
+    held = texts_of(loglik.observations.model.coords[dim] or ())
+    return {dim: frozenset(map(str, kept[REPRESENTED].to_numpy())) - frozenset(held)}
 
 
 def represents_others(loglik: LogLikelihood) -> bool:

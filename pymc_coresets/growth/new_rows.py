@@ -139,7 +139,7 @@ def _with_rows(
 def _with_units(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
 ) -> _Grown:
-    parts = [UnitPart.of(coreset), UnitPart.of_rows(model, wanted)]
+    parts = [UnitPart.of(coreset), UnitPart.of_rows(coreset, model, wanted)]
     found = UnitsTogether.of(model, parts, tolerance=_tolerance_of(coreset), rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
     return _Grown(

@@ -18,13 +18,17 @@ from pymc_coresets.potentials.of_model import RowsToRead, Settings, units_at
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.joined_units import model_of_units, refuse_other_data
+from pymc_coresets.reading.units.labels import kind_of, texts_of
 from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-_REMEDY = "Pass a model that differs in its rows and levels only."
+_REMEDY = (
+    "Pass a model that differs in its rows and levels only; what is computed from all rows, such "
+    "as x - x.mean(), differs with them and belongs before pm.Data."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,8 +72,22 @@ class UnitPart:
         return cls(loglik=loglik, settings=coreset.settings, kept=kept, represented=represented)
 
     @classmethod
-    def of_rows(cls, model: pm.Model, wanted: RowsToRead) -> Self:
-        """Find the units of new rows, with nodes where those of a coreset are."""
+    def of_rows(cls, coreset: WeightedRows, model: pm.Model, wanted: RowsToRead) -> Self:
+        """Find the units of new rows, with nodes where those of a coreset are.
+
+        Raises
+        ------
+        InvalidDataError
+            If they are of one level only.
+        """
+        dim = as_units(required_likelihood(coreset).observations).source.level_dim
+        if len(model.coords.get(dim) or "..") == 1:
+            raise InvalidDataError(
+                f"The new rows are of one level of {dim!r} only, from which the model does not "
+                "show what belongs to a level: add rows of other levels, or the label of a level "
+                "without rows.",
+                topic="the-data-and-the-model",
+            )
         filled, inside = with_rows_of_units(model, wanted)
         loglik = LogLikelihood(inside.found_in(filled))
         every = loglik.in_memory.all
@@ -200,7 +218,7 @@ class UnitsTogether:
 
 def _labels(kept: xr.Dataset) -> np.ndarray:
     """Return the labels of units as text, in which form files have them."""
-    return kept["label"].to_numpy().astype(str)
+    return texts_of(kept["label"].to_numpy())
 
 
 def _names(part: UnitPart) -> list[str]:
@@ -209,11 +227,20 @@ def _names(part: UnitPart) -> list[str]:
 
 def _apart(parts: Sequence[UnitPart]) -> np.ndarray:
     """Return the labels of all units that are represented, each by one part only."""
+    kinds, dim = (
+        [kind_of(part.kept["label"].to_numpy()) for part in parts],
+        parts[0].kept.attrs["dim"],
+    )
+    if len(set(kinds)) > 1:
+        raise InvalidDataError(
+            f"The labels of {dim!r} are {kinds[0]} in one part and {kinds[1]} in the other, so "
+            "that levels that come again would not be known: give both labels of one kind.",
+            topic="the-data-and-the-model",
+        )
     every = np.concatenate([part.represented for part in parts])
     labels, counts = np.unique(every, return_counts=True)
     if (counts > 1).any():
         twice = labels[counts > 1]
-        dim = parts[0].kept.attrs["dim"]
         raise InvalidDataError(
             f"{len(twice):,} levels of {dim!r} come again, among them {str(twice[0])!r}: rows of "
             "one level depend on each other through its variables, and must come together. Leave "

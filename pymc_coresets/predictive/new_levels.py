@@ -18,6 +18,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.forward import Predictions, forward_graphs
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.graphs import shapes_of
+from pymc_coresets.reading.units.labels import texts_of
 from pymc_coresets.rows.keyed import random_key
 
 _log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ def refuse_lost(model: pm.Model, idata: xr.DataTree, lost: Mapping[str, Collecti
     idata : xarray.DataTree
         Draws, with a group ``posterior``.
     lost : mapping of str to collection of str
-        Labels of such levels as text, by their dimension.
+        Labels of such levels, see `texts_of`, by their dimension.
 
     Raises
     ------
@@ -87,8 +88,8 @@ def refuse_lost(model: pm.Model, idata: xr.DataTree, lost: Mapping[str, Collecti
     """
     for dim, labels in lost.items():
         coords = idata["posterior"].coords
-        drawn = map(str, coords[dim].to_numpy() if dim in coords else ())
-        found = {str(label) for label in model.coords.get(dim) or ()} & set(labels) - set(drawn)
+        drawn = texts_of(coords[dim].to_numpy() if dim in coords else ())
+        found = set(texts_of(model.coords.get(dim) or ())) & set(labels) - set(drawn)
         if found:
             raise InvalidDataError(
                 f"{len(found):,} levels of {dim!r}, such as {min(found)!r}, are not new to the "

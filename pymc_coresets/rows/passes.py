@@ -294,7 +294,7 @@ class AbsentRows:
     )
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise CoresetError(self.why, topic="executors-and-clusters")
+        raise CoresetError(self.why, topic="coresets-in-files")
 
     blocks = reduce = scan = at = earliest = hit = _refuse
 

@@ -844,7 +844,10 @@ PLANTED = [
     *plant(
         "reading/units/joined_units.py",
         ("arrays = [a + start for a, start", "arrays = [a for a, start"),
-        ("np.array(model.coords[found.dim])", "np.array(model.coords[found.dim])[::-1]"),
+        (
+            "as_index(model.coords[found.dim]).to_numpy()",
+            "as_index(model.coords[found.dim]).to_numpy()[::-1]",
+        ),
         ("np.take(values[name], levels, axis=axis)", "values[name][: len(levels)]"),
     ),
     *plant(

@@ -107,6 +107,7 @@ TESTS = {
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
     "reading/units/": (UNITS, UNITS_OF_CORESETS),
+    "reading/units/labels": (GROWN_UNITS,),
     "reading/units/joined_units": (GROWN_UNITS,),
     "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("ragged"), UNITS),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -26,6 +27,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
+from pymc_coresets.reading.units.labels import texts_of
 from tests.models.units import by_grid, nodes_at
 
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -282,6 +284,44 @@ def test_users_that_come_again_are_refused(first):
     both = joined([PARTS[1], {n: PARTS[0][n] for n in PARTS[0]}])
     with pytest.raises(InvalidDataError, match="300 levels of 'user' come again, among them 'u0'"):
         first.extend(model_of(both))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.datetime64("2000-01-01") + np.arange(SIZES[1]), "are text in one part and dates"),
+        ([("u", i) for i in range(SIZES[1])], r"The label \(u, 0\) has several parts"),
+    ],
+)
+def test_labels_that_could_not_be_known_again_are_refused(first, labels, words):
+    with pytest.raises((InvalidDataError, UnsupportedModelError), match=words):
+        first.extend(model_of({**users(1), "labels": labels}))
+
+
+@pytest.mark.parametrize("other", [float, np.float32, str])
+def test_labels_are_the_same_whatever_their_type(other):
+    numbers = np.arange(7, 12)
+    assert texts_of(numbers).tolist() == texts_of([other(i) for i in numbers]).tolist()
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_dates_are_known_again_in_any_unit(unit):
+    days = np.datetime64("2000-01-31") + np.arange(3)
+    known = texts_of(days.astype(f"datetime64[{unit}]"))
+    assert known.tolist() == texts_of([pd.Timestamp(day) for day in days]).tolist()
+    data = {**users(2), "labels": np.datetime64("2000-01-31", unit) + np.arange(SIZES[2])}
+    units = unit_model(model_of(data), ["effect"], {})
+    filled = model_of_units(model_of(data), [kept_units(units, np.array([1, 2]))])
+    assert texts_of(filled.coords["user"]).tolist() == texts_of(data["labels"][1:3]).tolist()
+
+
+def test_rows_of_one_user_alone_are_refused(first):
+    few = users(1)
+    alone = {
+        name: values[few["of"] == 0] for name, values in few.items() if name in {"of", "x", "seen"}
+    }
+    with pytest.raises(InvalidDataError, match="of one level of 'user' only"):
+        first.extend(model_of({**alone, "w": few["w"][:1], "labels": few["labels"][:1]}))
 
 
 def test_levels_without_rows_may_be_any(first, longer):

@@ -12,6 +12,7 @@ from pytensor.graph import Constant, ancestors
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.units.labels import as_index
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, data_of, settable_data
 from pymc_coresets.rows.values import converted
@@ -69,7 +70,7 @@ def kept_units(units: UnitModel, levels: np.ndarray) -> xr.Dataset:
     sizes = np.bincount(units.factor.level_of_row, minlength=units.factor.n_levels)
     rows = order[np.repeat(np.isin(np.arange(len(sizes)), levels), sizes)]
     values = settable_data(model)
-    labels = np.array(model.coords[found.dim])
+    labels = as_index(model.coords[found.dim]).to_numpy()
     columns: dict[str, tuple[list[str], np.ndarray]] = {
         "label": (["unit"], labels[levels]),
         "size": (["unit"], sizes[levels]),
@@ -120,7 +121,7 @@ def model_of_units(model: pm.Model, parts: Sequence[xr.Dataset]) -> pm.Model:
         every[name] = converted(name, joined, held[name].dtype, "the units")
     copy = copy_with_rows(model, every)
     labels = np.concatenate([part["label"].to_numpy() for part in parts])
-    _resize(copy, dim, labels.tolist())
+    _resize(copy, dim, as_index(labels).tolist())  # dates are those of pandas
     of_rows = [name for key, (name, _) in first.items() if key.startswith(_OF_ROWS)]
     for name in of_rows:  # their own dimension may have labels, which nothing depends on
         for own in (copy.named_vars_to_dims.get(name) or ())[:1]:

@@ -29,4 +29,4 @@ def save(folder: Path | None, name: str, table: str) -> None:
     """Save a table under its name in the documentation, where a folder is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)  # a run of minutes should not end in an error
-    (folder / f"{name}.md").write_text(table + "\n")
+        (folder / f"{name}.md").write_text(table + "\n")

@@ -45,7 +45,8 @@ def test_every_section_is_on_the_page():
 
 #: Sections of errors of these classes in these rooms, all of which have one cause.
 SECTIONS = {
-    (CoresetError, "rows"): "executors-and-clusters",
+    (CoresetError, "rows.executors"): "executors-and-clusters",
+    (CoresetError, "rows.passes"): "coresets-in-files",
     (InvalidDataError, "diagnostics"): "draws",
     (InvalidDataError, "reading.draws"): "draws",
     (InvalidDataError, "glm"): "regressions",

@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 DEMO_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/.ready-for-demos)
 RUN := $(VENV)/bin/python
 WORKERS ?= 2
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(RUN) -m pytest $(SIDE_BY_SIDE)
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
 # Loops that a process has compiled are never freed: those of these tests end with a process of their own.
@@ -56,26 +58,26 @@ demo-big: $(DEMO_READY) ## ten million flights in files, with 2 GB of memory (5 
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
 	@status=0; for part in "$(MANY_LOOPS)" "tests pymc_coresets $(MANY_LOOPS:%=--ignore=%)"; do \
-		OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $$part $(TEST_FLAGS) \
+		OMP_NUM_THREADS=$(THREADS) $(PYTEST) $$part $(TEST_FLAGS) \
 			|| [ $$? -eq 5 ] || status=1; \
 	done; exit $$status
 
 test-all: $(READY) ## every test, with all loops compiled
-	@OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_COMPILED=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_COMPILED=1 $(PYTEST) -m "slow or not slow" $(TEST_FLAGS)
 
 test-processors: $(READY) ## the tests as other processors compute, and the statistical ones with other seeds
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py AVX512) \
-		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(PYTEST) $(TEST_FLAGS)
 	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py) \
-		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+		PYMC_CORESETS_TEST_COMPILED=1 OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(PYTEST) $(TEST_FLAGS)
 	@for seed in $(SEEDS); do \
-		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(PYTEST) \
 			tests/statistical tests/properties $(TEST_FLAGS) \
 			|| exit 1; \
 	done
 
 test-lowest: $(READY) ## the tests with the lowest versions that pyproject.toml allows
-	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_lowest.sh $(VENV) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_lowest.sh $(VENV) $(SIDE_BY_SIDE) $(TEST_FLAGS)
 
 test-neighbours: $(READY) ## the tests beside pymc-marketing, and beside Bambi and HSSM, in environments of their own
 	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_neighbours.sh $(RUN) $(TEST_FLAGS)
@@ -84,7 +86,7 @@ mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_
 	@$(RUN) -m tests.mutants
 
 coverage: $(READY) ## the tests with a report of the lines that they do not reach
-	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) $(PYTEST) --cov $(TEST_FLAGS)
 
 lint: $(READY) ## ruff: rules and formatting
 	@$(RUN) -m ruff check $(wildcard $(SOURCES))

@@ -13,7 +13,7 @@ import xarray as xr
 
 from pymc_coresets.ancestry import Ancestry, caveat_of
 from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
-from pymc_coresets.diagnostics.judging import ENOUGH_ESS, TOLERANCE
+from pymc_coresets.diagnostics.judging import ENOUGH_ESS
 from pymc_coresets.diagnostics.verdicts import Verdict
 from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
@@ -202,11 +202,6 @@ class Coreset(WeightedRows):
         return HeldModel.of(
             coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
         )
-
-    @property
-    def tolerance(self) -> float:
-        """Symmetrised KL divergence that it was asked for, in nats; 0.01 by default."""
-        return TOLERANCE if self.certificate is None else self.certificate.tolerance
 
     @property
     def ancestry(self) -> Ancestry:

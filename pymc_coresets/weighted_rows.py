@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
@@ -75,6 +75,11 @@ class WeightedRows:
     data: xr.Dataset | None = None
     progressbar: bool = True
 
+    @property
+    def tolerance(self) -> float:
+        """Symmetrised KL divergence that it was asked for, in nats; 0.01 by default."""
+        return TOLERANCE if self.certificate is None else self.certificate.tolerance
+
 
 def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
     """Return the potentials of the rows that a coreset was chosen from.
@@ -101,11 +106,11 @@ def chosen_rows(coreset: WeightedRows) -> Rows:
         If it was read without its model.
     """
     loglik = required_likelihood(coreset)
-    if coreset.data is not None and loglik.observations.integrated:
+    if coreset.data is None:
+        return loglik.collapsed(collapse=False).source.at(coreset.indices)
+    if loglik.observations.integrated:
         return loglik.in_memory.at(coreset.indices)
-    if coreset.data is not None:
-        return rows_of_dataset(loglik.observations, coreset.data)
-    return loglik.collapsed(collapse=False).source.at(coreset.indices)
+    return rows_of_dataset(loglik.observations, coreset.data)
 
 
 def has_all_rows(coreset: WeightedRows) -> bool:
@@ -147,7 +152,7 @@ def lost_levels(coreset: WeightedRows) -> Mapping[str, frozenset[str]]:
         return {}
     dim = str(kept.attrs["dim"])
     held = texts_of(loglik.observations.model.coords[dim] or ())
-    return {dim: frozenset(map(str, kept[REPRESENTED].to_numpy())) - frozenset(held)}
+    return {dim: frozenset(map(str, kept[REPRESENTED].to_numpy())).difference(held)}
 
 
 def represents_others(loglik: LogLikelihood) -> bool:

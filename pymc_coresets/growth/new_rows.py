@@ -12,7 +12,6 @@ import xarray as xr
 
 from pymc_coresets.advice import decided_by
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry, caveat_of
-from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.glm.concavity import is_concave
 from pymc_coresets.glm.control_variates.expansion import written_in
@@ -139,8 +138,9 @@ def _with_rows(
 def _with_units(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
 ) -> _Grown:
-    parts = [UnitPart.of(coreset), UnitPart.of_rows(coreset, model, wanted)]
-    found = UnitsTogether.of(model, parts, tolerance=_tolerance_of(coreset), rng=rng)
+    own = UnitPart.of(coreset)
+    parts = [own, UnitPart.of_rows(model, wanted, own.dim)]
+    found = UnitsTogether.of(model, parts, tolerance=coreset.tolerance, rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
     return _Grown(
         loglik=found.loglik,
@@ -169,10 +169,6 @@ def _of_units(coresets: Sequence[WeightedRows]) -> bool:
             "with the same `integrate`."
         )
     return bool(names[0])
-
-
-def _tolerance_of(coreset: WeightedRows) -> float:
-    return TOLERANCE if coreset.certificate is None else coreset.certificate.tolerance
 
 
 def _decided(
@@ -361,7 +357,7 @@ def _both_units(coresets: Sequence[WeightedRows], rng: np.random.Generator) -> _
     first, second = coresets
     parts = [UnitPart.of(first), UnitPart.of(second)]
     found = UnitsTogether.of(
-        parts[0].model, parts, tolerance=min(map(_tolerance_of, coresets)), rng=rng
+        parts[0].model, parts, tolerance=min(each.tolerance for each in coresets), rng=rng
     )
     border, every = parts[0].kept.sizes["unit"], found.loglik.in_memory
     return _Both(

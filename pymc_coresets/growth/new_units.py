@@ -18,7 +18,7 @@ from pymc_coresets.potentials.of_model import RowsToRead, Settings, units_at
 from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.joined_units import model_of_units, refuse_other_data
-from pymc_coresets.reading.units.labels import kind_of, texts_of
+from pymc_coresets.reading.units.labels import as_index, kind_of, texts_of
 from pymc_coresets.reading.units.observations_of_units import as_units
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out
@@ -66,21 +66,21 @@ class UnitPart:
         kept = kept_dataset(loglik, chosen_rows(coreset), coreset.weights)
         if coreset.data is not None:
             represented = coreset.data[REPRESENTED].to_numpy()
-        else:
-            every = loglik.collapsed(collapse=False).in_memory.all
-            represented = _labels(kept_dataset(loglik, every, every.base_weights))
+        else:  # all of its model that have rows
+            units = as_units(loglik.observations).source
+            labels = as_index(units.rows.held.whole.coords[kept.attrs["dim"]])
+            represented = np.array(texts_of(labels[units.levels]))
         return cls(loglik=loglik, settings=coreset.settings, kept=kept, represented=represented)
 
     @classmethod
-    def of_rows(cls, coreset: WeightedRows, model: pm.Model, wanted: RowsToRead) -> Self:
-        """Find the units of new rows, with nodes where those of a coreset are.
+    def of_rows(cls, model: pm.Model, wanted: RowsToRead, dim: str) -> Self:
+        """Find the units of new rows along a dim, with nodes where those of a coreset are.
 
         Raises
         ------
         InvalidDataError
             If they are of one level only.
         """
-        dim = as_units(required_likelihood(coreset).observations).source.level_dim
         if len(model.coords.get(dim) or "..") == 1:
             raise InvalidDataError(
                 f"The new rows are of one level of {dim!r} only, from which the model does not "
@@ -92,7 +92,13 @@ class UnitPart:
         loglik = LogLikelihood(inside.found_in(filled))
         every = loglik.in_memory.all
         kept = kept_dataset(loglik, every, every.base_weights)
-        return cls(loglik=loglik, settings=wanted.settings, kept=kept, represented=_labels(kept))
+        represented = np.array(texts_of(kept["label"].to_numpy()))
+        return cls(loglik=loglik, settings=wanted.settings, kept=kept, represented=represented)
+
+    @property
+    def dim(self) -> str:
+        """Along which the units have their labels."""
+        return str(self.kept.attrs["dim"])
 
     @property
     def model(self) -> pm.Model:
@@ -216,21 +222,13 @@ class UnitsTogether:
         return carried_over(coreset.quadratic, own, self.loglik.observations)
 
 
-def _labels(kept: xr.Dataset) -> np.ndarray:
-    """Return the labels of units as text, in which form files have them."""
-    return texts_of(kept["label"].to_numpy())
-
-
 def _names(part: UnitPart) -> list[str]:
     return list(part.loglik.observations.integrated)
 
 
 def _apart(parts: Sequence[UnitPart]) -> np.ndarray:
     """Return the labels of all units that are represented, each by one part only."""
-    kinds, dim = (
-        [kind_of(part.kept["label"].to_numpy()) for part in parts],
-        parts[0].kept.attrs["dim"],
-    )
+    kinds, dim = [kind_of(as_index(part.kept["label"].to_numpy())) for part in parts], parts[0].dim
     if len(set(kinds)) > 1:
         raise InvalidDataError(
             f"The labels of {dim!r} are {kinds[0]} in one part and {kinds[1]} in the other, so "

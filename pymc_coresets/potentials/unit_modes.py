@@ -31,7 +31,7 @@ _PLACES = 16  # of a grid, at which rows are evaluated together
 _EVALUATIONS = 200_000_000  # of rows on grids, at most: seconds
 # Of a grid along one axis, in widths of the prior: where it is equidistant, and how far it reaches.
 _MIDDLE, _REACH = 6.0, 300.0
-_SAME = 3.0  # ModesOfUnits within as many widths of both have nodes around the larger one.
+_SAME = 3.0  # Modes within as many widths of both have nodes around the larger one.
 
 
 class _Shape(NamedTuple):
@@ -119,7 +119,7 @@ class UnitModes:
 
         Parameters
         ----------
-        modes : Modes
+        modes : ModesOfUnits
             From `every`.
         rows : Rows
         """

@@ -89,7 +89,7 @@ def refuse_lost(model: pm.Model, idata: xr.DataTree, lost: Mapping[str, Collecti
     for dim, labels in lost.items():
         coords = idata["posterior"].coords
         drawn = texts_of(coords[dim].to_numpy() if dim in coords else ())
-        found = set(texts_of(model.coords.get(dim) or ())) & set(labels) - set(drawn)
+        found = set(labels).intersection(texts_of(model.coords.get(dim) or ())).difference(drawn)
         if found:
             raise InvalidDataError(
                 f"{len(found):,} levels of {dim!r}, such as {min(found)!r}, are not new to the "

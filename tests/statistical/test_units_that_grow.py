@@ -301,18 +301,18 @@ def test_labels_that_could_not_be_known_again_are_refused(first, labels, words):
 @pytest.mark.parametrize("other", [float, np.float32, str])
 def test_labels_are_the_same_whatever_their_type(other):
     numbers = np.arange(7, 12)
-    assert texts_of(numbers).tolist() == texts_of([other(i) for i in numbers]).tolist()
+    assert texts_of(numbers) == texts_of([other(i) for i in numbers])
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
 def test_dates_are_known_again_in_any_unit(unit):
     days = np.datetime64("2000-01-31") + np.arange(3)
     known = texts_of(days.astype(f"datetime64[{unit}]"))
-    assert known.tolist() == texts_of([pd.Timestamp(day) for day in days]).tolist()
+    assert known == texts_of([pd.Timestamp(day) for day in days])
     data = {**users(2), "labels": np.datetime64("2000-01-31", unit) + np.arange(SIZES[2])}
     units = unit_model(model_of(data), ["effect"], {})
     filled = model_of_units(model_of(data), [kept_units(units, np.array([1, 2]))])
-    assert texts_of(filled.coords["user"]).tolist() == texts_of(data["labels"][1:3]).tolist()
+    assert texts_of(filled.coords["user"]) == texts_of(data["labels"][1:3])
 
 
 def test_rows_of_one_user_alone_are_refused(first):

@@ -10,7 +10,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 _DATES = {"datetime64", "datetime", "date"}
 
 
-def texts_of(labels: Iterable[object]) -> np.ndarray:
+def texts_of(labels: Iterable[object]) -> list[str]:
     """Return labels as text, the same for whatever type they have: those of one level are equal.
 
     Whole numbers are so whether integers or not, as a column of a frame that had holes is floating;
@@ -18,32 +18,31 @@ def texts_of(labels: Iterable[object]) -> np.ndarray:
 
     Examples
     --------
-    >>> texts_of([1, 2]).tolist() == texts_of(np.array([1.0, 2.0])).tolist()
+    >>> texts_of([1, 2]) == texts_of(np.array([1.0, 2.0]))
     True
-    >>> texts_of(np.array(["2000-01-31"], "datetime64[D]")).tolist()
+    >>> texts_of(np.array(["2000-01-31"], "datetime64[D]"))
     ['2000-01-31T00:00:00.000000000']
     """
     index = as_index(labels)
-    if kind_of(labels) == "dates":
+    if kind_of(index) == "dates":
         dates: np.ndarray = pd.to_datetime(index).to_numpy("datetime64[ns]")
-        return np.asarray(np.datetime_as_string(dates))
+        return [str(date) for date in dates]
     if index.dtype.kind == "f" and (index == np.round(index)).all():
         index = index.astype(np.int64)
-    return np.array([str(label) for label in index], dtype=str)
+    return [str(label) for label in index]
 
 
-def kind_of(labels: Iterable[object]) -> str:
+def kind_of(labels: pd.Index) -> str:
     """Return whether labels are dates, numbers or text.
 
     Examples
     --------
-    >>> kind_of([1, 2]), kind_of([2.0]), kind_of(["1"]), kind_of([pd.Timestamp("2000-01-31")])
-    ('numbers', 'numbers', 'text', 'dates')
+    >>> [kind_of(as_index(labels)) for labels in ([2.0], ["1"], [pd.Timestamp("2000-01-31")])]
+    ['numbers', 'text', 'dates']
     """
-    index = as_index(labels)
-    if pd.api.types.infer_dtype(index, skipna=False) in _DATES:
+    if pd.api.types.infer_dtype(labels, skipna=False) in _DATES:
         return "dates"
-    return "numbers" if index.dtype.kind in "iuf" else "text"
+    return "numbers" if labels.dtype.kind in "iuf" else "text"
 
 
 def as_index(labels: Iterable[object]) -> pd.Index:

@@ -172,11 +172,6 @@ def test_a_stream_of_three_parts_is_as_good_as_one_build(longer):
     assert last.n_observations == last.n_distinct == sum(SIZES)
     assert divergence(last, every) < 0.03
     assert last.ancestry.rows == SIZES
-    known, found = (draws_of(each)["posterior"].to_dataset() for each in (every, last))
-    for name in SHARED:
-        apart = abs(float(found[name].mean() - known[name].mean()))
-        assert apart < 0.4 * float(known[name].std())
-        assert float(found[name].std() / known[name].std()) == pytest.approx(1.0, abs=0.2)
 
 
 def test_new_rows_may_be_in_files(first, longer):
@@ -208,6 +203,7 @@ def test_coresets_of_different_users_are_merged(merged, at_once):
         merged.log_ratios(draws)
 
 
+@pytest.mark.slow
 def test_merged_and_extended_coresets_grow_on(merged, longer):
     both = merge(merged, build_coreset(model_of(PARTS[2]), integrate="effect", **QUIET))
     grown = merged.extend(model_of(PARTS[2]), random_seed=1)
@@ -265,6 +261,7 @@ def test_other_priors_of_effects_need_no_rows(longer, in_files):
     assert np.isnan(other.ancestry.combined)
 
 
+@pytest.mark.slow
 def test_coresets_of_rows_in_files_take_other_priors_by_a_template():
     template = model_of(PARTS[1], rows=30)
     coreset = build_coreset(template, rows=rows_of(PARTS[1]), **QUIET)

@@ -2,7 +2,9 @@
 
 A copy of the project is mutated in place. One process that has imported PyMC and pytest forks a
 child for each bug; the child imports the package from the copy and runs the tests of that module,
-the doctests first, up to the first failure. Environment variables:
+up to the first failure: the doctests first, and what earlier bugs have shown to reach the changed
+lines before the rest. At the end, one child runs the tests that failed without any bug: they must
+pass. Environment variables:
 
 - MUTANTS_SECONDS: time to spend, 1800 by default;
 - MUTANTS_SEED: which bugs are picked, 1 by default;
@@ -14,7 +16,9 @@ the doctests first, up to the first failure. Environment variables:
 Exits with 1 if a bug survives, or one planted by hand no longer fits its module.
 """
 
+import math
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -31,6 +35,8 @@ from itertools import islice
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from py_compile import compile as compile_file
+from types import CodeType
+from typing import NamedTuple
 
 import pytest
 
@@ -47,6 +53,8 @@ COUNT = int(os.environ.get("MUTANTS_COUNT", "0")) or None
 BY_HAND = os.environ.get("MUTANTS_BY_HAND") == "1"
 TEST_LIMIT = 60  # seconds for one test: a mutant may run for ever
 MUTANT_LIMIT = float(os.environ.get("MUTANTS_LIMIT", "200"))  # seconds for the tests of a mutant
+LAST, REACHED = "last.txt", "reached.pickle"  # files of a child
+TOOL = sys.monitoring.COVERAGE_ID
 WARM = [
     "numpy", "scipy.stats", "scipy.optimize", "xarray", "pandas", "arviz", "arviz_plots", "pymc",
     "hypothesis", "numba", "matplotlib.pyplot", "pytensor.link.numba.linker", "numba.np.ufunc",
@@ -54,35 +62,82 @@ WARM = [
 QUIET = ["-xq", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
 
-class Watch:
-    """A pytest plugin: limits the time of each test and notes the first that fails."""
+class Reached(NamedTuple):
+    """What a test reached: modules of the package and lines there, and the seconds it took."""
 
-    def __init__(self, report: Path) -> None:
-        self.report = report
+    lines: set[tuple[str, int]]
+    seconds: float
+
+
+class Watch:
+    """A pytest plugin: limits the time of each test, and notes the last, which fails if any does.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the copy, in which it writes.
+    changed : set of tuple
+        The changed module and lines: tests that reach them come first in their file.
+    known : dict
+        What tests are known to reach, by their identifiers.
+    """
+
+    def __init__(
+        self, folder: Path, changed: set[tuple[str, int]], known: dict[str, Reached]
+    ) -> None:
+        self.folder, self.changed, self.known = folder, changed, known
+        self.lines: set[tuple[str, int]] = set()
+        self.package = f"{folder / PACKAGE}/"
+        sys.monitoring.use_tool_id(TOOL, __name__)
+        sys.monitoring.register_callback(TOOL, sys.monitoring.events.LINE, self._note)
+
+    def _note(self, code: CodeType, line: int) -> object:
+        if code.co_filename.startswith(self.package):
+            self.lines.add((code.co_filename.removeprefix(self.package), line))
+        return sys.monitoring.DISABLE  # once for each test
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config, items):
+        """Undo the order of `tests/conftest.py`, the slowest first, too."""
+        files = [argument.split("::")[0] for argument in config.args]
+
+        def order(item: pytest.Item) -> tuple[int, int, float]:
+            file, reached = files.index(item.nodeid.split("::")[0]), self.known.get(item.nodeid)
+            if reached is None:
+                return 1, file, 0.0
+            return (0 if self.changed & reached.lines else 2), file, reached.seconds
+
+        items.sort(key=order)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item, nextitem):
+        (self.folder / LAST).write_text(item.nodeid)
+        self.lines = set()
+        sys.monitoring.restart_events()
+        sys.monitoring.set_events(TOOL, sys.monitoring.events.LINE)
+        started = time.monotonic()
         signal.alarm(TEST_LIMIT)
         try:
             return (yield)
         finally:
             signal.alarm(0)
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed:
-            self.report.write_text(report.nodeid)
+            sys.monitoring.set_events(TOOL, 0)
+            if item.nodeid not in self.known:
+                with (self.folder / REACHED).open("ab") as file:
+                    pickle.dump((item.nodeid, self.lines, time.monotonic() - started), file)
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self.report.write_text(report.nodeid)
+            (self.folder / LAST).write_text(report.nodeid)
 
 
 class Copy:
     """A copy of the project in which one module at a time is mutated."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.report = folder, folder / "failed.txt"
-        self.sound: dict[str, bool] = {}  # tests that failed, and whether they pass without a bug
+        self.folder, self.last = folder, folder / LAST
+        self.known: dict[str, Reached] = {}
+        self.failed: set[str] = set()  # tests that have noticed a bug
         for name in (PACKAGE, "tests", "benchmarks", "docs", "examples"):
             measured = ("results", "figures") if name == "benchmarks" else ()
             ignored = shutil.ignore_patterns("__pycache__", *measured)
@@ -97,7 +152,8 @@ class Copy:
         text = path.read_text()
         path.write_text(mutant.apply(text))
         try:
-            status = self._run([f"{PACKAGE}/{mutant.module}", *files_for(mutant.module)])
+            tests = [f"{PACKAGE}/{mutant.module}", *files_for(mutant.module)]
+            status = self._run(tests, {(mutant.module, n) for n in mutant.lines(text)})
         finally:
             path.write_text(text)
         if status in {None, pytest.ExitCode.OK}:
@@ -107,41 +163,43 @@ class Copy:
             if output.startswith("ImportError while loading conftest"):
                 return "caught"
             raise SystemExit(output)
-        if not self._failure_is_sound():
-            raise SystemExit(f"{self.report.read_text()} fails without any bug")
+        if self.last.exists():
+            self.failed.add(self.last.read_text())
         return "caught"
 
-    def _failure_is_sound(self) -> bool:
-        """Whether the test that failed passes without the bug."""
-        failed = self.report.read_text() if self.report.exists() else ""
-        if failed and failed not in self.sound:
-            # A module that could not be imported may hold no test of its own.
-            fine = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
-            self.sound[failed] = self._run([failed]) in fine
-            self.report.write_text(failed)
-        return self.sound.get(failed, True)
+    def unsound(self) -> str:
+        """Return the first test that has noticed a bug, and fails without any; empty if none."""
+        # A module that could not be imported may hold no test of its own.
+        fine = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+        if not self.failed or self._run(sorted(self.failed), set(), math.inf) in fine:
+            return ""
+        output = (self.folder / "output.txt").read_text()
+        return self.last.read_text() if self.last.exists() else output
 
-    def _run(self, tests: list[str]) -> int | None:
+    def _run(
+        self, tests: list[str], changed: set[tuple[str, int]], limit: float = MUTANT_LIMIT
+    ) -> int | None:
         """Run tests in a child; its exit status, or None where it did not finish in time."""
-        self.report.unlink(missing_ok=True)
+        self.last.unlink(missing_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # idle threads of pyarrow
             child = os.fork()
         if not child:
             os.setsid()
-            self._become_pytest(tests)
-        deadline = time.monotonic() + MUTANT_LIMIT
+            self._become_pytest(tests, changed)
+        deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             finished, status = os.waitpid(child, os.WNOHANG)
             if finished:
                 _end_group(child)
+                self._learn()
                 return os.waitstatus_to_exitcode(status)
             time.sleep(0.05)
         _end_group(child)
         os.waitpid(child, 0)
         return None
 
-    def _become_pytest(self, tests: list[str]) -> None:
+    def _become_pytest(self, tests: list[str], changed: set[tuple[str, int]]) -> None:
         status = pytest.ExitCode.INTERNAL_ERROR
         try:
             os.chdir(self.folder)
@@ -152,12 +210,24 @@ class Copy:
             os.dup2(output, 1)
             os.dup2(output, 2)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the child, whatever it computes
-            status = pytest.main([*QUIET, *tests], plugins=[Watch(self.report)])
+            status = pytest.main(
+                [*QUIET, *tests], plugins=[Watch(self.folder, changed, self.known)]
+            )
         except BaseException:  # noqa: BLE001 - nothing may unwind into the parent's code
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(status)
+
+    def _learn(self) -> None:
+        """Read what the tests of a child have reached."""
+        path = self.folder / REACHED
+        if path.exists():
+            with path.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
+                while True:
+                    nodeid, lines, seconds = pickle.load(file)
+                    self.known[nodeid] = Reached(lines, seconds)
+            path.unlink()
 
 
 def _end_group(child: int) -> None:
@@ -228,7 +298,9 @@ def main() -> None:
             if verdict != "caught":
                 survivors.append(f"{verdict} {where}\n{mutant.diff(text)}")
                 print(mutant.diff(text), flush=True)
-    print("", *survivors, sep="\n")
+        print("", *survivors, sep="\n")
+        if unsound := copy.unsound():
+            raise SystemExit(f"{unsound} fails without any bug")
     tried, caught = 0, 0
     for room, score in sorted(scores.items()):
         print(f"{room:24} {score['caught']:4} of {score.total():4} caught")

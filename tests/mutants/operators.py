@@ -47,6 +47,10 @@ class Mutant:
     def line(self, text: str) -> int:
         return text.count("\n", 0, self.start) + 1
 
+    def lines(self, text: str) -> range:
+        """The numbers of the changed lines."""
+        return range(self.line(text), text.count("\n", 0, self.end) + 2)
+
     def diff(self, text: str) -> str:
         """The changed lines before and after."""
         first = text.rfind("\n", 0, self.start) + 1

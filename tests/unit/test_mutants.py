@@ -80,3 +80,16 @@ def test_planted_bugs_that_no_longer_fit_are_named():
 def test_the_table_names_modules_and_tests_that_exist():
     assert all(any(module.startswith(key) for module in MODULES) for key in TESTS)
     assert all((ROOT / path).is_file() for module in MODULES for path in files_for(module))
+
+
+def test_the_table_names_the_tests_of_modules():
+    """All but those that benchmarks have."""
+    named = {path for module in MODULES for path in files_for(module)}
+    others = [
+        path.name
+        for path in (ROOT / "tests" / "unit").glob("test_*.py")
+        if f"tests/unit/{path.name}" not in named
+        and "from pymc_coresets." in (text := path.read_text())
+        and not any(f"from {room}" in text for room in ("benchmarks", "tests.mutants"))
+    ]
+    assert others == []

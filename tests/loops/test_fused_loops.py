@@ -11,7 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import Mode
-from pytensor.graph import RewriteDatabaseQuery, vectorize_graph
+from pytensor.graph import FunctionGraph, RewriteDatabaseQuery, vectorize_graph
 
 from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
@@ -376,6 +376,20 @@ def test_products_of_a_density(name):
     assert len(left) == n_left
     plain = pytensor.function(inputs, graph, mode=PLAIN_MODE, on_unused_input="ignore")
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, n_left) in PRODUCTS.items() if not n_left])
+def test_products_of_a_density_are_sums(name):
+    """The graph after its rewrites, evaluated by NumPy."""
+    inputs, values = [b, x, *KNOWN], [B, X, *KNOWN.values()]
+    graph = PRODUCTS[name][0]
+    rewritten = FunctionGraph(inputs, [graph], clone=True)
+    density_mode().excluding("fusion", "inplace").optimizer.rewrite(rewritten)
+    assert not any(is_product(node.op) for node in rewritten.toposort())
+    options = {"mode": PLAIN_MODE, "on_unused_input": "ignore"}
+    found = pytensor.function(rewritten.inputs, rewritten.outputs, **options)(*values)
+    plain = pytensor.function(inputs, [graph], **options)(*values)
+    np.testing.assert_allclose(found, plain, rtol=1e-12)
 
 
 number, stack = b[0, 0], pt.join(0, b[None, :2], few[None] + 1)

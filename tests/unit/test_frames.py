@@ -62,16 +62,19 @@ def test_only_units_that_are_off_are_replaced(frames):
     assert other.are_near(frames).all()
 
 
-def test_proposals_around_several_modes_have_the_density_of_their_mixture(frames):
+@pytest.mark.parametrize("n_modes", [1, MODES])
+def test_proposals_around_modes_have_the_density_of_their_mixture(frames, n_modes):
     """The mean of normal densities over those of proposals is the mass of the normal ones."""
-    one = frames.take(np.array([0]), np.array([0]))
+    some = (frames.middle[..., :n_modes, :], frames.root[..., :n_modes, :], frames.height)
+    one = Frames(*some[:2], some[2][:, :n_modes]).take(np.array([0]), np.array([0]))
     found = one.proposed(100_000, np.random.default_rng(2))
     z, log_q = found.values[:, 0, :, 0], found.log_density[0, :, 0]
     mode = one.middle[:, 0, 0, 0]
     root = one.root[:, :, 0, 0, 0]
     scores = np.linalg.solve(root, z - mode[:, None])
     log_p = norm.logpdf(scores).sum(axis=0) - np.log(np.linalg.det(root))
-    constant = Q * t(8).logpdf(0) + np.log(1 / MODES) - np.logaddexp(*one.height[0, :, 0])
+    whole = np.logaddexp.reduce(one.height[0, :, 0])
+    constant = Q * t(8).logpdf(0) + np.log(1 / n_modes) - whole
     weights = np.exp(log_p - log_q - constant)
     error = weights.std() / np.sqrt(len(weights))
     assert abs(weights.mean() - 1) < 4 * error < 0.05

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from pymc_coresets import build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_concavity import AFFINE, Convexities, is_log_concave
+from pymc_coresets.potentials.log_concavity import (
+    AFFINE,
+    Convexities,
+    is_log_concave,
+    rows_are_log_concave,
+)
 from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
 from pymc_coresets.reading.observations import find_observations
 
@@ -64,6 +69,12 @@ OTHERS = {
     "equal on a half-space": lambda e: pm.Potential(
         "y", pt.switch(pt.eq(pt.maximum(e, 0.0), 0.0), e, -e)
     ),
+    "equal where a square is zero": lambda e: pm.Potential(
+        "y", pt.switch(pt.eq(pt.sqr(pt.maximum(e, 0.0)), 0.0), e, -2 * e)
+    ),
+    "complement of a probability by squares": lambda e: pm.Bernoulli(
+        "y", p=pm.math.sigmoid(-(e**2)), observed=0 * BINARY
+    ),
     "discrete": lambda e: pm.Normal("y", e + pm.Bernoulli("k", 0.3), 1.0, observed=MEASURED),
 }
 
@@ -108,6 +119,10 @@ def test_what_is_not_concave_is_not_proven(kind):
 )
 def test_the_prior_counts(prior, is_concave):
     assert proven(model_of(CONCAVE["logistic"], prior)) is is_concave
+
+
+def test_nothing_is_known_of_rows_of_discrete_variables():
+    assert not rows_are_log_concave(find_observations(model_of(OTHERS["discrete"])))
 
 
 def test_nothing_is_known_of_rows_whose_signs_are_not():

@@ -14,7 +14,7 @@ from pymc_coresets.rows import memory
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, may_collapse
 from pymc_coresets.rows.passes import PassSums
-from pymc_coresets.rows.proportional import Priorities
+from pymc_coresets.rows.proportional import Priorities, hit_by
 from pymc_coresets.rows.values import Rows
 
 N, S = 400, 30
@@ -192,3 +192,11 @@ def test_rows_of_the_same_hash_are_told_apart(monkeypatch):
 def test_a_sample_says_whether_merging_pays(n_rows, n_kinds, pays):
     column = np.random.default_rng(1).integers(0, n_kinds, n_rows)
     assert may_collapse([column, np.ones((n_rows, 2))], n_rows) is pays
+
+
+def test_a_point_between_two_shares_is_in_the_later_one():
+    """Shares are half-open, so that rows without mass are never hit, also not by 0."""
+    masses, points = np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.array([0.0, 0.5, 1.0, 2.0, 3.0])
+    which, counts = hit_by(masses, points)
+    np.testing.assert_array_equal(which, [1, 3])
+    np.testing.assert_array_equal(counts, [2, 3])

@@ -125,6 +125,20 @@ def test_where_all_rows_are_kept_only_the_draws_are_judged(space):
     assert shrunk.misfit > shrunk.misfit_limit
 
 
+def test_where_all_rows_are_kept_no_line_is_evaluated(space):
+    passes = []
+
+    def log_ratio(x):
+        passes.append(len(x))
+        return 0.1 * x[:, 0]
+
+    draws = drawn(space)
+    found = Probing.of(stands_in(space, log_ratio, has_all_rows=lambda: True), draws)
+    log_p, log_q = found.log_densities(draws.to_datatree())
+    np.testing.assert_array_equal(log_p, log_q)
+    assert passes == [N_DRAWS]
+
+
 def test_the_first_draws_and_the_lines_are_one_pass(space):
     passes = []
 

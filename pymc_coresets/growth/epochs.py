@@ -237,7 +237,6 @@ class Growth:
             self.template.reading(source).matrix(state.draws, rows)  # with the row's location
         return replace(
             state,
-            n_rows=int(rows.positions[-1]) + 1,
             total_weight=state.total_weight + float(rows.base_weights.sum()),
             seen=PassSums.joined([state.seen, part], rule),
         )

@@ -377,7 +377,7 @@ PLANTED = [
     ),
     *plant(
         "growth/epochs.py",
-        ("n_rows=int(rows.positions[-1]) + 1", "n_rows=state.n_rows + len(rows)"),
+        ("n_rows=int(rows.positions[0])", "n_rows=state.n_rows"),
         ("self.growth * state.mass", "self.growth * state.n_rows"),
         ("total=weights @ loglik", "total=loglik.sum(axis=0)"),
         ("if not found.drifted:", "if True:"),
@@ -803,7 +803,7 @@ PLANTED = [
         ("[pt.switch(is_normal, s, short) for", "[short for"),
         ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
         ("gain >= 0.25 * foreseen", "gain >= -np.inf"),
-        ("pt.switch(kept & first, 0.0, after.size)", "after.size"),
+        ("*root.solved_above(white), size", "*white, size"),
         ("whole[which] = part", "pass"),
     ),
     *plant(

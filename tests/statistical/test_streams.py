@@ -176,6 +176,17 @@ def test_base_weights_count(pilot):
     assert stream._state.n_rows == PILOT + 1_503
 
 
+def test_rows_of_weight_0_need_no_density(pilot):
+    """Minus infinity times 0 is not 0."""
+    far = part(DATA, PILOT, PILOT + 20)
+    far["y"] = np.where(np.arange(20) % 2, far["y"], 1e200)
+    stream = copy(pilot)
+    stream.update(far, weights=np.arange(20) % 2.0)
+    odd = {name: values[1::2] for name, values in far.items()}
+    expected = centred_total(odd, stream._state.draws)
+    assert_allclose(stream._state.log_ratios, expected, rtol=1e-9, atol=1e-7)
+
+
 def test_a_restored_stream_goes_on_with_the_same_bits(pilot, whole, coreset, model, tmp_path):
     pilot.to_netcdf(tmp_path / "stream.nc")
     again = CoresetStream.from_netcdf(tmp_path / "stream.nc", model)
@@ -298,6 +309,8 @@ def test_epochs_lose_little_and_do_not_depend_on_cuts(pilot):
     begun = [epoch.split(",")[0] for epoch in one._state.epochs]
     assert begun[1:] == [f"from row {n}: {OUTGROWN}" for n in (4_000, 16_000)]
     assert_array_equal(one._state.seen.candidates.positions, other._state.seen.candidates.positions)
+    # Rows that stand for the epochs before are there, whichever others are left out.
+    assert 0 < (one._state.seen.keys == 0).sum() <= 2 * one._growth.size
     found = one.coreset()
     assert divergence(found, DATA) < 0.01
     assert found.history.attrs["epochs"].count("many more rows") == one.n_epochs - 1

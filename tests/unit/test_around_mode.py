@@ -9,6 +9,7 @@ import pytest
 
 import pymc_coresets as pmc
 from pymc_coresets import InvalidDataError, UnsupportedModelError, build_coreset, one_call
+from pymc_coresets.diagnostics.importance import khat_threshold
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.sampling.certified_draws import around_mode
@@ -114,6 +115,12 @@ def test_weights_lines_and_modes_must_all_serve(found):
     ratios = found.proposal.log_ratios
     heavy = np.random.default_rng(1).standard_t(1, size=len(ratios))
     assert not weighed(heavy).is_certified
+    shares = np.random.default_rng(2).permutation(len(ratios)) + 0.5
+    tail = (shares / len(ratios)) ** -0.85  # without a variance
+    tailed = weighed(np.log1p(0.015 * tail))
+    assert tailed.certificate.ess >= tailed.enough
+    assert khat_threshold(len(ratios)) < tailed.certificate.pareto_khat < 1.0
+    assert not tailed.is_certified
     assert not weighed(ratios + np.log(4) * (np.arange(len(ratios)) % 2)).is_certified  # too few
     outside = replace(found.probes, outside=0.02, most=0.02, where="b[1]")
     assert not replace(found, probes=outside).is_certified

@@ -77,6 +77,8 @@ WHOLE = {
     "a product of matrices": X @ W[:3].T,
     "a running sum over units": X.cumsum(axis=0).sum(axis=1),
     "a sum over units": X.sum(axis=0),
+    "products of pairs": ((X[:, :, None] - X[:, None, :]) * W[:3]).sum(axis=(1, 2)),
+    "parts of other lengths": (pt.join(1, X[:, :1], X @ W[:3, :2]) * X).sum(axis=1),
 }
 
 
@@ -197,9 +199,15 @@ def test_a_category_that_is_not_there_has_no_value():
     np.testing.assert_array_equal(np.isnan(found), [False, True, False, True])
 
 
-def test_places_of_some_rows_need_the_whole_array():
+@pytest.mark.parametrize(
+    "places",
+    [np.array([2, 0, 1, 3]), pt.arange(1, X.shape[0]), pt.arange(0, -X.shape[0], -1)],
+    ids=["in another order", "all but the first", "backwards"],
+)
+def test_places_of_some_rows_need_the_whole_array(places):
     columns = [pt.vector() for _ in range(3)]
-    graph = probabilities(X[:, 0], CUTS)[np.array([2, 0, 1, 3]), KINDS]
+    kinds = pt.constant(KINDS)[: pt.as_tensor(places).shape[0]]
+    graph = probabilities(X[:, 0], CUTS)[places, kinds]
     [apart] = by_columns([graph], X, columns)
     given, cuts = [X, CUTS], np.array([-1.0, -0.2, 0.5, 1.5])
     expected = pytensor.function(given, graph, mode=PLAIN_MODE)(VALUES, cuts)

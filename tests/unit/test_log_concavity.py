@@ -179,6 +179,13 @@ def test_no_rule_claims_what_numbers_contradict(tree):
         assert not (getattr(claimed, name) and (against & defined).any()), name
 
 
+@pytest.mark.parametrize(("exponent", "is_even"), [(4, True), (3, False), ([2, 3, 2], False)])
+def test_even_powers_are_convex(exponent, is_even):
+    x = pt.vector("x")
+    found = Convexities({x: AFFINE}, {}).of(pt.pow(x, np.array(exponent)))
+    assert (found.convex, found.nonnegative, found.concave) == (is_even, is_even, False)
+
+
 def test_a_square_is_not_positive_everywhere():
     x = pt.vector("x")
     never = pt.gt(pt.sqr(0.0 * x), 0.0)

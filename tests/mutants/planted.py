@@ -9,6 +9,127 @@ def plant(module: str, *changes: tuple[str, str]) -> list[tuple[str, str, str]]:
 
 PLANTED = [
     *plant(
+        "potentials/functions.py",
+        ("are_all and n_numbers <= _FEW", "n_numbers <= _FEW"),
+        ("_OF_SAMPLE * n_rows / observations.n_obs", "_OF_SAMPLE"),
+        ("n_numbers > _FEW_AT_ONCE", "n_numbers >= _FEW_AT_ONCE"),
+        ("(weights * graph).sum(axis=1)", "graph.sum(axis=1)"),
+    ),
+    *plant(
+        "sampling/density.py",
+        ("row_bytes *= max(observations.n_nodes // 2, 1)", "row_bytes *= 1"),
+        ("self.weights, finite=False", "self.weights"),
+        ("Slopes(values + quadratic.at(coefficients), gradients)", "Slopes(values, gradients)"),
+    ),
+    *plant(
+        "sampling/units/log_linear.py",
+        ("second = (after - slope) * of_two[i]", "second = (after + slope) * of_two[i]"),
+        ("(1.0 - change / 2 + change * change / 6)", "(1.0 + change / 2 + change * change / 6)"),
+        ("straight - share * (1 - share) * square", "straight + share * (1 - share) * square"),
+    ),
+    *plant(
+        "sampling/steps/curved_ridges.py",
+        ("begins = (ends.points - own.points)[high], own", "begins = ends.points[high], own"),
+        ("self.widths * ends.points + _terms", "self.widths * ends.points - _terms"),
+    ),
+    *plant(
+        "glm/given_scales/normal_rows.py",
+        ("(2 * here - below - above) / steps**2", "(2 * here - below - above) / steps"),
+        ("(self.squares[k] + curved) / 2", "curved / 2"),
+        ("np.square(values - self.peaks) / 2", "np.square(values - self.peaks)"),
+    ),
+    *plant(
+        "papers/polynomial/statistics.py",
+        ("sides[m - m // 2]).sum", "sides[m // 2]).sum"),
+        ("multiplicity=factorial(a) / np.array", "multiplicity=1 / np.array"),
+        ("curvature=2 * self.moments[2]", "curvature=self.moments[2]"),
+    ),
+    *plant(
+        "papers/polynomial/parts.py",
+        ("powers[j + k] * offset**k", "powers[j + k] * offset**j"),
+        ("* 2 / n_nodes", "/ n_nodes"),
+    ),
+    *plant(
+        "sampling/factors/arrowhead.py",
+        ("corner[targets] -=", "corner[targets] +="),
+        (
+            "np.log(self._widths).sum() + np.log(self._upper",
+            "np.log(self._widths).sum() - np.log(self._upper",
+        ),
+    ),
+    *plant(
+        "sampling/steps/near_normal.py",
+        ("shares * np.diff(self.places)[cell]", "uniform * np.diff(self.places)[cell]"),
+        ("height - np.log(self._masses.sum())", "height"),
+        ("np.log1p(-_SHARE) + own", "own"),
+    ),
+    *plant(
+        "sampling/scales/laplace_given_scales.py",
+        ("self.heights - np.log(diagonals)", "self.heights + np.log(diagonals)"),
+        ("np.linalg.solve(2 * steps, ahead", "np.linalg.solve(steps, ahead"),
+    ),
+    *plant(
+        "sampling/scales/scale_modes.py",
+        ("height + part.log_density(points)", "part.log_density(points)"),
+        ("np.log(self.mixture.masses)", "0 * np.log(self.mixture.masses)"),
+    ),
+    *plant(
+        "reading/quadratic.py",
+        ("away @ self.slope + curved / 2", "away @ self.slope + curved"),
+        ("self.slope + self.curvature @ (center - self.center)", "self.slope"),
+    ),
+    *plant(
+        "papers/sparse_vi.py",
+        ("self.step_size / t * gradient", "self.step_size * gradient"),
+        ("min(slope / speed**2 / t, 1 / speed)", "slope / speed**2 / t"),
+    ),
+    *plant(
+        "sampling/units/conditionals.py",
+        ("np.log(np.cosh(places / _LINEAR))", "0.0"),
+        ("logs - proposed.log_density", "logs"),
+        ("* below[:, -1:]", ""),
+    ),
+    *plant(
+        "sampling/climbs/central_differences.py",
+        ("/ (2 * lengths[:, None])", "/ lengths[:, None]"),
+    ),
+    *plant(
+        "after/without_rows.py",
+        ("smoothed.log_mean_ratio - log_mean", "smoothed.log_mean_ratio"),
+        ("(from_mean.T * weights) @ from_mean", "from_mean.T @ from_mean / len(from_mean)"),
+    ),
+    *plant(
+        "potentials/unit_modes.py",
+        ("+ nodes.log_weights + np.log(width)", "+ np.log(width)"),
+        ("found.places + width * nodes.points[:, 0]", "found.places + nodes.points[:, 0]"),
+    ),
+    *plant(
+        "reading/units/factors.py",
+        ("-(x**2 + math.log(2 * math.pi)) / 2", "-(x**2) / 2"),
+    ),
+    *plant(
+        "diagnostics/comparison.py",
+        ("2 * self.table[", "1 * self.table["),
+        ("values[1] - values[0]", "values[0] - values[1]"),
+    ),
+    *plant(
+        "glm/predictor/affine.py",
+        ("1.0 / np.asarray(b", "1.0 * np.asarray(b"),
+        ("last.scaled(np.array(-1.0))", "last.scaled(np.array(1.0))"),
+    ),
+    *plant(
+        "numerics.py",
+        ("z.shape[1] * np.log(2 * np.pi)", "np.log(2 * np.pi)"),
+    ),
+    *plant(
+        "glm/control_variates/sparse_derivatives.py",
+        ("found - ones * step[at]", "found - ones"),
+    ),
+    *plant(
+        "potentials/log_prior.py",
+        ("(own * pull).sum()", "own.sum()"),
+    ),
+    *plant(
         "solving/problem.py",
         ("1 / math.sqrt(potentials.shape[-1])", "1 / math.sqrt(potentials.shape[0])"),
         (
@@ -497,6 +618,7 @@ PLANTED = [
         "sampling/factors/cholesky.py",
         ("x[..., self._order] @ self._root", "x @ self._root"),
         ("self._lu.solve(x[self._given.order])", "self._lu.solve(x)"),
+        ("self._root.nnz**2 / max(self.n_dims, 1)", "self._root.nnz**2"),
         ("[given.places]", "[given.order]"),
     ),
     *plant(

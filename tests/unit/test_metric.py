@@ -14,9 +14,9 @@ from pymc_coresets.compat.pymc_api import starting_at
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.normal import heavy_tailed
+from pymc_coresets.sampling.normal import Mixture, heavy_tailed
 from pymc_coresets.sampling.steps.nuts import sample_by_pymc
-from pymc_coresets.sampling.steps.starts import known_metric
+from pymc_coresets.sampling.steps.starts import known_metric, normal_of
 
 N, P = 5_000, 3
 RNG = np.random.default_rng(31)
@@ -205,3 +205,14 @@ def test_draws_that_take_long_are_announced(monkeypatch):
         pm.Normal("mu")
         sample_by_pymc(model, callback=slow, **options)
     assert lines == ["Sampling the coreset by pm.sample: about 50 seconds."]
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2])
+def test_of_several_modes_the_largest_is_the_middle(largest):
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    parts = [heavy_tailed(np.full(2, middle), np.eye(2)) for middle in (-5.0, 0.0, 5.0)]
+    mixture = Mixture(parts, np.where(np.arange(3) == largest, 0.6, 0.2))
+    draws = Draws({"x": np.zeros((10, 2))})
+    known = Proposal(draws=draws, log_ratios=np.zeros(10), around=mixture)
+    assert normal_of(known, Unconstrained(model)) is parts[largest]

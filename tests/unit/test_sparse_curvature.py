@@ -91,6 +91,16 @@ def test_a_factor_is_a_root(seed):
     assert_allclose(draws.var(axis=0), expected, rtol=0.12)
 
 
+def test_the_cost_of_a_factor_counts_its_entries():
+    """That of blocks is the sum of theirs, where a dense matrix of them costs the third power."""
+    sizes = np.array([1, 2, 5])
+    one = sparse.csr_array(np.eye(40) + 1.0)  # of which the factor has no zeros
+    costs = [factor_of(sparse.block_diag([one] * k, format="csr")).n_operations for k in sizes]
+    assert_allclose(costs, 20 * sizes * 40 * (41 / 2) ** 2)
+    assert factor_of(sparse.eye_array(40, format="csr")).n_operations == 20 * 40
+    assert_allclose([factor_of(np.eye(k)).n_operations for k in sizes], sizes**3 / 3)
+
+
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("matrix", [[[1.0, 3.0], [3.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]]])
 def test_what_is_not_definite_is_refused_or_mended(kind, matrix):

@@ -1,0 +1,82 @@
+"""Which functions of rows NumPy evaluates, blocks of rows, and points without a density."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import norm, poisson
+
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.functions import Functions
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.density import pass_of
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+COUNTS = np.array([0, 1, 4])
+
+
+def rows(n_obs, *, mean_size=1.0, n_nodes=1, template=False):
+    return SimpleNamespace(
+        n_obs=n_obs, mean_size=mean_size, n_nodes=n_nodes, template=template, inputs=[]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "few"),
+    [
+        (rows(8_000), True),
+        (rows(8_001), False),
+        (rows(200, mean_size=4.0, n_nodes=10), True),
+        (rows(200, mean_size=4.0, n_nodes=11), False),
+        (rows(10, template=True), False),
+    ],
+)
+def test_numpy_evaluates_few_rows_if_they_are_all(given, few):
+    assert Functions.of(given, are_all=True).few_rows is few
+    assert not Functions.of(given).few_rows
+
+
+@pytest.mark.parametrize(
+    ("given", "few"),
+    [
+        # Of 1,000 rows at most, 2,000 points; and 20 of all: 2^23 numbers.
+        (rows(1_000, n_nodes=4), True),
+        (rows(1_000, n_nodes=5), False),
+        (rows(319_000), True),
+        (rows(320_000), False),
+        (rows(10, template=True), False),
+    ],
+)
+def test_numpy_evaluates_the_slopes_of_few_searches(given, few):
+    assert Functions.of(given).few_slopes is few
+
+
+def test_many_numbers_are_for_loops():
+    few = Functions(rows(10), few_rows=True, few_slopes=True)
+    assert few.for_numbers(2**25) is few
+    loops = few.for_numbers(2**25 + 1)
+    assert (loops.few_rows, loops.few_slopes) == (False, False)
+    assert loops.for_numbers(2**30) is loops.as_loops is loops
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "n_nodes", "size"),
+    [(8, 1, 2**14), (256, 1, 2**14), (512, 1, 2**13), (512, 8, 2**11), (2**30, 1, 1)],
+)
+def test_blocks_have_at_most_so_many_rows_and_bytes(n_bytes, n_nodes, size):
+    """Of each row's data, and of half of its nodes."""
+    inputs = [SimpleNamespace(values=SimpleNamespace(nbytes=1_000 * n_bytes // 2))] * 2
+    observations = SimpleNamespace(inputs=inputs, n_obs=1_000, n_nodes=n_nodes)
+    loglik = SimpleNamespace(observations=observations, functions=SimpleNamespace(gradients=None))
+    assert pass_of(loglik, np.zeros((1, 2))).size == size
+
+
+def test_a_point_without_a_density_is_minus_infinity():
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("b")), observed=COUNTS)
+    loglik = LogLikelihood(find_observations(model))
+    surrogate = CoresetSampler(loglik).posterior(loglik.all_rows, np.array([1.0, 2.0, 0.5]))
+    at = np.array([[800.0], [0.3]])
+    expected = norm.logpdf(0.3) + poisson.logpmf(COUNTS, np.exp(0.3)) @ [1.0, 2.0, 0.5]
+    np.testing.assert_allclose(surrogate.log_density(at), [-np.inf, expected], rtol=1e-12)

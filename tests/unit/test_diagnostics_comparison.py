@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 from scipy.signal import lfilter
 
-from pymc_coresets.diagnostics.comparison import compare
+from pymc_coresets.diagnostics.comparison import Comparison, compare
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
 from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
@@ -216,3 +216,8 @@ def test_draws_that_cannot_be_compared_are_named(spoiled):
         pair = {"full": good, "approximation": good} | {spoiled: draws}
         with pytest.raises(InvalidDataError, match=message):
             compare(**pair)
+
+
+def test_two_standard_errors_are_within_noise():
+    shifts = {"delta_mean_sd": [0.5, -1.5, 2.0, -2.5], "delta_mean_noise": [1.0, 1.0, 1.0, 1.0]}
+    assert Comparison(table=pd.DataFrame(shifts), skipped=()).within_noise == 0.75

@@ -262,6 +262,7 @@ TESTS = {
     ),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/sparse_derivatives": unit("sparse_derivatives"),
+    "glm/given_scales/normal_rows": (*unit("parabolas"), "tests/models/test_given_scales.py"),
     "glm/given_scales/": (*unit("kernel_mixture"), "tests/models/test_given_scales.py"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),

@@ -922,7 +922,7 @@ PLANTED = [
     *plant(
         "reading/units/placement.py",
         ("[pt.switch(is_normal, s, short) for", "[0 * s for"),  # nodes that stay
-        ("[pt.switch(is_normal, s, short) for", "[short for"),
+        ("0.25 * foreseen - 2.0 * n_dims", "0.25 * foreseen + 2.0 * n_dims"),
         ("usable = (left > 1e-6 * usual)", "usable = (left > np.inf)"),  # widths that stay
         ("gain >= 0.25 * foreseen", "gain >= -np.inf"),
         ("*root.solved_above(white), size", "*white, size"),

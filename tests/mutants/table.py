@@ -256,6 +256,9 @@ TESTS = {
     "glm/concavity": unit("polynomial", "control_variates", "sparse_curvature"),
     "papers/polynomial/": (*unit("polynomial"), PASS_GLM),
     "glm/control_variates/by_levels": unit("levels"),
+    "glm/control_variates/averaged": unit(
+        "control_variates", "quadratics_by_gradients", "own_entries", "sparse_curvature"
+    ),
     "glm/control_variates/by_gradients": (
         *unit("quadratics_by_gradients"),
         "tests/statistical/test_rows_that_see_many_numbers.py",

@@ -1131,3 +1131,13 @@ def test_the_predicted_divergence_is_that_of_the_best_factor():
         errors = (1 - factors) ** 2 * signal.var() + factors**2 * noise / size
         assert_allclose(rows.missed_by(size), errors.min(), rtol=1e-8)
         assert_allclose(reliability(4.0, noise / size), factors[errors.argmin()], atol=1e-5)
+
+
+def test_differences_of_rows_in_large_units_are_no_rounding_errors():
+    """Draws that are all equal do not say how far to step: the rows do."""
+    unit = 2.0**30
+    with pm.Model() as model:
+        y = unit * np.random.default_rng(1).normal(size=50)
+        pm.Normal("y", pm.Normal("b", 0.0, unit), unit, observed=y)
+    each = row_quadratics(rows_of(model), np.zeros(1), np.zeros((8, 1)))
+    assert_allclose(each.curvatures * unit**2, -1.0, rtol=1e-3)

@@ -99,9 +99,9 @@ def sample(
         As from `pm.sample` for the model of all rows: ``observed_data`` and ``constant_data`` are
         the arrays of that model, not copies, if it holds all rows.  Missing outcomes, on which
         nothing depends, are not sampled but drawn afterwards, if there are at most 1,000; `predict`
-        draws others.  Variables that were integrated out are drawn too, if they fit into a fifth of
-        the free memory; otherwise a warning says how to get them.  A coreset adds its rows and
-        weights as the group ``coreset``.
+        draws others.  Variables that were integrated out are drawn too, if their draws are fewer
+        than 20 million numbers; otherwise a warning says how to get them.  A coreset adds its rows
+        and weights as the group ``coreset``.
 
     Raises
     ------

@@ -314,8 +314,8 @@ def test_levels_without_rows_have_draws_of_their_prior(idata):
     assert abs(np.corrcoef(scores)[0, 1]) < 5 / np.sqrt(scores.shape[1])
 
 
-def test_what_does_not_fit_is_left_out_with_a_warning(ordered, monkeypatch):
-    monkeypatch.setattr(recovery, "free_memory", lambda: 10**6)
+def test_draws_of_too_many_levels_are_left_out_with_a_warning(ordered, idata, monkeypatch):
+    monkeypatch.setattr(recovery, "_MOST", idata["posterior"]["z"].size)
     with pytest.warns(CoresetWarning, match=r"no draws of \['z'\].*recover\(idata, levels="):
         found = ordered.sample(random_seed=1, progressbar=False)
     assert "z" not in found["posterior"]

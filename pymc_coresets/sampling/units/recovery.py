@@ -38,8 +38,10 @@ _LEVELS = 2_000
 #: Numbers that the temporary arrays of a draw take, for each of its numbers: a block of draws is
 #: to fit into a cache.
 _ENTRIES = 16
-#: Share of the free memory that draws may take without a warning, and which `sample` adds.
+#: Share of the free memory that draws may take without a warning.
 _SHARE = 0.2
+#: Numbers that `sample` adds at most: more take several times as long as the shared variables.
+_MOST = 20_000_000
 
 
 def recover(
@@ -147,7 +149,7 @@ def recover(
         )
     which = local.numbers_of(levels)
     posterior = draws_tree(idata)["posterior"].to_dataset()
-    n_bytes = local.n_bytes(names, posterior, len(which))
+    n_bytes = 8 * local.n_numbers(names, posterior, len(which))
     if n_bytes > _SHARE * free_memory() and not summary:
         warn_user(
             f"The draws of {names!r} take {n_bytes / 1e9:.1f} GB. Name some levels "
@@ -190,7 +192,7 @@ def _summarised(draws: xr.Dataset) -> xr.Dataset:
 def with_local(
     result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator, *, progressbar: bool
 ) -> xr.DataTree:
-    """Add draws of variables that were integrated out, if they fit into a fifth of the free memory.
+    """Add draws of variables that were integrated out, unless these are 20 million numbers or more.
 
     Otherwise the attribute ``integrated`` of the posterior names these variables.
 
@@ -203,18 +205,18 @@ def with_local(
     if not loglik.observations.integrated:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
-    n_bytes = local.n_bytes(local.names, posterior, len(local.levels))
-    reason = f"they would take {n_bytes / 1e9:.1f} GB, more than a fifth of the free memory"
-    if n_bytes <= _SHARE * free_memory():
+    n_numbers = local.n_numbers(local.names, posterior, len(local.levels))
+    reason = f"they would be {n_numbers / 1e6:,.0f} million numbers"
+    if n_numbers < _MOST:
         try:
             return completed(result, idata, rng, progressbar=progressbar)
         except (UnsupportedModelError, OutOfTimeError) as error:
             reason = error.message
     warn_user(
         f"The result has no draws of {local.names!r}: {reason}. "
-        "coreset.recover(idata, levels=[...]) draws those of some levels, and "
-        "coreset.recover(idata, summary=True) returns means and quantiles of all; after "
-        "pymc_coresets.sample, coreset = pymc_coresets.coreset_of(idata)."
+        "coreset.recover(idata) draws all, coreset.recover(idata, levels=[...]) those of some "
+        "levels, and coreset.recover(idata, summary=True) returns means and quantiles of all; "
+        "after pymc_coresets.sample, coreset = pymc_coresets.coreset_of(idata)."
     )
     return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
 
@@ -308,10 +310,10 @@ class _LocalVariables:
             )
         return np.array(sorted({known[level] for level in levels}), dtype=np.int64)
 
-    def n_bytes(self, names: Sequence[str], posterior: xr.Dataset, n_levels: int) -> int:
-        """Return the size of a result."""
+    def n_numbers(self, names: Sequence[str], posterior: xr.Dataset, n_levels: int) -> int:
+        """Return how many numbers a result has."""
         n_each = sum(math.prod(self._shapes[name]) for name in names) / len(self.levels)
-        return int(8 * posterior.sizes["chain"] * posterior.sizes["draw"] * n_each * n_levels)
+        return int(posterior.sizes["chain"] * posterior.sizes["draw"] * n_each * n_levels)
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:

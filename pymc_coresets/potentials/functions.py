@@ -198,7 +198,8 @@ class Functions:
         """Finds where each unit's variables have their mode."""
         if self._of_rows is not self:
             return self._of_rows.unit_modes
-        return UnitModes(as_units(self.observations).source, compiled=not self.few_rows)
+        units, parameters = as_units(self.observations).source, list(self.parameters)
+        return UnitModes(units, parameters, self.unit_densities, compiled=not self.few_rows)
 
     @cached_property
     @compiling()

@@ -1,6 +1,6 @@
 """Modes of the variables of units, around which their nodes lie: all that have mass."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import graph_inputs, vectorize_graph
+from pytensor.graph import graph_inputs
 from pytensor.tensor import TensorVariable
 from scipy.special import logsumexp
 
-from pymc_coresets.compat.pytensor_api import checked_tensor
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS
@@ -87,11 +86,17 @@ class UnitModes:
     Parameters
     ----------
     units : UnitModel
+    parameters : sequence of str
+        The shared variables that the units depend on.
+    densities : Kernel
+        See `Functions.unit_densities`.
     compiled : bool
         See `loop_mode`.
     """
 
     units: UnitModel
+    parameters: Sequence[str]
+    densities: Kernel
     compiled: bool
 
     def at(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
@@ -239,21 +244,18 @@ class UnitModes:
 
     def _heights(self, point: Mapping[str, np.ndarray], some: Rows, z: np.ndarray) -> np.ndarray:
         """Return log-densities at places (n_units, n_places, q), of shape (n_units, n_places)."""
-        kernel = self._density
-        evaluate = kernel.program.given(*self._given(point))
-        found = []
+        evaluate = self.densities.program.given(*(v[None] for v in self._given(point)))
+        arrays, found = self.densities.arrays(some), []
         for places in np.array_split(z, -(-z.shape[1] // _PLACES), axis=1):
             stop_if_late()
-            at_z = np.ascontiguousarray(np.moveaxis(places, 1, 0))
-            arrays = kernel.arrays(self._with_variables(some, z[:, 0]))
-            arrays[list(kernel.axes).index(self._columns[0])] = at_z
-            [values] = evaluate(*arrays)
-            found.append(np.broadcast_to(values, at_z.shape[:2]).T)
+            at_z = np.ascontiguousarray(places.T)  # (q, n_places, n_units)
+            [values] = evaluate(*at_z[:, None], *arrays)
+            found.append(np.broadcast_to(values[0], at_z.shape[1:]).T)
         heights: np.ndarray = np.concatenate(found, axis=1)
         return np.where(np.isnan(heights), -np.inf, heights)
 
     def _given(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(point[name]) for name in self._parameters]
+        return [np.asarray(point[name]) for name in self.parameters]
 
     def _with_variables(self, some: Rows, z: np.ndarray) -> Rows:
         return replace(some, arrays=_with(some.arrays, {self._columns[0]: z}))
@@ -271,10 +273,6 @@ class UnitModes:
         return tuple(i for i, name in enumerate(names) if name == MOMENTS)
 
     @cached_property
-    def _parameters(self) -> list[str]:
-        return [n for n in self.units.rows.parameters if n not in self.units.factor.names]
-
-    @cached_property
     def _kernel(self) -> Kernel:
         return self._with_derivatives(self.units.density.density)
 
@@ -283,22 +281,13 @@ class UnitModes:
         return self._with_derivatives(self.units.density.log_prior)
 
     def _with_derivatives(self, values: TensorVariable) -> Kernel:
-        slope, *rows = self.units.density.derivatives_of(values)
-        return self._compiled(self.units.density.variables, [values, slope, pt.stack(rows, axis=1)])
-
-    @cached_property
-    def _density(self) -> Kernel:
-        density = self.units.density
-        z = pt.tensor3("z", dtype="float64", shape=(None, *density.variables.type.shape))
-        with_places = vectorize_graph(density.density, {density.variables: z})
-        return self._compiled(z, [checked_tensor(with_places)])
-
-    def _compiled(self, variables: TensorVariable, outputs: list[TensorVariable]) -> Kernel:
-        at_zero = self.units.observations_at_zero
-        parameters = [self.units.rows.parameters[name] for name in self._parameters]
-        used = {*graph_inputs(outputs), variables}
+        density, at_zero = self.units.density, self.units.observations_at_zero
+        slope, *rows = density.derivatives_of(values)
+        outputs = [values, slope, pt.stack(rows, axis=1)]
+        parameters = [self.units.rows.parameters[name] for name in self.parameters]
+        used = {*graph_inputs(outputs), density.variables}
         arrays = [
-            (i, variables if row.name == CENTRE else row.placeholder, row.axis)
+            (i, density.variables if row.name == CENTRE else row.placeholder, row.axis)
             for i, row in enumerate(at_zero.inputs)
         ]
         inputs = [v for _, v, _ in arrays if v in used]

@@ -52,6 +52,10 @@ _COUNTS = ("n_observations", "n_distinct")
 _PRINTS = tuple(field.name for field in fields(Fingerprints))
 _WORDS = ("method", "weighting", "status")
 
+#: The dimension of a coreset's rows; and what one of the model's own is called that has its name:
+#: in draws, the modes lie below the rows, and a tree has one length for each name.
+_ROW, _ROW_OF_MODEL = "row", "row_of_model"
+
 #: What is raised where groups are not those of a coreset.
 NO_CORESET = (KeyError, ValueError, TypeError)
 
@@ -216,7 +220,7 @@ def stored_dataset(coreset: WeightedRows) -> xr.Dataset:
     attrs["random_seed"] = "" if seed is None else str(seed)
     attrs["settings"] = json.dumps(coreset.settings)
     attrs["certificate"] = "" if certificate is None else json.dumps(asdict(certificate))
-    columns = {"indices": ("row", coreset.indices), "weights": ("row", coreset.weights)}
+    columns = {"indices": (_ROW, coreset.indices), "weights": (_ROW, coreset.weights)}
     return xr.Dataset(columns, attrs=attrs)
 
 
@@ -236,7 +240,8 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     if coreset.quadratic is not None:
         groups["quadratic"] = coreset.quadratic.stored
     if (modes := coreset.modes) is not None:
-        groups |= {"modes": modes.positions.assign_attrs(modes.attrs), "modes_sds": modes.sds}
+        found = {"modes": modes.positions.assign_attrs(modes.attrs), "modes_sds": modes.sds}
+        groups |= {name: _renamed(one, _ROW, _ROW_OF_MODEL) for name, one in found.items()}
     if coreset.proposal is not None:
         groups["proposal"] = stored_proposal(coreset.proposal, coreset.loglikelihood)
     tree = xr.DataTree.from_dict(groups)
@@ -278,11 +283,18 @@ def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
         If something is missing, or not what a coreset has: `NO_CORESET`.
     """
     stored = stored_fields(groups[GROUP], groups["history"])
-    modes = Modes.stored(groups["modes"], groups["modes_sds"]) if "modes" in groups else None
+    modes = None
+    if "modes" in groups:
+        found = (_renamed(groups[name], _ROW_OF_MODEL, _ROW) for name in ("modes", "modes_sds"))
+        modes = Modes.stored(*found)
     quadratic = Quadratic.restored(groups["quadratic"]) if "quadratic" in groups else None
     known = restored_proposal(groups["proposal"], modes) if "proposal" in groups else None
-    found = {"modes": modes, "quadratic": quadratic, "proposal": known}
-    return stored | {"data": groups.get("rows")} | found
+    own = {"modes": modes, "quadratic": quadratic, "proposal": known}
+    return stored | {"data": groups.get("rows")} | own
+
+
+def _renamed(dataset: xr.Dataset, dim: str, other: str) -> xr.Dataset:
+    return dataset.rename({dim: other}) if dim in dataset.dims else dataset
 
 
 def fields_with_model(

@@ -106,8 +106,8 @@ class Draws:
         ----------
         draws : DataTree, Dataset, Draws, or mapping of str to array_like
             A tree has its draws in the group ``posterior``; the dimensions ``chain`` and ``draw``
-            (or ``sample``) come first.  An array is of shape (n_draws, ...) or
-            (n_chains, n_draws, ...).
+            come first, or ``sample`` where neither is there.  An array is of shape
+            (n_draws, ...) or (n_chains, n_draws, ...).
         shapes : mapping of str to tuple of int
             The free variables that are needed, with their shapes.
 
@@ -150,7 +150,8 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
             )
         draws = draws["posterior"].to_dataset()
     if isinstance(draws, xr.Dataset):
-        first = [d for d in ("sample", "chain", "draw") if d in draws.dims]
+        # A model may have a dimension `sample` of its own, but none of the other two.
+        first = [d for d in ("chain", "draw") if d in draws.dims] or ["sample"]
         return {n: draws[n].transpose(*first, ...).to_numpy() for n in names if n in draws}
     if isinstance(draws, Draws):
         draws = draws.values

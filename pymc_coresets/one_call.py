@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.advice import FEW_PER_DIMENSION
 from pymc_coresets.build import (
     Construction,
     build_coreset,
@@ -71,6 +72,8 @@ _TO_BUILD = 0.8
 _TO_TRY = 0.5
 #: Rows up to which they are tried for few dimensions: all are evaluated at a thousand draws.
 _FEW_ROWS = 500_000
+#: Rows up to which `pm.sample` takes all of them unasked, if they are few for the dimensions too.
+_FEW_ROWS_FOR_NUTS = 10_000
 _UNCHECKED, _UNWEIGHED = (
     Verdict.starting(
         Level.DOUBTFUL,
@@ -163,9 +166,10 @@ def sample(
         What to do if no coreset serves: the model is refused, a coreset does not pay, it could
         not be sampled, its ``time_budget`` ended before there was one, or the check says that its
         draws cannot stand for the full posterior.  ``"warn"`` returns the draws that there are,
-        with a warning; if there are none, it raises the error that says why.  ``"raise"`` always
-        raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages before and after;
-        it refuses ``rows=...``, of which the model holds a few.
+        with a warning; if there are none, it raises the error that says why, unless all rows are
+        at most 10,000, and fewer than ten for each free dimension: then `pm.sample` takes them.
+        ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages
+        before and after; it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
         NUTS implementation for ``on_failure="nuts"``; by default the one that `pm.sample` chooses.
     **build_options
@@ -286,6 +290,7 @@ def sample(
                     drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
+            on_failure = _if_refused(on_failure, full, build_options)
             if on_failure != "nuts":
                 raise
             failure = error.message
@@ -305,6 +310,21 @@ def sample(
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{failure}{other}")
     return _described(drawn, full, report.seconds, show=show)
+
+
+def _if_refused(on_failure: OnFailure, model: pm.Model, options: Mapping[str, object]) -> OnFailure:
+    """Return what to do without any draws: `pm.sample` takes rows that are few, if nothing forbids.
+
+    A coreset hardly helps then, and chains take no longer than a construction would.
+    """
+    chosen = ("method", "size", "rows", "allow_local", "time_budget", "executor")
+    is_named = options.get("integrate", "auto") not in ("auto", False)
+    if on_failure != "warn" or is_named or any(options.get(n) is not None for n in chosen):
+        return on_failure
+    shapes = [shapes_of(variables) for variables in (model.observed_RVs, model.free_RVs)]
+    n_rows, n_dims = (sum(map(math.prod, found)) for found in shapes)
+    is_few = 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
+    return "nuts" if is_few else on_failure
 
 
 def _described(

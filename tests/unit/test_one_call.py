@@ -64,6 +64,20 @@ def corrected(model):
 # -- what is returned ------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Found dimension named 'sample'")  # by ArviZ
+@pytest.mark.parametrize("dim", ["row", "sample"])
+def test_dimensions_of_the_model_may_have_names_of_ours(dim):
+    """Of a tree's groups, those inside have the lengths of those outside by the same name."""
+    with pm.Model(coords={dim: range(6)}) as model:
+        level = pm.Normal("level", dims=dim)
+        pm.Normal("y", level[np.arange(len(X)) % 6], 1.0, observed=X)
+    idata = pmc.sample(model, **SHORT, **QUIET)
+    assert idata["posterior"]["level"].dims == ("chain", "draw", dim)
+    coreset = pmc.coreset_of(idata, model)
+    assert coreset.modes.positions["level"].dims == ("posterior_mode", dim)
+    assert coreset.check(idata).reliable == (idata.attrs["level"] == Level.RELIABLE)
+
+
 def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert set(idata.children) == set(GROUPS)
     assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000}
@@ -199,10 +213,25 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
 # -- where no coreset serves -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("on_failure", ["warn", "raise"])
-def test_a_refusal_is_raised_where_there_are_no_draws(on_failure):
-    with pytest.raises(pmc.UnsupportedModelError, match="9 rows are few for 1 free"):
-        pmc.sample(mean_of(X[:9]), on_failure=on_failure, **QUIET)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_failure": "raise"}, "9 rows are few for 1 free"),
+        ({"time_budget": 60.0}, "9 rows are few for 1 free"),
+    ],
+)
+def test_a_refusal_is_raised_where_there_are_no_draws(options, message):
+    with pytest.raises(pmc.UnsupportedModelError, match=message):
+        pmc.sample(mean_of(X[:9]), **options, **QUIET)
+
+
+@pytest.mark.parametrize("options", [{}, {"integrate": False}], ids=str)
+def test_rows_that_are_few_for_the_dimensions_are_all_sampled_by_pymc(options, caplog):
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        found = pmc.sample(mean_of(X[:9]), **options, **SHORT, **QUIET)
+    assert "pm.sample takes all rows now. A coreset hardly helps" in caplog.text
+    assert found.attrs["level"] == Level.UNJUDGED
+    assert found["sample_stats"].sizes["draw"] == SHORT["draws"]
 
 
 def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):

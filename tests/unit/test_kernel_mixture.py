@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import LinAlgError
+from scipy.special import logsumexp
+from scipy.stats import multivariate_t
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.glm.given_scales.kernel_mixture import KernelMixture
@@ -32,6 +34,19 @@ def test_its_density_integrates_to_one(mixture):
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     total = np.exp(mixture.log_density(points)).sum() * (grid[1] - grid[0]) ** 2
     assert total == pytest.approx(1.0, abs=1e-2)
+
+
+def test_its_density_is_that_of_its_kernels_near_and_far_out(first, mixture):
+    rng = np.random.default_rng(4)
+    points = np.concatenate(
+        [mixture.centers[:50], 10.0 ** np.arange(9)[:, None] * rng.normal(size=(9, 2))]
+    )
+    logs = [np.log(mixture.shares[0]) + first.log_density(points)]
+    for root, share in zip(mixture.roots, mixture.shares[1:], strict=True):
+        kernel = multivariate_t(np.zeros(2), root @ root.T, df=5)
+        of_all = [kernel.logpdf(point - mixture.centers) for point in points]
+        logs.append(np.log(share) + logsumexp(of_all, axis=1, b=mixture.masses))
+    assert_allclose(mixture.log_density(points), np.logaddexp.reduce(logs), atol=1e-9)
 
 
 def test_its_draws_have_that_density(first, mixture):

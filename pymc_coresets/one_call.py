@@ -39,6 +39,7 @@ from pymc_coresets.exceptions import (
     warn_user,
 )
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
+from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import Densities
@@ -253,7 +254,7 @@ def sample(
     one_of("on_failure", on_failure, get_args(OnFailure.__value__))
     if nuts_sampler is not None:
         one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
-    sizes = {
+    sizes: dict[str, Any] = {
         "draws": whole_number("draws", draws, least=MIN_DRAWS),
         "chains": whole_number("chains", chains, least=1),
     }
@@ -266,6 +267,7 @@ def sample(
     show = flag("progressbar", build_options.get("progressbar", True))
     full, rng = full_model(model), generator(random_seed)
     build_options |= {"tolerance": tolerance, "random_seed": rng}
+    is_few = on_failure != "raise" and time_budget is None and _may_go_to_nuts(full, build_options)
     deadline = math.inf
     if time_budget is not None:
         time_budget = positive_number("time_budget", time_budget)
@@ -279,7 +281,7 @@ def sample(
         try:
             with report.part("build"):
                 n_wanted = sizes["draws"] * sizes["chains"]
-                built = _built(requested(full, **build_options), n_wanted)
+                built = _built(requested(full, **build_options), n_wanted, is_few=is_few)
             number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
             with until(deadline, _NO_DRAWS):
                 if isinstance(built, AroundMode):
@@ -290,19 +292,18 @@ def sample(
                     drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
             failure = "" if drawn.verdict.level.reliable else drawn.verdict.text
         except (UnsupportedModelError, SamplingError, OutOfTimeError) as error:
-            on_failure = _if_refused(on_failure, full, build_options)
-            if on_failure != "nuts":
+            if not (on_failure == "nuts" or is_few):
                 raise
+            on_failure = "nuts"
             failure = error.message
         if failure and on_failure == "raise":
             raise CoresetError(failure, topic="draws")
         if failure and on_failure == "nuts":
-            options: dict[str, Any] = {} if nuts_sampler is None else {"nuts_sampler": nuts_sampler}
-            options |= {"random_seed": rng, "progressbar": show} | sizes
+            own = sizes | ({} if nuts_sampler is None else {"nuts_sampler": nuts_sampler})
             limit = "" if time_budget is None else ", without a limit of time"
             tell(f"pm.sample takes all rows now{limit}. {failure}", show=show)
             with report.part("sample"):
-                idata = pm.sample(model=full, **options)
+                idata = pm.sample(model=full, random_seed=rng, progressbar=show, **own)
             text = f"Draws of the full posterior, because no coreset serves. {failure}"
             verdict = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, text)
             drawn = _Drawn(idata, "pm.sample on all rows", verdict, divergence=0.0)
@@ -312,19 +313,18 @@ def sample(
     return _described(drawn, full, report.seconds, show=show)
 
 
-def _if_refused(on_failure: OnFailure, model: pm.Model, options: Mapping[str, object]) -> OnFailure:
-    """Return what to do without any draws: `pm.sample` takes rows that are few, if nothing forbids.
+def _may_go_to_nuts(model: pm.Model, options: Mapping[str, object]) -> bool:
+    """Whether rows are few, also for the free dimensions, and no option asks for a coreset.
 
-    A coreset hardly helps then, and chains take no longer than a construction would.
+    A coreset hardly helps then, and chains of all rows take no longer than a construction would.
     """
-    chosen = ("method", "size", "rows", "allow_local", "time_budget", "executor")
+    chosen = ("method", "size", "rows", "allow_local", "executor")
     is_named = options.get("integrate", "auto") not in ("auto", False)
-    if on_failure != "warn" or is_named or any(options.get(n) is not None for n in chosen):
-        return on_failure
+    if is_named or any(options.get(name) is not None for name in chosen):
+        return False
     shapes = [shapes_of(variables) for variables in (model.observed_RVs, model.free_RVs)]
     n_rows, n_dims = (sum(map(math.prod, found)) for found in shapes)
-    is_few = 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
-    return "nuts" if is_few else on_failure
+    return 0 < n_rows <= min(_FEW_ROWS_FOR_NUTS, FEW_PER_DIMENSION * n_dims - 1)
 
 
 def _described(
@@ -350,8 +350,14 @@ def _not_drawn(model: pm.Model, posterior: xr.Dataset) -> list[str]:
     return [v.name for v in model.unobserved_RVs if v.name not in known]
 
 
-def _built(request: Request, n_wanted: int) -> Coreset | AroundMode:
-    """Build a coreset, unless draws of a known distribution make it unnecessary."""
+def _built(request: Request, n_wanted: int, *, is_few: bool) -> Coreset | AroundMode:
+    """Build a coreset, unless draws of a known distribution make it unnecessary.
+
+    Raises
+    ------
+    UnsupportedModelError
+        Also if rows are few, and all units of them would be kept beside many other variables.
+    """
     request, begun = with_rows_inside(request), time.perf_counter()
     exact = _given_scales(request, n_wanted)
     if exact is not None:
@@ -360,8 +366,22 @@ def _built(request: Request, n_wanted: int) -> Coreset | AroundMode:
         drawn = _around_mode(construction, n_wanted)
         if drawn is not None:
             return drawn
+        if is_few:
+            _refuse_all_units(construction)
         found = construction.built(probes=False)  # the check looks along them
     return construction.finished(found)
+
+
+def _refuse_all_units(construction: Construction) -> None:
+    """Refuse to keep all units: chains take longer at all their nodes than with their variables."""
+    loglik: LogLikelihood = construction.job.loglikelihood
+    observations = loglik.observations
+    is_kept = isinstance(construction.method, Exact) and loglik.n_dims > FEW_DIMENSIONS
+    if observations.integrated and is_kept:
+        raise UnsupportedModelError(
+            f"All {loglik.n_rows:,} levels of {list(observations.integrated)!r} would be kept, "
+            f"beside {loglik.n_dims:,} free dimensions: sample the model itself."
+        )
 
 
 def _given_scales(request: Request, n_wanted: int) -> AroundMode | None:

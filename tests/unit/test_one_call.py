@@ -234,6 +234,20 @@ def test_rows_that_are_few_for_the_dimensions_are_all_sampled_by_pymc(options, c
     assert found["sample_stats"].sizes["draw"] == SHORT["draws"]
 
 
+def test_units_that_would_all_be_kept_beside_many_variables_are_left_to_pymc(caplog):
+    """An effect of each row is integrated out by itself, and chains at all nodes take longer."""
+    n, n_groups = 300, 30
+    with pm.Model() as model:
+        of_group, of_row = pm.Normal("of_group", shape=n_groups), pm.Normal("of_row", shape=n)
+        rate = pm.math.exp(of_group[np.arange(n) % n_groups] + 0.5 * of_row)
+        pm.Poisson("y", rate, observed=np.random.default_rng(1).poisson(1.0, n))
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        found = pmc.sample(model, **SHORT, **QUIET)
+    assert "levels of ['of_row'] would be kept, beside 30 free dimensions" in caplog.text
+    assert found.attrs["level"] == Level.UNJUDGED
+    assert found["posterior"].sizes["of_row_dim_0"] == n
+
+
 def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
     with pytest.warns(CoresetWarning, match="Not to be used: a few draws.*on_failure='nuts'") as w:
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)

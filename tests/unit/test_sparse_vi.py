@@ -283,3 +283,18 @@ def test_history_judges_the_ratios_themselves():
     solution = solve_adaptively(SparseVI(draws=2_000, n_steps=20), MODELS[0], 2, rng=rng(1))
     weights = dense(solution, N_OBS)
     assert solution.history["kl"][-1] == pytest.approx(MODELS[0].kl(weights), rel=0.3)
+
+
+@pytest.mark.parametrize(("size", "t"), [(1e-3, 1), (1e-3, 3), (100.0, 1)])
+def test_a_step_minimises_along_its_direction_but_goes_a_nat_at_most(size, t):
+    vectors = rng().normal(size=(4, 300))
+    residual = size * np.array([1.0, 2.0, 1.2, 1.5]) @ vectors  # of which no row has too much
+    gradient = -vectors @ residual
+    moved = SparseVI()._moved(np.zeros(4), gradient, vectors, t) @ vectors
+    assert (gradient < 0).all()
+    lengths = np.linspace(0.0, 2.0, 20_001)[:, None]
+    best = lengths[np.square(residual - t * lengths * moved).sum(axis=1).argmin()]
+    if size < 1:
+        assert best == pytest.approx(1.0, abs=1e-3)
+    else:
+        assert np.linalg.norm(moved) == pytest.approx(1.0)

@@ -215,7 +215,12 @@ TESTS = {
     "sampling/factors/cholesky": unit("sparse_curvature", "blas"),
     "sampling/scales/": ("tests/statistical/test_modes_of_scales.py",),
     "sampling/units/": (RECOVERY, UNITS_OF_CORESETS),
-    "sampling/units/centring": (MODES_OF_UNITS, UNITS, UNITS_OF_CORESETS),
+    "sampling/units/centring": (
+        *unit("nodes_are_judged"),
+        MODES_OF_UNITS,
+        UNITS,
+        UNITS_OF_CORESETS,
+    ),
     "sampling/units/conditionals": (RECOVERY, WALKS_OF_UNITS, UNITS_OF_CORESETS),
     "sampling/units/frames": unit("frames"),
     "sampling/units/regressions": unit("frames"),

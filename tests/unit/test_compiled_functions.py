@@ -72,11 +72,17 @@ def test_blocks_have_at_most_so_many_rows_and_bytes(n_bytes, n_nodes, size):
     assert pass_of(loglik, np.zeros((1, 2))).size == size
 
 
-def test_a_point_without_a_density_is_minus_infinity():
+def test_weighted_rows_have_a_density_and_slopes():
+    """Minus infinity where nothing is left of it."""
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("b")), observed=COUNTS)
     loglik = LogLikelihood(find_observations(model))
-    surrogate = CoresetSampler(loglik).posterior(loglik.all_rows, np.array([1.0, 2.0, 0.5]))
+    weights = np.array([1.0, 2.0, 0.5])
+    surrogate = CoresetSampler(loglik).posterior(loglik.all_rows, weights)
     at = np.array([[800.0], [0.3]])
-    expected = norm.logpdf(0.3) + poisson.logpmf(COUNTS, np.exp(0.3)) @ [1.0, 2.0, 0.5]
+    expected = norm.logpdf(0.3) + poisson.logpmf(COUNTS, np.exp(0.3)) @ weights
     np.testing.assert_allclose(surrogate.log_density(at), [-np.inf, expected], rtol=1e-12)
+    found = surrogate.slopes(at[1:])
+    np.testing.assert_allclose(found.values, expected, rtol=1e-12)
+    slope = weights @ (COUNTS - np.exp(0.3)) - 0.3
+    np.testing.assert_allclose(found.gradients, [[slope]], rtol=1e-12)

@@ -262,7 +262,15 @@ TESTS = {
     "papers/polynomial/": (*unit("polynomial"), PASS_GLM),
     "glm/control_variates/by_levels": unit("levels"),
     "glm/control_variates/averaged": unit(
-        "control_variates", "quadratics_by_gradients", "own_entries", "sparse_curvature"
+        "averaged_rows",
+        "own_entries",
+        "control_variates",
+        "quadratics_by_gradients",
+        "sparse_curvature",
+    ),
+    "glm/control_variates/expansion": (
+        *unit("averaged_rows", "control_variates", "sparse_curvature"),
+        CONTROL_VARIATES,
     ),
     "glm/control_variates/by_gradients": (
         *unit("quadratics_by_gradients"),

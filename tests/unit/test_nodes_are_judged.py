@@ -80,3 +80,11 @@ def test_units_of_several_modes_are_judged_by_near_the_middle(most_modes, severa
     several = None if several_at is None else _Several(None, np.full(1, several_at))
     sample, _ = sample_of({}, several)
     assert sample.lacks(np.array([1, most_modes, 1]), near(0.0)) == lacks
+
+
+def test_a_part_of_the_units_stands_for_all():
+    weights = np.random.default_rng(1).uniform(1, 5, N_UNITS)
+    part = _Group(Units(np.arange(N_UNITS)), weights).part(200)
+    assert len(part.weights) == len(part.rows.which) == 167
+    assert part.weights.sum() == pytest.approx(weights.sum())
+    np.testing.assert_allclose(np.ptp(part.weights / weights[part.rows.which]), 0.0, atol=1e-12)

@@ -39,6 +39,7 @@ from types import CodeType
 from typing import NamedTuple
 
 import pytest
+from pytensor.link.numba import cache
 
 from tests.mutants.operators import Mutant, generated
 from tests.mutants.planted import planted
@@ -55,6 +56,8 @@ TEST_LIMIT = 60  # seconds for one test: a mutant may run for ever
 MUTANT_LIMIT = float(os.environ.get("MUTANTS_LIMIT", "200"))  # seconds for the tests of a mutant
 LAST, REACHED = "last.txt", "reached.pickle"  # files of a child
 TOOL = sys.monitoring.COVERAGE_ID
+#: Rooms of functions that PyTensor keeps compiled, by keys which do not depend on their source.
+KEPT = ("loops/", "compat/")
 WARM = [
     "numpy", "scipy.stats", "scipy.optimize", "xarray", "pandas", "arviz", "arviz_plots", "pymc",
     "hypothesis", "numba", "matplotlib.pyplot", "pytensor.link.numba.linker", "numba.np.ufunc",
@@ -203,6 +206,9 @@ class Copy:
         status = pytest.ExitCode.INTERNAL_ERROR
         try:
             os.chdir(self.folder)
+            if any(module.startswith(KEPT) for module, _ in changed):
+                # Neither is the sound function found there, nor is the wrong one kept.
+                cache.NUMBA_CACHE_PATH = Path(tempfile.mkdtemp(dir=self.folder))
             sys.path.insert(0, str(self.folder))
             for name in [n for n in sys.modules if n.split(".")[0] in {"tests", PACKAGE}]:
                 del sys.modules[name]

@@ -331,6 +331,16 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
     assert 0.3 < units.node_error / np.var(errors) < 6.0
 
 
+def test_fewer_nodes_than_those_of_the_search_have_hardly_any_error():
+    normal, of_counts = (
+        centred(units, enough=1e-3, key=1).observations
+        for units in (read(normal_rows(centred=True), "z"), counts(centred=True))
+    )
+    assert (normal.n_nodes, first_degree(1)) == (3, 13)
+    assert normal.node_error < 1e-12  # those of normal densities are exact
+    assert of_counts.n_nodes == 7  # six are off by more than a thousandth of what is acceptable
+
+
 # -- nodes -----------------------------------------------------------------------------------------
 
 

@@ -931,6 +931,7 @@ PLANTED = [
     *plant(
         "sampling/units/centring.py",
         ("doubt**2 <= _ALIKE * enough", "True"),
+        ("(_TO_SPARE if known.is_finer(nodes) else 1.0)", "1.0"),
         (
             "rows.take(some), weights=self.weights[some] / share",
             "rows.take(some), weights=self.weights[some]",

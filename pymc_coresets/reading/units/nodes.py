@@ -221,6 +221,17 @@ def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
     return max(first - 4, least) if n_members >= 50.0 else first
 
 
+def lower_rules(rule: Rule) -> list[Rule]:
+    """Return rules of fewer nodes, for densities that are almost normal.
+
+    Examples
+    --------
+    >>> [r.degree for r in lower_rules(Rule(13))], lower_rules(Rule(81, tails=True))
+    ([5, 7, 9, 11], [])
+    """
+    return [Rule(d) for d in _DEGREES if d < rule.degree and not rule.tails]
+
+
 def higher_rules(rule: Rule, n_dims: int) -> list[Rule]:
     """Return rules that may have a smaller error, those of few nodes first.
 

@@ -29,6 +29,7 @@ from pymc_coresets.reading.units.nodes import (
     Rule,
     first_degree,
     higher_rules,
+    lower_rules,
     rule_to_judge_by,
     rule_to_judge_first_by,
 )
@@ -50,6 +51,9 @@ _FOR_JUDGES, _ALIKE = 200, 0.01
 _MOST_OF_SEVERAL = 1_000
 #: Degree along several axes up to which nodes are tried, if those of lower ones find no mode.
 _HIGHEST_TO_FAIL = 21
+#: Part of the acceptable error that fewer nodes than those of the search may have: units of many
+#: rows, and those of normal outcomes, have densities so close to normal.
+_TO_SPARE = 1e-3
 #: Standard deviations of the posterior by which its middle may move after errors are measured.
 _NEAR = 0.3
 #: Part of an integral that is less than any error.
@@ -95,29 +99,30 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     if degree is None:
         raise UnsupportedModelError(why_too_many(units.factor.names, n_dims))
     sample = _Sample.of(units, key)
-    chosen, x = _Nodes(Rule(degree)), sample.start
-    judged: Normal | None = None
+    known, x = _Nodes(Rule(degree)), sample.start
+    chosen, judged = known, None
     while True:
-        form = sample.form(chosen.n_modes)
+        form = sample.form(known.n_modes)
         try:
-            with doing(f"finding the middle of the posterior, {form.in_words(chosen.rule)}"):
-                around = form.middle(chosen.rule, x)
+            with doing(f"finding the middle of the posterior, {form.in_words(known.rule)}"):
+                around = form.middle(known.rule, x)
         except SamplingError as error:  # values and gradients by few nodes may have other modes
-            better = sample.after_failure(chosen, x)
+            better = sample.after_failure(known, x)
             if better is None:
                 raise SamplingError(
                     f"{list(units.factor.names)!r} cannot be integrated out: with "
-                    f"{len(units.nodes(chosen.rule))} nodes for each level, the posterior of the "
+                    f"{len(units.nodes(known.rule))} nodes for each level, the posterior of the "
                     "other variables has no mode. Keep them as parameters (integrate=False)."
                 ) from error
-            chosen, judged = better, None
+            known, judged = better, None
             continue
-        x, known = around.location, chosen
+        x = around.location
         # Errors are those at draws of a wider posterior: they are known for a middle nearby.
         if judged is None or np.abs(judged.whiten(x)).max() > _NEAR:
             with doing("choosing how many nodes are enough"):
-                chosen, judged = sample.sufficient(chosen, around, enough), around
-        if (chosen.rule, chosen.n_modes) != (known.rule, known.n_modes):
+                chosen, judged = sample.sufficient(known, around, enough), around
+        if chosen.is_finer(known):
+            known = chosen
             continue
         with doing(f"placing nodes in {len(units.levels):,} units"):
             placed, n_modes = form.all_placed(x)
@@ -133,6 +138,10 @@ class _Nodes:
     rule: Rule
     n_modes: int = 1
     error: float = np.nan
+
+    def is_finer(self, other: Self) -> bool:
+        """Whether they are of a higher degree, or around more modes."""
+        return self.rule.degree > other.rule.degree or self.n_modes > other.n_modes
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +302,8 @@ class _Sample:
     def sufficient(self, known: _Nodes, around: Normal, enough: float) -> _Nodes:
         """Return the nodes that are fewest, of those whose error is small enough.
 
+        Fewer than those that are known have to have hardly any.
+
         Raises
         ------
         UnsupportedModelError
@@ -313,7 +324,7 @@ class _Sample:
         least, tried = np.inf, known
         for nodes in self._options(known, most, around):
             found = error(nodes)
-            if found <= enough:
+            if found <= enough * (_TO_SPARE if known.is_finer(nodes) else 1.0):
                 return replace(nodes, error=found)
             if not found >= least:
                 least, tried = found, nodes
@@ -350,11 +361,12 @@ class _Sample:
         return _trimmed(better, *self._reach(x)) if better.rule.tails else better
 
     def _options(self, known: _Nodes, most: int, around: Normal) -> list[_Nodes]:
-        """Return known nodes, and others of smaller errors, those of few nodes first."""
+        """Return known nodes, and fewer and more, those of few nodes first."""
         units = self.single.units
         rules = [known.rule, *higher_rules(known.rule, units.factor.n_dims)]
         numbers = sorted({known.n_modes, max(known.n_modes, most)})
         every = [_Nodes(rule, n) for n in numbers for rule in rules]
+        every += [_Nodes(rule, known.n_modes) for rule in lower_rules(known.rule)]
         if units.factor.n_dims == 1:
             reach = self._reach(around.location)
             every = [

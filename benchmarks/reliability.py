@@ -26,7 +26,7 @@ from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import Coreset, CoresetError, CoresetWarning, build_coreset
 
 TOLERANCE = 0.01
-HEADER = ("model", "D", "rows", "J fresh", "within", "reliable", "false", "largest shift", "noise")
+HEADER = ("model", "rows", "J fresh", "within", "reliable", "false", "largest shift", "noise")
 FRESH = 100
 OFTEN = 3.29  # standard errors that normal errors exceed once in a thousand times
 
@@ -35,7 +35,6 @@ OFTEN = 3.29  # standard errors that normal errors exceed once in a thousand tim
 class Found:
     """One build; `shifts` and their `noise` are those of all numbers that the judge knows."""
 
-    n_dims: int
     size: int
     fresh: float
     reliable: bool
@@ -79,7 +78,6 @@ def measure(model: pm.Model, judge: xr.Dataset, seed: int) -> Found | None:
     shifts, noise = shifts_of(coreset, idata["posterior"].to_dataset(), judge)
     assert coreset.loglikelihood is not None
     return Found(
-        n_dims=coreset.loglikelihood.n_dims,
         size=coreset.size,
         fresh=fresh,
         reliable=check.reliable and not check.needs_reweighting,
@@ -107,7 +105,6 @@ def row(found: list[Found], n_builds: int, *, agree: bool) -> list[str]:
     shifts = np.concatenate([one.shifts for one in found])
     false = sum(one.reliable and one.fresh > 3 * TOLERANCE for one in found)
     return [
-        f"{np.median([one.n_dims for one in found]):.0f}",
         f"{np.median([one.size for one in found]):.0f}",
         f"{np.median(fresh):.1e}",
         f"{np.count_nonzero(fresh <= TOLERANCE)} of {n_builds}",

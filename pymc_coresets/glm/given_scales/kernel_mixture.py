@@ -150,7 +150,7 @@ class KernelMixture:
 
 
 def _inverse_root(x: Array, power: int) -> Array:
-    """Return 1 / sqrt(x) to a whole power, of numbers from 1 on.
+    """Return 1 / sqrt(x) to a whole power, of numbers that are at least 1.
 
     Examples
     --------

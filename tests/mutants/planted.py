@@ -171,7 +171,9 @@ PLANTED = [
     ),
     *plant(
         "glm/given_scales/kernel_mixture.py",
-        ("of_kernels - np.log(root.diagonal()).sum()", "of_kernels"),
+        ("logs - np.log(root.diagonal()).sum()", "logs"),
+        ("np.square(centers).sum(axis=1) / _DEGREES", "np.square(centers).sum(axis=1)"),
+        ("if power % 2:", "if True:"),
         ("np.log(self.shares[0]) + self.first", "self.first"),
     ),
     *plant(

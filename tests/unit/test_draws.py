@@ -42,7 +42,7 @@ def test_stacked_samples_are_read():
 
 
 def test_a_dimension_of_the_model_may_be_called_sample():
-    draws = dataset().rename(beta_dim_0="sample").transpose("sample", ...)
+    draws = dataset().rename(k="sample").transpose("sample", ...)
     found = Draws.of(draws, SHAPES)
     np.testing.assert_array_equal(found.values["mu"], MU.ravel())
     np.testing.assert_array_equal(found.values["beta"], BETA.reshape(10, 3))

@@ -355,7 +355,7 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
 def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
     given = []
 
-    def build(request, _):
+    def build(request, _, **_options):
         given.append(request.given["time_budget"])
         return build_coreset(model, **QUIET)
 

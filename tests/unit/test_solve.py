@@ -12,7 +12,7 @@ from pymc_coresets.papers.giga import GIGA
 from pymc_coresets.papers.iht import IHT
 from pymc_coresets.request import known_methods
 from pymc_coresets.solving.problem import Problem
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.solution import History, Status, Weighted
 
 
 @pytest.fixture
@@ -165,3 +165,12 @@ def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
     solution = solve(Pursuit(), problem, 10, patience=2)
     assert np.all(np.diff(solution.history["heldout_objective"]) > 0)
     assert len(solution.rows.positions) == 10
+
+
+@pytest.mark.parametrize(
+    ("objective", "stated"), [(np.inf, np.nan), (-np.inf, np.nan), (np.nan, np.nan), (2.0, 2.0)]
+)
+def test_an_objective_that_is_not_finite_is_not_known(objective, stated):
+    chosen = Weighted(rows=[], weights=np.zeros(0))
+    found = History().solution(chosen, Status.TOLERANCE_REACHED, objective).objective
+    np.testing.assert_equal(found, stated)

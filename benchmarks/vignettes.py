@@ -134,7 +134,7 @@ def measured(key: str, limit: float, seed: int) -> Found:
     ours, nuts = runs
     if ours.posterior is None or nuts.posterior is None:
         return Found(key=key, ours=ours, nuts=nuts)
-    shared = sorted(ours.posterior.data_vars.keys() & nuts.posterior.data_vars.keys())
+    shared = sorted(map(str, ours.posterior.data_vars.keys() & nuts.posterior.data_vars.keys()))
     comparison = compare(full=nuts.posterior[shared], approximation=ours.posterior[shared])
     return Found(key=key, ours=ours, nuts=nuts, difference=difference_of(comparison))
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.proportional import Priorities
@@ -44,8 +44,8 @@ class Gaussian:
         return float((excess - np.log1p(excess)).sum() + shift @ other.precision @ shift) / 2
 
 
-class InMemoryPotentials[D]:
-    """Potentials of rows in memory by a plain function, for models that are not PyMC's.
+class InMemoryLogLikelihoods[D]:
+    """Log-likelihoods of rows in memory by a plain function, for models that are not PyMC's.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class InMemoryPotentials[D]:
     n_dims : int
         Number of free dimensions.
     loglik : callable
-        From draws and `Rows` to the potentials, of shape (n_rows, n_draws), in nats.
+        From draws and `Rows` to the log-likelihoods, of shape (n_rows, n_draws), in nats.
 
     Examples
     --------
     >>> source = InMemoryRows([np.array([0.0, 2.0])])
-    >>> normal = InMemoryPotentials(
+    >>> normal = InMemoryLogLikelihoods(
     ...     source, 1, lambda draws, rows: -0.5 * (rows.arrays[0][:, None] - draws) ** 2
     ... )
     >>> normal.sums(np.array([0.0, 1.0])).total
@@ -84,17 +84,17 @@ class InMemoryPotentials[D]:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights."""
+        """Sum of the case weights."""
         return self.source.total_weight
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `InMemoryRows.scan`."""
-        return self.source.scan(size, key=key, distinct=distinct)
+    def subsample(self, size: int, *, key: int, distinct: bool = False) -> RowSample:
+        """Sample rows, see `InMemoryRows.subsample`."""
+        return self.source.subsample(size, key=key, distinct=distinct)
 
     def sums(
         self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
-        """Evaluate all rows at the draws, see `Potentials.sums`."""
+        """Evaluate all rows at the draws, see `PointwiseLogLikelihood.sums`."""
         wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
         parts = (
@@ -104,7 +104,7 @@ class InMemoryPotentials[D]:
         return PassSums.joined(parts, wanted)
 
 
-class Experiment(InMemoryPotentials[Array], ABC):
+class Experiment(InMemoryLogLikelihoods[Array], ABC):
     """Coreset posteriors that are Gaussian, or are approximated by Gaussians."""
 
     @abstractmethod
@@ -112,12 +112,12 @@ class Experiment(InMemoryPotentials[Array], ABC):
         """Return the posterior of the rows with these weights."""
 
     @abstractmethod
-    def potentials(self, parameters: Array) -> Array:
-        """Evaluate the potentials of all rows at parameters of shape (n_draws, n_dims)."""
+    def loglik_of_all(self, parameters: Array) -> Array:
+        """Evaluate the log-likelihoods of all rows at parameters of shape (n_draws, n_dims)."""
 
     @abstractmethod
     def total(self, draws: Array) -> Array:
-        """Return the sum of the potentials of all rows at each draw, as fast as possible."""
+        """Return the sum of the log-likelihoods of all rows at each draw, as fast as possible."""
 
     @abstractmethod
     def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
@@ -141,8 +141,8 @@ class Experiment(InMemoryPotentials[Array], ABC):
 def full_and_prior(experiment: Experiment) -> tuple[Gaussian, Gaussian]:
     """Return the posterior of all rows, and that of none."""
     rows, nothing = experiment.source.all, experiment.source.take(slice(0, 0))
-    full = experiment.gaussian(rows, rows.base_weights)
-    return full, experiment.gaussian(nothing, nothing.base_weights)
+    full = experiment.gaussian(rows, rows.case_weights)
+    return full, experiment.gaussian(nothing, nothing.case_weights)
 
 
 class Location(Experiment):
@@ -164,7 +164,7 @@ class Location(Experiment):
         draws: Array = mean + rng.normal(size=(n_draws, len(mean))) / np.sqrt(precision)
         return draws
 
-    def potentials(self, parameters: Array) -> Array:
+    def loglik_of_all(self, parameters: Array) -> Array:
         return self.loglik(parameters, self.source.all)
 
     def total(self, draws: Array) -> Array:
@@ -174,9 +174,9 @@ class Location(Experiment):
 
     @staticmethod
     def _loglik(draws: Array, rows: Rows) -> Array:
-        """Evaluate the potentials without ``-|x_n|^2 / 2``, which is constant."""
-        potentials: Array = rows.arrays[0] @ draws.T - np.square(draws).sum(axis=1) / 2
-        return potentials
+        """Evaluate the log-likelihoods without ``-|x_n|^2 / 2``, which is constant."""
+        loglik_of_all: Array = rows.arrays[0] @ draws.T - np.square(draws).sum(axis=1) / 2
+        return loglik_of_all
 
 
 class LinearRegression(Experiment):
@@ -211,7 +211,7 @@ class LinearRegression(Experiment):
         slope = weighted @ response + self.prior_mean / self.prior_variance
         return Gaussian(mean=np.linalg.solve(precision, slope), precision=precision)
 
-    def potentials(self, parameters: Array) -> Array:
+    def loglik_of_all(self, parameters: Array) -> Array:
         return self.loglik(parameters, self.source.all)
 
     def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
@@ -226,5 +226,5 @@ class LinearRegression(Experiment):
     def _loglik(self, draws: Array, rows: Rows) -> Array:
         basis, response = rows.arrays
         missed = response[:, None] - basis @ draws.T
-        potentials: Array = np.square(missed) / (-2 * self.noise_variance)
-        return potentials
+        loglik_of_all: Array = np.square(missed) / (-2 * self.noise_variance)
+        return loglik_of_all

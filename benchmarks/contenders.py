@@ -161,8 +161,8 @@ def following(method: AdaptiveMethod[Any]) -> Contender:
 
 
 def uniform(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
-    scan = experiment.scan(size, key=random_key(rng))
-    return scan.rows, scan.weights
+    subsample = experiment.subsample(size, key=random_key(rng))
+    return subsample.rows, subsample.weights
 
 
 def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
@@ -170,7 +170,7 @@ def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
 
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
-        problem = problem_of(experiment.potentials(parameters))
+        problem = problem_of(experiment.loglik_of_all(parameters))
         selection = solve(GIGA(polish=False), problem, size)
         return experiment.source.take(selection.rows.positions), selection.weights
 

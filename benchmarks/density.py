@@ -219,10 +219,10 @@ POINTS_HEADER = ("posterior", "D", "points", "one by one, µs", "together", "rat
 def coreset_line(name: str, model: pm.Model, **options: int) -> list[str]:
     """Compare gradients of a coreset's posterior at 64 of its draws."""
     coreset = pmc.build_coreset(model, random_seed=1, progressbar=False, **options)
-    stand_in = coreset.stand_in
+    approximation = coreset.approximation
     idata = coreset.sample(draws=16, random_seed=1, progressbar=False, quiet=True)
-    points = stand_in.space.free(Draws.of(idata, stand_in.free))
-    return compared(name, stand_in.replacement.slopes, coreset.model, points)
+    points = approximation.space.free(Draws.of(idata, approximation.free))
+    return compared(name, approximation.replacement.slopes, coreset.model, points)
 
 
 def points() -> list[list[str]]:
@@ -230,9 +230,9 @@ def points() -> list[list[str]]:
     flights = example_models()["flights"]()
     with flights:
         coreset = pmc.build_coreset(random_seed=1, progressbar=False)
-    loglik = coreset.stand_in.parts[0]
+    loglik = coreset.approximation.parts[0]
     idata = coreset.sample(draws=4, chains=2, random_seed=1, progressbar=False, quiet=True)
-    few = coreset.stand_in.space.free(Draws.of(idata, coreset.stand_in.free))
+    few = coreset.approximation.space.free(Draws.of(idata, coreset.approximation.free))
     source = loglik.in_memory
     assert source is not None
     of_rows = partial(slopes_of_all, loglik.as_loops, source)
@@ -255,7 +255,7 @@ def starts_line(name: str, model: pm.Model) -> list[str]:
     The means of all of them, and the least of three searches from all.
     """
     coreset = pmc.build_coreset(model, random_seed=1, progressbar=False)
-    loglik, rng = coreset.stand_in.parts[0], np.random.default_rng(1)
+    loglik, rng = coreset.approximation.parts[0], np.random.default_rng(1)
     sampler = CoresetSampler(loglik)
     density = sampler.density_of_some(1_000, key=1)
     first = mode_of(density, laplace(density, sampler.start))

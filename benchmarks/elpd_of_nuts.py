@@ -15,8 +15,8 @@ import xarray as xr
 from benchmarks.real_rows import REAL_ROWS
 from benchmarks.tables import markdown
 from pymc_coresets import build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 CHAINS, FULL_DRAWS, DRAWS = 4, 2_000, 500
 BLOCK = 1_000  # rows: 64 MB of log-likelihoods

@@ -39,8 +39,8 @@ def _chosen(
     name: str, experiment: Laplace, problem: Problem, size: int, rng: np.random.Generator
 ) -> tuple[Rows, Array]:
     if name == Uniform.name:
-        scan = experiment.scan(size, key=random_key(rng))
-        return scan.rows, scan.weights
+        subsample = experiment.subsample(size, key=random_key(rng))
+        return subsample.rows, subsample.weights
     selection = solve(known_methods()[name](), problem, size)
     return experiment.source.take(selection.rows.positions), selection.weights
 

@@ -22,7 +22,7 @@ DEGREES = 6
 PROPOSED = 4_000
 ROUNDS = 6
 GOOD_KHAT, GOOD_SHARE = 0.5, 0.25
-_ENTRIES = 2**22  # of a block of potentials
+_ENTRIES = 2**22  # of a block of log-likelihoods
 
 
 def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:

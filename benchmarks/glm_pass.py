@@ -14,8 +14,8 @@ from pymc_coresets import build_pass_glm
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.papers.polynomial.parts import PredictorRows
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 REPEATS = 3
 ASKED_RATIO, ASKED_MEMORY = 2.0, 200e6

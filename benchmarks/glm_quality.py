@@ -15,9 +15,9 @@ from benchmarks.tables import markdown
 from pymc_coresets import Sensitivity, build_coreset
 from pymc_coresets.papers.sensitivity import Sensitivities, SignedBlocks
 from pymc_coresets.papers.signed_rows import SignedRows
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rows.keyed import RowSample, random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -129,7 +129,7 @@ def _sampled(judge: Judge, source: InMemoryRows, rng: np.random.Generator) -> It
     data = judge.data
     seconds, sensitivities = seconds_of(lambda: _sensitivities(data, rng))
     for size in SIZES:
-        chosen = source.scan(size, key=random_key(rng))
+        chosen = source.subsample(size, key=random_key(rng))
         yield _judged(judge, UNIFORM, size, chosen, 0.0, rng)
         bare = replace(chosen, weights=chosen.weights * size / data.n_obs)
         yield _judged(judge, BARE, size, bare, 0.0, rng)
@@ -142,7 +142,7 @@ def _sensitivities(data: DataSet, rng: np.random.Generator) -> Sensitivities:
 
     def signed(rows: Rows) -> SignedRows:
         x, y = rows.arrays
-        return SignedRows(np.column_stack([y[:, None] * x, np.zeros(len(y))]), rows.base_weights)
+        return SignedRows(np.column_stack([y[:, None] * x, np.zeros(len(y))]), rows.case_weights)
 
     blocks = SignedBlocks(InMemoryRows([data.features, labels]), signed, _BLOCK)
     return Sensitivities.of(blocks, METHOD.bound, METHOD.n_clusters, rng=rng)
@@ -152,7 +152,7 @@ def _judged(
     judge: Judge,
     method: str,
     size: int,
-    chosen: Scan,
+    chosen: RowSample,
     seconds: float,
     rng: np.random.Generator,
 ) -> Quality:
@@ -176,7 +176,7 @@ def _by_default(judge: Judge, *, seed: int) -> Quality:
     """Judge a coreset of the default method, which decides on the size itself."""
     model = judge.data.model()
     seconds, coreset = seconds_of(lambda: build_coreset(model, random_seed=seed, progressbar=False))
-    chosen = Scan(rows=Rows(coreset.indices, np.ones(coreset.size)), weights=coreset.weights)
+    chosen = RowSample(rows=Rows(coreset.indices, np.ones(coreset.size)), weights=coreset.weights)
     rng = np.random.default_rng([4, seed])
     return _judged(judge, AUTO, coreset.size, chosen, seconds, rng)
 

@@ -30,10 +30,10 @@ from benchmarks.gradients_by_hand import BY_HAND, Value
 from benchmarks.tables import markdown, parser_of
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.loops.plain_loops import density_mode
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from tests.models.zoo import CASES
 
 pytensor.config.blas__ldflags = ""

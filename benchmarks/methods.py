@@ -112,9 +112,9 @@ def measure_plain(problem: Problem, size: int) -> Measurement:
 
 
 def measure_uniform(problem: Problem, size: int) -> Measurement:
-    rows = InMemoryRows([], problem.base_weights, np.arange(len(problem.base_weights)))
-    seconds, scan = seconds_of(lambda: rows.scan(size, key=1))
-    chosen, weights = scan.rows.positions, scan.weights
+    rows = InMemoryRows([], problem.case_weights, np.arange(len(problem.case_weights)))
+    seconds, subsample = seconds_of(lambda: rows.subsample(size, key=1))
+    chosen, weights = subsample.rows.positions, subsample.weights
     residual = problem.target - weights @ problem.vectors[chosen]
     return Measurement(
         name=UNIFORM,

@@ -24,11 +24,11 @@ from benchmarks.opponent_task import (
     judged_chains,
 )
 from pymc_coresets.compat.pytensor_api import SharedVariable
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density

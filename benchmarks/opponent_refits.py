@@ -24,9 +24,9 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.maximisation.one_start import maximise
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
@@ -68,7 +68,7 @@ def nuts_refits(task: Task) -> Answer:
     """Sample the distinct rows with each prior, as many as there is time for."""
     loglik = task.distinct
     rows = loglik.in_memory.all
-    model = with_power(coreset_model(loglik.observations, rows, rows.base_weights))
+    model = with_power(coreset_model(loglik.observations, rows, rows.case_weights))
     with task.clock.compiling():
         compiled = nutpie.compile_pymc_model(model)
     answers: list[Answer] = []
@@ -107,7 +107,7 @@ def laplace_refits(task: Task) -> Answer:
             if time.perf_counter() > task.deadline:
                 break
             new[POWER].set_value(np.asarray(power))
-            around = normal_near(improve(near, density), near, density, polish=True)
+            around = normal_near(maximise(near, density), near, density, polish=True)
             positions, logq = around.draw(PROPOSED, rng=task.rng)
             logp = np.array([prior(x)[0] for x in positions])
             proposal = Proposal(draws=own.constrain(positions), log_ratios=logp - logq)

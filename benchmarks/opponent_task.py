@@ -22,10 +22,10 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.normal import Mixture
 
 __all__ = [
@@ -104,7 +104,7 @@ class Task:
         if not self.collapses:
             return self.model
         rows = self.distinct.in_memory.all
-        return coreset_model(self.distinct.observations, rows, rows.base_weights)
+        return coreset_model(self.distinct.observations, rows, rows.case_weights)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -24,10 +24,10 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
 )
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 __all__ = ["advi", "advi_adam", "advi_minibatch", "pathfinder"]
 
@@ -132,7 +132,7 @@ def proposal_of(
     loglik: LogLikelihood, draws: Draws, positions: np.ndarray, log_densities: np.ndarray
 ) -> Proposal[Draws]:
     """Return draws with the log of the prior over their own density."""
-    return Proposal(draws=draws, log_ratios=loglik.log_prior.values(positions) - log_densities)
+    return Proposal(draws=draws, log_ratios=loglik.rest.values(positions) - log_densities)
 
 
 def pathfinder(task: Task) -> Answer:

@@ -25,8 +25,8 @@ from benchmarks.parameter_models import FEW_NUMBERS, MANY_NUMBERS
 from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler

@@ -30,7 +30,7 @@ from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.papers.polynomial.parts import PredictorRows
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 

@@ -23,7 +23,7 @@ def problem_of(
     return Problem(
         vectors=vectors,
         target=weights @ vectors,
-        base_weights=weights,
+        case_weights=weights,
         heldout_vectors=others,
         heldout_target=None if others is None else weights @ others,
     )

@@ -27,7 +27,7 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Regression:
-    """``theta ~ N(0, I)``, and potentials of ``eta = X theta``, concave in eta."""
+    """``theta ~ N(0, I)``, and log-likelihoods of ``eta = X theta``, concave in eta."""
 
     features: Array
     response: Array
@@ -116,7 +116,7 @@ def poisson(features: Array, y: Array) -> Regression:
 class Laplace(Experiment):
     """Coreset posteriors of a regression, drawn from and judged as Laplace approximations.
 
-    Its draws are matrices (n_obs, n_draws) of the potentials of all rows at the parameters that
+    Its draws are matrices (n_obs, n_draws) of all rows' log-likelihoods at the parameters that
     were drawn: every method needs their sum and some of them, and they are evaluated once.  The
     search for a mode starts from the last mode.
     """
@@ -130,14 +130,14 @@ class Laplace(Experiment):
     def gaussian(self, rows: Rows, weights: Array) -> Gaussian:
         return self._model.of(*rows.arrays).laplace(weights)
 
-    def potentials(self, parameters: Array) -> Array:
+    def loglik_of_all(self, parameters: Array) -> Array:
         return self._model.loglik(parameters)
 
     def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
         few = self._model.of(*rows.arrays)
         approximation = few.laplace(weights, start=self._mode, precise=1e-6)
         self._mode = approximation.mean
-        return self.potentials(approximation.draw(n_draws, rng=rng))
+        return self.loglik_of_all(approximation.draw(n_draws, rng=rng))
 
     def total(self, draws: Array) -> Array:
         total: Array = draws.sum(axis=0)

@@ -149,7 +149,7 @@ def measured_builds(table: Table, *, weighted: bool, repeats: int, seed: int) ->
 
 
 def builds_table(builds: Iterable[Figures]) -> str:
-    headings = ["N", "N with base weights", "rows", "k-hat", "J after one pass", "J", "true KL",
+    headings = ["N", "N with case weights", "rows", "k-hat", "J after one pass", "J", "true KL",
                 "looks", "gradients", "readings", "CPU s", "wall s", "MB"]  # fmt: skip
     rows = [
         [

@@ -16,7 +16,7 @@ GROUP = 2**17  # rows of a row group
 N_FILES = 10  # so that the first of them is the tenth part
 N_COLUMNS = 20
 N_USED = 10  # the outcome depends on these; with the intercept, D = 11
-COPIES = 10  # of each row, where the base weights are used
+COPIES = 10  # of each row, where the case weights are used
 TEMPLATE = 1_000  # rows
 
 #: The intercept and the slopes of all columns.

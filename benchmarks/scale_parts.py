@@ -24,8 +24,8 @@ from benchmarks.scale_exact import Gaussian, laplace
 from pymc_coresets import CoresetWarning, RowSource, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.methods.job import rows_of_a_quadratic
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import template_of_rows
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import model_of_prototypes
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 
@@ -102,16 +102,16 @@ def decoded_by_arrow(table: Table, n_files: int) -> None:
 def sums(table: Table, *, n_files: int, repeats: int) -> Figures:
     """Seconds of passes over all rows of some files, from Parquet and in memory."""
     rows = opened(table, N_COLUMNS, n_files=n_files)
-    template = template_of_rows(template_of(rows), rows.columns)
-    columns = {row.name: row.values.dtype for row in template.observations.rows}
+    prototypes = model_of_prototypes(template_of(rows), rows.columns)
+    columns = {row.name: row.values.dtype for row in prototypes.observations.rows}
     streamed = StreamedRows(rows, columns)
     arrays = [np.concatenate(parts) for parts in zip(*read_arrays(streamed), strict=True)]
     sources = {"parquet": streamed, "memory": InMemoryRows(arrays)}
     found: Figures = {"n_rows": float(len(rows))}
     for n_draws in (100, 500):
         draws = draws_near_truth(n_draws, N_COLUMNS, table.n_rows)
-        template.sums(draws)  # compiles
-        ways = {f"{name} {n_draws}": looking(template.reading(source), draws)
+        prototypes.sums(draws)  # compiles
+        ways = {f"{name} {n_draws}": looking(prototypes.reading(source), draws)
                 for name, source in sources.items()}  # fmt: skip
         found |= medians(ways, repeats)
     return found

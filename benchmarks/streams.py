@@ -20,9 +20,9 @@ from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets import CoresetStream, CoresetWarning, build_coreset, open_rows
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import model_of_prototypes
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
@@ -73,30 +73,30 @@ def by_build(model: pm.Model, data: Arrays, size: int, seed: int) -> tuple[np.nd
 
 def by_tree(model: pm.Model, data: Arrays, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Reduce pairs of weighted sets of rows, two at a time, with one sampler for all."""
-    template = template_of(model, data)
-    sampler, rng = CoresetSampler(template), np.random.default_rng(seed)
-    everything = InMemoryRows([data[row.name] for row in template.observations.rows]).all
+    prototypes = template_of(model, data)
+    sampler, rng = CoresetSampler(prototypes), np.random.default_rng(seed)
+    everything = InMemoryRows([data[row.name] for row in prototypes.observations.rows]).all
     level = [reduced(sampler, leaf, size, rng) for leaf in everything.blocks(CHUNK)]
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2], strict=True)
         level = [reduced(sampler, joined(pair), size, rng) for pair in pairs]
-    return level[0].positions, level[0].base_weights
+    return level[0].positions, level[0].case_weights
 
 
 def reduced(sampler: CoresetSampler, rows: Rows, size: int, rng: np.random.Generator) -> Rows:
-    """Choose among weighted rows at draws of their posterior; the base weights are the new ones."""
+    """Choose among weighted rows at draws of their posterior; the case weights are the new ones."""
     sampler.loglikelihood = sampler.loglikelihood.reading(
-        InMemoryRows(rows.arrays, rows.base_weights, rows.positions)
+        InMemoryRows(rows.arrays, rows.case_weights, rows.positions)
     )
     n_draws = max(2 * size, 200)
-    draws = sampler.draw(rows, rows.base_weights, n_draws, rng=rng)
-    scale = float(rows.base_weights @ sampler.loglik(draws, rows).std(axis=1))
+    draws = sampler.draw(rows, rows.case_weights, n_draws, rng=rng)
+    scale = float(rows.case_weights @ sampler.loglik(draws, rows).std(axis=1))
     sums = sampler.sums(
         draws, n_candidates=candidates_to_keep(sampler.n_dims, size, n_draws), scale=scale,
         key=random_key(rng),
     )  # fmt: skip
-    potentials = sampler.loglik(draws, sums.candidates)
-    chosen: Solution = pursue(potentials, sums, size, tolerance=TOLERANCE, rng=rng)
+    loglik = sampler.loglik(draws, sums.candidates)
+    chosen: Solution = pursue(loglik, sums, size, tolerance=TOLERANCE, rng=rng)
     return Rows(chosen.rows.positions, chosen.weights, chosen.rows.arrays)
 
 
@@ -105,7 +105,7 @@ def joined(pair: tuple[Rows, Rows]) -> Rows:
 
 
 def template_of(model: pm.Model, data: Arrays) -> LogLikelihood:
-    return template_of_rows(model, {name: array[0] for name, array in data.items()})
+    return model_of_prototypes(model, {name: array[0] for name, array in data.items()})
 
 
 WAYS: dict[str, Way] = {
@@ -129,9 +129,9 @@ class Judge:
 
     @classmethod
     def of(cls, model: pm.Model, data: Arrays, seed: int) -> "Judge":
-        template = template_of(model, data)
-        source = InMemoryRows([data[row.name] for row in template.observations.rows])
-        loglik = template.reading(source)
+        prototypes = template_of(model, data)
+        source = InMemoryRows([data[row.name] for row in prototypes.observations.rows])
+        loglik = prototypes.reading(source)
         rng = np.random.default_rng([seed, 99])
         draws = CoresetSampler(loglik).draw(source.all, np.ones(source.n_rows), N_FRESH, rng=rng)
         return cls(loglik, draws, loglik.sums(draws).total, source.all)

@@ -128,7 +128,7 @@ def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
     return replace(
         common,
         units=(coreset.size, loglik.n_rows),
-        rows=(coreset.rows.sizes["row"], len(units.positions_of_members)),
+        rows=(coreset.rows.sizes["row"], len(units.positions_of_unit_rows)),
         nodes=units.n_nodes,
         node_error=units.node_error,
         nuts=None if nuts is None else beside_nuts(case, model, coreset, idata, local, nuts),

@@ -130,7 +130,7 @@ def open_flights(folder: Path) -> RowSource:
 
 
 def build_model(rows: RowSource) -> pm.Model:
-    """Return the model of `flights.py`, which holds a template: the first flights only.
+    """Return the model of `flights.py`, which holds prototypes: the first flights only.
 
     Each array along the flights is a data container of the column's name.
     """

@@ -14,8 +14,8 @@ from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.solving.solution import Solution, Status
 

@@ -36,21 +36,21 @@ from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import whole_number
-from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.filled_model import with_rows_of_units
-from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.potentials.of_model import (
-    RowsToRead,
-    Sampled,
-    likelihood_of_model,
-    verify_form,
-)
-from pymc_coresets.potentials.units import FEW_DIMENSIONS, keeps_all
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.likelihood.terms import dims_of_cells
 from pymc_coresets.request import Request, configured, named_option, required_solution
+from pymc_coresets.rowlogp.evaluation import Collapse, LogLikelihood
+from pymc_coresets.rowlogp.filled_model import with_rows_of_units
+from pymc_coresets.rowlogp.kept_rows import kept_dataset
+from pymc_coresets.rowlogp.of_model import (
+    RowSamples,
+    RowsToRead,
+    likelihood_of_model,
+    verify_form,
+)
+from pymc_coresets.rowlogp.units import FEW_DIMENSIONS, keeps_all
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.memory import one_blas_thread
@@ -134,7 +134,7 @@ def build_coreset(  # noqa: PLR0913
         ``"sensitivity"``, for logistic regression with a guarantee; or ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
-        Where the methods with a fixed weighting distribution compare the potentials:
+        Where the methods with a fixed weighting distribution compare the log-likelihoods:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
         ``"prior"``; `Subsample` with options; or draws of your own (by Pathfinder, for instance),
         as a DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"``
@@ -164,7 +164,7 @@ def build_coreset(  # noqa: PLR0913
         the coreset uses threads.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
-        kind once, with its count as base weight.  ``"auto"`` merges if a sample of 20,000 rows
+        kind once, with its count as case weight.  ``"auto"`` merges if a sample of 20,000 rows
         contains enough equal ones.
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
@@ -291,7 +291,7 @@ def with_rows_inside(request: Request) -> Request:
     return found.after(time.perf_counter() - begun)
 
 
-class _Built(NamedTuple):
+class _Construction(NamedTuple):
     """The rows that a method chose, at most `size` of them, and their coreset."""
 
     method: Method
@@ -327,7 +327,7 @@ class Construction:
         """Whether it was left to the model which method is used, and a quadratic is next."""
         return self.request.automatic and isinstance(self.method, ControlVariates)
 
-    def built(self, *, probes: bool = True) -> _Built:
+    def built(self, *, probes: bool = True) -> _Construction:
         """Run the method; without probes, lines beyond the draws are left to a check."""
         with _explained(self.reasons):
             if self.request.automatic:
@@ -335,7 +335,7 @@ class Construction:
                 return _built_by_itself(self.method, self.job, self.reading, given, probes=probes)
             return _built(self.method, self.job, self.reading, probes=probes)
 
-    def finished(self, found: _Built) -> Coreset:
+    def finished(self, found: _Construction) -> Coreset:
         """Return the coreset that was built, with its history; warn of what limits it."""
         method, size, solution, coreset = found
         request, report, loglik = self.request, self.job.report, self.job.loglikelihood
@@ -426,11 +426,13 @@ def _prepared(request: Request, report: Reporter, deadline: float) -> Constructi
     )
 
 
-#: Potentials, how to derive them again, and the key of the sample that was kept.
+#: Log-likelihoods, how to derive them again, and the key of the sample that was kept.
 type _Read = tuple[LogLikelihood, RowsToRead, int]
 
 
-def _built(method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool = True) -> _Built:
+def _built(
+    method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool = True
+) -> _Construction:
     """Run a method, and look beyond the draws by which it judges itself, if that is wanted."""
     loglik: LogLikelihood = job.loglikelihood
     solution = with_informativeness(required_solution(method.run(job), method, job.size), loglik)
@@ -452,7 +454,7 @@ def _built(method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool 
         coreset = replace(coreset, certificate=certificate)
     in_memory = loglik.source is loglik.in_memory
     if certificate is None or draws is None or not (probes and in_memory):
-        return _Built(method, job.size, solution, coreset)
+        return _Construction(method, job.size, solution, coreset)
     found = NO_PROBES
     with (
         job.report.part("beyond the draws"),
@@ -460,9 +462,9 @@ def _built(method: Method, job: Job[Draws], wanted: RowsToRead, *, probes: bool 
         until(job.deadline),
         doing("looking beyond the draws"),
     ):
-        found = probed(coreset.stand_in, draws)
+        found = probed(coreset.approximation, draws)
     coreset = replace(coreset, certificate=replace(certificate, probes=found))
-    return _Built(method, job.size, solution, coreset)
+    return _Construction(method, job.size, solution, coreset)
 
 
 def _built_by_itself(
@@ -472,7 +474,7 @@ def _built_by_itself(
     given: Mapping[str, object],
     *,
     probes: bool,
-) -> _Built:
+) -> _Construction:
     """Construct a coreset; by rows alone where a quadratic fails, or cuts off a part.
 
     Rows alone can follow any posterior.  Whether a quadratic cuts off a part, probes decide.
@@ -500,7 +502,7 @@ def _built_by_itself(
     return other if certificate is not None and certificate.negligible else [*first, other][0]
 
 
-def _misses_a_part(found: _Built) -> bool:
+def _misses_a_part(found: _Construction) -> bool:
     """Whether a quadratic has cut off a tail, or a mode, of a posterior of not too many numbers."""
     coreset, certificate = found.coreset, found.coreset.certificate
     if not isinstance(found.method, ControlVariates) or certificate is None:
@@ -513,7 +515,7 @@ def _misses_a_part(found: _Built) -> bool:
     return _has_several_modes(found) or certificate.outside > certificate.tolerance
 
 
-def _has_several_modes(found: _Built) -> bool:
+def _has_several_modes(found: _Construction) -> bool:
     modes = found.coreset.modes
     return modes is not None and len(modes) > 1
 
@@ -528,11 +530,11 @@ def _read(
     tell: Callable[[str], None],
     deadline: float,
 ) -> _Read:
-    """Return the potentials of a model's rows or units, and the key of the sample that was kept.
+    """Return the log-likelihoods of rows or units, and the key of the sample that was kept.
 
     Tells why variables of levels were not integrated out.
     """
-    sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
+    sampled = RowSamples(random_key(rng.spawn(1)[0]), rows_to_begin_with)
     with report.part("units"), until(deadline):
         key = random_key(rng.spawn(1)[0])
         units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key, tell=tell)
@@ -572,7 +574,7 @@ def _with_enough_rows(found: _Read, read: Callable[[RowsToRead], _Read]) -> _Rea
         _refuse_few_rows(loglik)
     except UnsupportedModelError:
         names = [term.name for term in loglik.observations.terms]
-        cells = dims_of_cells(loglik.observations.held.live, names)
+        cells = dims_of_cells(loglik.observations.snapshot.live, names)
         if wanted.dim is not None or wanted.rows is not None or not cells:
             raise
         with suppress(UnsupportedModelError):
@@ -596,7 +598,7 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
     n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if n_obs < FEW_PER_DIMENSION * n_dims:
         largest = max(sizes, key=lambda name: sizes[name])
-        model = loglik.observations.held.live
+        model = loglik.observations.snapshot.live
         names = [term.name for term in loglik.observations.terms]
         matrices = [n for n in names if model[n].ndim > 1 and n not in model.named_vars_to_dims]
         advice = [f" If each entry of {n!r} is an observation, give it dims." for n in matrices]
@@ -634,8 +636,8 @@ def _sized(
     distinct = min(2_000, loglik.total_weight / 10)
     if loglik.observations.integrated:
         distinct = max(distinct, FEW_PER_DIMENSION * loglik.n_dims)
-        n_members = len(loglik.observations.members.positions)
-        if keeps_all(loglik.n_rows, n_members, loglik.n_dims):
+        n_unit_rows = len(loglik.observations.unit_rows.positions)
+        if keeps_all(loglik.n_rows, n_unit_rows, loglik.n_dims):
             distinct = loglik.n_rows
     few = "size" not in given and loglik.n_rows <= distinct
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):

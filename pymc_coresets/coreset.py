@@ -19,8 +19,12 @@ from pymc_coresets.display import as_html, as_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.methods.job import Method
 from pymc_coresets.optional import module_of
+from pymc_coresets.predictive.approximate_posterior import (
+    ApproximatePosterior,
+    HasApproximatePosterior,
+    log_ratios,
+)
 from pymc_coresets.predictive.pymc_densities import verify
-from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
@@ -29,7 +33,7 @@ from pymc_coresets.reading.rewrite import (
 )
 from pymc_coresets.reading.user_model import (
     PUT_BACK,
-    HeldModel,
+    ModelSnapshot,
     current_model,
     given_model,
     terms_of,
@@ -38,7 +42,7 @@ from pymc_coresets.results.facts import facts_of
 from pymc_coresets.results.reports import report
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.sampling import stand_in as shared
+from pymc_coresets.sampling import approximate_posterior as shared
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.steps.starts import better_start, known_metric
 from pymc_coresets.sampling.units import recovery
@@ -93,8 +97,8 @@ class Coreset(WeightedRows):
     settings : dict
         How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
     loglikelihood : LogLikelihood or None
-        The potentials of all rows; None if the coreset was read from a file without its model.
-    built_from : Fingerprints, optional
+        The log-likelihoods of all rows; None if the coreset was read from a file without its model.
+    built_from : Digests, optional
         Digests of the data that it was built from, if the coreset was read from a file.
     proposal : Proposal, optional
         Draws from around the mode of the full posterior, see `importance_draws`.
@@ -162,10 +166,10 @@ class Coreset(WeightedRows):
         """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
             raise CoresetError(
-                "Your model does not hold the rows: it is a template, or has others. pm.set_data "
+                "Your model does not hold the rows: it has prototypes, or others. pm.set_data "
                 "puts rows into it."
             )
-        return required_likelihood(self).observations.held.unchanged(PUT_BACK)
+        return required_likelihood(self).observations.snapshot.unchanged(PUT_BACK)
 
     @property
     def rows(self) -> xr.Dataset:
@@ -178,11 +182,11 @@ class Coreset(WeightedRows):
         chosen = chosen_rows(self)
         if not required_likelihood(self).observations.integrated:
             return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
-        sizes = chosen.members.sizes
+        sizes = chosen.unit_rows.sizes
         return xr.Dataset(
             {
                 "weight": ("row", np.repeat(self.weights, sizes)),
-                "position": ("row", chosen.members.positions),
+                "position": ("row", chosen.unit_rows.positions),
                 "level": ("row", np.repeat(self.indices, sizes)),
             }
         )
@@ -196,10 +200,10 @@ class Coreset(WeightedRows):
         return self._made.live
 
     @cached_property
-    def _made(self) -> HeldModel:
+    def _made(self) -> ModelSnapshot:
         """The model, and what it held when it was made."""
         observations, quadratic = required_likelihood(self).observations, self.quadratic
-        return HeldModel.of(
+        return ModelSnapshot.of(
             coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
         )
 
@@ -223,7 +227,7 @@ class Coreset(WeightedRows):
     # -- what rooms on top add, which may be missing: see `optional` -------------------------------
 
     def loo(
-        self: HasStandIn,
+        self: HasApproximatePosterior,
         idata: xr.DataTree,
         *,
         ess: float = ENOUGH_ESS,
@@ -293,7 +297,7 @@ class Coreset(WeightedRows):
         return found
 
     def predict(  # noqa: PLR0913 - the options of what users know from PyMC
-        self: HasStandIn,
+        self: HasApproximatePosterior,
         idata: xr.DataTree,
         *,
         rows: RowSource | Mapping[str, object] | None = None,
@@ -475,7 +479,7 @@ class Coreset(WeightedRows):
         Parameters
         ----------
         model : pm.Model
-            With the same likelihood and data, or a template of them if the coreset was built from
+            With the same likelihood and data, or prototype rows if the coreset was built from
             ``rows=...``, extended or merged.  Priors may differ, and may depend on further
             variables.
 
@@ -537,9 +541,9 @@ class Coreset(WeightedRows):
         ----------
         model : pm.Model
             The model of this coreset with the new rows in its `pymc.Data` containers, and none of
-            the old ones; with `rows`, a template of them.
+            the old ones; with `rows`, prototypes of them.
         rows : RowSource, optional
-            All new rows, from `open_rows`, if the model holds a template. Control variates read all
+            All new rows, from `open_rows`, if the model holds prototypes. Control variates read all
             of them into memory.
         executor : Executor or Client, optional
             Reads and evaluates `rows`, see `build_coreset`.
@@ -611,12 +615,12 @@ class Coreset(WeightedRows):
     # -- what all of these go by -------------------------------------------------------------------
 
     @cached_property
-    def stand_in(self) -> StandIn:
+    def approximation(self) -> ApproximatePosterior:
         """Representation of all rows in `model`.
 
         :meta private:
         """
-        return StandIn(
+        return ApproximatePosterior(
             parts=(required_likelihood(self),),
             replacement=self._posterior,
             impossible=_IMPOSSIBLE,
@@ -643,8 +647,8 @@ class Coreset(WeightedRows):
     @property
     def _is_changed(self) -> bool:
         """Whether data or terms of `model` have changed since the construction."""
-        made, held = self._made, required_likelihood(self).observations.held
-        known = {POTENTIAL, QUADRATIC, UNWEIGHTED, *held.terms}
+        made, snapshot = self._made, required_likelihood(self).observations.snapshot
+        known = {POTENTIAL, QUADRATIC, UNWEIGHTED, *snapshot.terms}
         return (
             bool(made.changed)
             or terms_of(made.live) != made.terms

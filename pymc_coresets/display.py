@@ -14,7 +14,7 @@ TEXT_WIDTH = 80
 
 
 @runtime_checkable
-class Coloured(Protocol):
+class ColouredText(Protocol):
     """Sentences with a colour of their own, as of a verdict."""
 
     @property
@@ -27,7 +27,7 @@ class Coloured(Protocol):
 
 
 #: Names and values, lines that stay as they are, or sentences; what is empty is left out.
-type Part = Mapping[str, str] | Sequence[str] | str | Coloured | None
+type Part = Mapping[str, str] | Sequence[str] | str | ColouredText | None
 
 
 def as_text(title: str, *parts: Part) -> str:
@@ -44,8 +44,8 @@ def as_text(title: str, *parts: Part) -> str:
     return "\n".join([title, *(_text_of(part) for part in parts if part)])
 
 
-def _text_of(part: Mapping[str, str] | Sequence[str] | str | Coloured) -> str:
-    if isinstance(part, Coloured):
+def _text_of(part: Mapping[str, str] | Sequence[str] | str | ColouredText) -> str:
+    if isinstance(part, ColouredText):
         part = part.text
     if isinstance(part, str):
         return textwrap.fill(part, TEXT_WIDTH)
@@ -72,7 +72,7 @@ def as_html(title: str, *parts: Part) -> str:
     lines, edge = [f"<b>{escape(title)}</b>"], ""
     for part in (part for part in parts if part):
         text = escape(_text_of(part), quote=False)
-        if isinstance(part, Coloured) and part.colour:
+        if isinstance(part, ColouredText) and part.colour:
             text = f'<b style="color: {part.colour}">{text}</b>'
             edge = f' style="border-left: 5px solid {part.colour}; padding-left: 0.8em"'
         lines.append(text)

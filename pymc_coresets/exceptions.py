@@ -95,7 +95,7 @@ class InvalidOptionError(CoresetError, ValueError):
 
 
 class InvalidDataError(CoresetError, ValueError):
-    """Data, draws or potentials contain NaN or infinite values, or have incompatible shapes.
+    """Data, draws or log-likelihoods contain NaN or infinite values, or have incompatible shapes.
 
     Examples
     --------

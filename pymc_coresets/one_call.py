@@ -41,15 +41,15 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.given_scales.exact_draws import drawn_given_scales, has_scales, may_be_normal
 from pymc_coresets.methods.plain import Exact
 from pymc_coresets.options import flag, generator, one_of, positive_number, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import Densities
-from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
-from pymc_coresets.potentials.units import FEW_DIMENSIONS
 from pymc_coresets.predictive.model_data import data_groups
 from pymc_coresets.progress import Reporter, tell
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.request import Request
 from pymc_coresets.results.facts import size_in_words
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import Densities
+from pymc_coresets.rowlogp.of_model import full_model, likelihood_of_model
+from pymc_coresets.rowlogp.units import FEW_DIMENSIONS
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -101,7 +101,7 @@ type OnFailure = Literal["warn", "raise", "nuts"]
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Answer:
     """Draws, and what is said of them.
 
     Parameters
@@ -306,7 +306,7 @@ def sample(
                 idata = pm.sample(model=full, random_seed=rng, progressbar=show, **own)
             text = f"Draws of the full posterior, because no coreset serves. {failure}"
             verdict = Verdict(Level.UNJUDGED, Reason.ALL_ROWS, text)
-            drawn = _Drawn(idata, "pm.sample on all rows", verdict, divergence=0.0)
+            drawn = _Answer(idata, "pm.sample on all rows", verdict, divergence=0.0)
     if failure and on_failure == "warn":
         other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
         warn_user(f"{failure}{other}")
@@ -328,7 +328,7 @@ def _may_go_to_nuts(model: pm.Model, options: Mapping[str, object]) -> bool:
 
 
 def _described(
-    drawn: _Drawn, model: pm.Model, seconds: Mapping[str, float], *, show: bool
+    drawn: _Answer, model: pm.Model, seconds: Mapping[str, float], *, show: bool
 ) -> xr.DataTree:
     """Return draws with their attributes, and tell what they are and which are missing."""
     seconds = {part: seconds.get(part, 0.0) for part in ("build", "sample", "check")}
@@ -438,14 +438,14 @@ def _around_mode(construction: Construction, n_wanted: int) -> AroundMode | None
 
 def _of_mode(
     found: AroundMode, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
-) -> _Drawn:
+) -> _Answer:
     """Resample weighted draws from around the mode."""
     with report.part("sample"):
         idata = found.drawn(**sizes, rng=rng.spawn(1)[0])
     weighed = idata["posterior"].attrs
     idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
     source = f"{found.words}; no coreset was needed"
-    return _Drawn(idata, source, Verdict.stored(weighed), divergence=0.0)
+    return _Answer(idata, source, Verdict.stored(weighed), divergence=0.0)
 
 
 def _on_request(options: Mapping[str, object], random_seed: int | None) -> str:
@@ -514,7 +514,7 @@ def _built_later(model: pm.Model, options: Mapping[str, Any]) -> Coreset:
 
 def _of_coreset(
     coreset: Coreset, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
-) -> _Drawn:
+) -> _Answer:
     """Sample a coreset, check the draws, and correct them if that is needed and enough."""
     with report.part("sample"):
         idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
@@ -527,26 +527,26 @@ def _of_coreset(
     return drawn
 
 
-def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _Drawn:
+def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _Answer:
     source = f"Coreset of {size_in_words(coreset)}"
     try:
         check = coreset.check(idata)
     except InvalidDataError as error:  # the full data exclude some of the draws
         verdict = Verdict.starting(Level.UNUSABLE, Reason.IMPOSSIBLE, error.message)
-        return _Drawn(idata, source, verdict)
+        return _Answer(idata, source, verdict)
     except OutOfTimeError:
-        return _Drawn(idata, source, _UNCHECKED)
+        return _Answer(idata, source, _UNCHECKED)
     source += f", at most {check.divergence:.2g} nats from the full posterior"
     verdict = check.verdict
     if verdict.level is Level.REWEIGHTED:
         try:
             idata = coreset.reweight(idata, random_seed=rng)
         except OutOfTimeError:
-            return _Drawn(idata, source, _UNWEIGHED, check.divergence)
+            return _Answer(idata, source, _UNWEIGHED, check.divergence)
         weighed = idata["posterior"].attrs
         idata.attrs |= {name: weighed[name] for name in ("pareto_khat", "psis_ess")}
         source, verdict = f"{source}, then re-weighted", Verdict.stored(weighed)
-    return _Drawn(idata, source, verdict, check.divergence, check.certificate)
+    return _Answer(idata, source, verdict, check.divergence, check.certificate)
 
 
 def coreset_of(

@@ -15,8 +15,8 @@ from pymc_coresets.methods.plain import Exact
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.optional import has_room, module_of
 from pymc_coresets.options import flag, generator, positive_number
-from pymc_coresets.potentials.of_model import RowsToRead, full_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.rowlogp.of_model import RowsToRead, full_model
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution
 

@@ -22,16 +22,16 @@ from pymc_coresets.diagnostics.lines import NO_PROBES, Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates.expansion import put_back
 from pymc_coresets.options import unwritable
-from pymc_coresets.potentials.filled_model import with_rows_of_units
-from pymc_coresets.potentials.kept_rows import (
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rowlogp.filled_model import with_rows_of_units
+from pymc_coresets.rowlogp.kept_rows import (
     Densities,
-    Fingerprints,
-    compare_fingerprints,
-    fingerprints,
+    Digests,
+    compare_digests,
+    digests,
     likelihood_of_stored,
 )
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rowlogp.of_model import RowsToRead
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Columns
@@ -49,7 +49,7 @@ GROUP = "coreset"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _COUNTS = ("n_observations", "n_distinct")
-_PRINTS = tuple(field.name for field in fields(Fingerprints))
+_DIGESTS = tuple(field.name for field in fields(Digests))
 _WORDS = ("method", "weighting", "status")
 
 #: The dimension of a coreset's rows; and what one of the model's own is called that has its name:
@@ -232,8 +232,8 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
     coreset : WeightedRows
     """
     known = coreset.loglikelihood is not None and coreset.built_from is None
-    prints = fingerprints_of(coreset) if known else coreset.built_from
-    dataset = stored_dataset(coreset).assign_attrs({} if prints is None else asdict(prints))
+    hashes = digests_of(coreset) if known else coreset.built_from
+    dataset = stored_dataset(coreset).assign_attrs({} if hashes is None else asdict(hashes))
     groups = {GROUP: dataset, "history": coreset.history}
     if coreset.data is not None:
         groups["rows"] = coreset.data
@@ -250,7 +250,7 @@ def stored_tree(coreset: WeightedRows) -> xr.DataTree:
 
 
 def stored_coreset(path: str | Path) -> dict[str, Any]:
-    """Return the arguments of `Coreset` from a file, apart from the potentials.
+    """Return the arguments of `Coreset` from a file, apart from the log-likelihoods.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
 
 
 def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
-    """Return the arguments of `Coreset` from the groups of `stored_tree`, but for the potentials.
+    """Return the arguments of `Coreset` from the groups of `stored_tree`, but its log-likelihoods.
 
     Parameters
     ----------
@@ -343,11 +343,11 @@ def fields_with_model(
         found["proposal"] = of_model(known, list(known.draws.values), loglik, found["quadratic"])
     if found["built_from"] is None:
         return found
-    now = fingerprints_of(WeightedRows(**found))
-    return found | compare_fingerprints(found["built_from"], now)
+    now = digests_of(WeightedRows(**found))
+    return found | compare_digests(found["built_from"], now)
 
 
-def fingerprints_of(coreset: WeightedRows) -> Fingerprints:
+def digests_of(coreset: WeightedRows) -> Digests:
     """Return digests of the data and the densities of a coreset's model.
 
     Parameters
@@ -355,7 +355,7 @@ def fingerprints_of(coreset: WeightedRows) -> Fingerprints:
     coreset : WeightedRows
     """
     loglik, of_data = required_likelihood(coreset), coreset.data is None
-    return fingerprints(loglik, chosen_rows(coreset), of_data=of_data)
+    return digests(loglik, chosen_rows(coreset), of_data=of_data)
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
@@ -377,7 +377,7 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     attrs = dataset.attrs
     indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
     _check_rows(indices, weights)
-    for name in {*_WORDS, *_PRINTS, "certificate"} & attrs.keys():
+    for name in {*_WORDS, *_DIGESTS, "certificate"} & attrs.keys():
         if not isinstance(attrs[name], str):
             raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
     if "densities" in attrs:
@@ -392,7 +392,7 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "history": history,
         "settings": RowsToRead(**json.loads(attrs["settings"])).settings,
         "certificate": _stored_certificate(attrs["certificate"]),
-        "built_from": Fingerprints(**{name: attrs[name] for name in _PRINTS})
+        "built_from": Digests(**{name: attrs[name] for name in _DIGESTS})
         if "selected" in attrs
         else None,
     }

@@ -13,25 +13,25 @@ from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, Hierarchy
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import REPRESENTED, Fingerprints, rows_of_dataset
-from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.labels import texts_of
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import REPRESENTED, Digests, rows_of_dataset
+from pymc_coresets.rowlogp.of_model import Settings
 from pymc_coresets.rows.streamed import ExtendedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor, factor_of
 from pymc_coresets.sampling.normal import Mixture, Normal, Tails
-from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
 from pymc_coresets.sampling.steps.starts import around_draws
 
 _VERSION = 3  # of the form in files
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        AxisTables,
+        GriddedMarginals,
         DenseFactor,
         Hierarchy,
         Mixture,
@@ -66,7 +66,7 @@ class WeightedRows:
     history: xr.Dataset
     settings: Settings
     loglikelihood: LogLikelihood | None
-    built_from: Fingerprints | None = None
+    built_from: Digests | None = None
     proposal: Proposal[Draws] | None = None
     certificate: Certificate | None = None
     modes: Modes | None = None
@@ -82,7 +82,7 @@ class WeightedRows:
 
 
 def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
-    """Return the potentials of the rows that a coreset was chosen from.
+    """Return the log-likelihoods of the rows that a coreset was chosen from.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def has_all_rows(coreset: WeightedRows) -> bool:
     if represents_others(loglik) or loglik.n_rows != len(coreset.indices):
         return False
     every = loglik.all_rows
-    pairs = [(every.positions, coreset.indices), (every.base_weights, coreset.weights)]
+    pairs = [(every.positions, coreset.indices), (every.case_weights, coreset.weights)]
     if coreset.data is not None:
         pairs += zip(every.arrays, chosen_rows(coreset).arrays, strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
@@ -158,7 +158,7 @@ def lost_levels(coreset: WeightedRows) -> Mapping[str, frozenset[str]]:
 def represents_others(loglik: LogLikelihood) -> bool:
     """Whether some of the rows in memory represent others, which are gone."""
     own = loglik.observations
-    of_units = isinstance(own, UnitObservations) and own.source.base_weights is not None
+    of_units = isinstance(own, UnitObservations) and own.source.case_weights is not None
     return of_units or isinstance(loglik.source, ExtendedRows)
 
 
@@ -305,9 +305,7 @@ def of_model(
 def _with_functions(
     around: ConditionalGaussian, loglik: LogLikelihood, quadratic: Quadratic
 ) -> ConditionalGaussian:
-    log_prior = loglik.functions.log_prior_beside(quadratic.graph)
-    hierarchy = replace(
-        around.hierarchy, prior=log_prior.slopes, coefficients=log_prior.coefficients
-    )
+    rest = loglik.functions.rest_beside(quadratic.graph)
+    hierarchy = replace(around.hierarchy, prior=rest.slopes, coefficients=rest.coefficients)
     of_all = replace(cast(Quadratic, around.quadratic), interface=quadratic.graph)
     return replace(around, hierarchy=hierarchy, quadratic=of_all).laid_out

@@ -38,7 +38,7 @@ LONG = (
     "statistical/test_units_of_coresets.py",
     "statistical/test_build.py",
     "unit/test_one_call.py",
-    "statistical/test_stand_in.py",
+    "statistical/test_approximate_posterior.py",
     "models/test_modes_of_units.py",
     "statistical/test_pass_glm.py",
     "statistical/test_recovery.py",

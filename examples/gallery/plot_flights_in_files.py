@@ -63,14 +63,14 @@ print(rows)
 # The model
 # ---------
 #
-# It holds a template, some of the rows, in data containers of these names; coordinates and priors
+# It holds prototypes, some of the rows, in data containers of these names; coordinates and priors
 # are those of all rows. Everything that depends on a row is computed in the model: the files hold
 # raw columns.
 
-template = rows.head(1_000)
+prototypes = rows.head(1_000)
 coords = {"month": range(1, 13), "airport": list(AIRPORTS.values())}
 with pm.Model(coords=coords) as model:
-    data = {name: pm.Data(name, values) for name, values in template.items()}
+    data = {name: pm.Data(name, values) for name, values in prototypes.items()}
     effect = pm.ZeroSumNormal("effect", 0.5, dims=("airport", "month"))
     month = pm.ZeroSumNormal("month_effect", 0.5, dims="month")
     airport = pm.ZeroSumNormal("airport_effect", 0.5, dims="airport")

@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_coresets.after.left_out import MOST_REMOVED, LeftOut, parts_of
-from pymc_coresets.after.surrogates import Surrogate, difference_estimate
+from pymc_coresets.after.left_out import MOST_REMOVED, LeaveOneOut, parts_of
+from pymc_coresets.after.surrogates import ElpdSurrogate, difference_estimate
 from pymc_coresets.after.without_rows import Removal
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.elpd import ElpdOfAllRows
@@ -18,9 +18,9 @@ from pymc_coresets.diagnostics.judging import ENOUGH_ESS, MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, Chains, require_own
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.stand_ins import HasStandIn
+from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import numbers_of, random_key
 
 type Positions = NDArray[np.int64]
@@ -29,7 +29,7 @@ _NAMED = 10  #: Rows that a warning names.
 
 
 def loo(
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     idata: xr.DataTree,
     *,
     ess: float = ENOUGH_ESS,
@@ -37,7 +37,7 @@ def loo(
     random_seed: int | np.random.Generator | None = None,
 ) -> ElpdOfAllRows:
     """Estimate the leave-one-out predictive density of all rows, see `Coreset.loo`."""
-    own = result.stand_in
+    own = result.approximation
     if observations is not None:
         observations = whole_number("observations", observations, least=2)
     ess, key = wanted_ess(ess), random_key(generator(random_seed))
@@ -130,11 +130,11 @@ def elpd_of_rows(
     sampled = certain = _sample(n_rows, observations, key)
     surrogate = None
     if len(sampled) < n_rows:
-        surrogate = Surrogate.of(logliks, draws, found.smoothed.weights.ravel())
+        surrogate = ElpdSurrogate.of(logliks, draws, found.smoothed.weights.ravel())
         certain = surrogate.certain(len(sampled))
     numbers = np.union1d(sampled, certain)
     represented = np.where(np.isin(numbers, certain), 1.0, n_rows / len(sampled))
-    by_weights = LeftOut.of(parts_of(logliks, numbers), draws, found, represented)
+    by_weights = LeaveOneOut.of(parts_of(logliks, numbers), draws, found, represented)
     left = _removed(by_weights, found, removal, remedy)
     exact = left.as_surrogate() if surrogate is None else surrogate
     exact = exact.with_known(certain, left.elpd[represented == 1], left.gain[represented == 1])
@@ -174,8 +174,8 @@ def elpd_of_rows(
 
 
 def _removed(
-    by_weights: LeftOut, found: EvaluatedDraws, removal: Removal | None, remedy: str
-) -> LeftOut:
+    by_weights: LeaveOneOut, found: EvaluatedDraws, removal: Removal | None, remedy: str
+) -> LeaveOneOut:
     """Remove rows from the posterior if weights fail for them, and warn of these."""
     doubtful = by_weights.doubtful
     if not doubtful.any():
@@ -223,7 +223,7 @@ def _warn_of_few(found: EvaluatedDraws, remedy: str) -> None:
         )
 
 
-def _monte_carlo_error(left: LeftOut, found: EvaluatedDraws) -> float:
+def _monte_carlo_error(left: LeaveOneOut, found: EvaluatedDraws) -> float:
     """Return the standard error, over draws, of the sum over all rows."""
     log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
     # Of each draw on the weighted mean of the log-likelihood of all rows, and on what is left.
@@ -234,11 +234,11 @@ def _monte_carlo_error(left: LeftOut, found: EvaluatedDraws) -> float:
 
 def units_of(logliks: Sequence[LogLikelihood]) -> str:
     """Name the units that are left out by their number, and by which rows they have."""
-    members = [own for loglik in logliks if (own := loglik.observations.members)]
-    if not members:
+    unit_rows = [own for loglik in logliks if (own := loglik.observations.unit_rows)]
+    if not unit_rows:
         return ""
-    rows = b"".join(own.sizes.tobytes() + own.positions.tobytes() for own in members)
-    n_units = sum(len(own.sizes) for own in members)
+    rows = b"".join(own.sizes.tobytes() + own.positions.tobytes() for own in unit_rows)
+    n_units = sum(len(own.sizes) for own in unit_rows)
     return f"{n_units:,} units of several rows (grouping {zlib.crc32(rows):08x})"
 
 

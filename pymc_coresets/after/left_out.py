@@ -7,13 +7,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_coresets.after.surrogates import Surrogate
+from pymc_coresets.after.surrogates import ElpdSurrogate
 from pymc_coresets.after.without_rows import Removal
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
@@ -26,7 +26,7 @@ _EVEN = 0.4  # nats: no weight exceeds the mean by more than half of it
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
+class LeaveOneOut:
     """Figures of rows that are left out one at a time, (n_rows,) each.
 
     Parameters
@@ -61,7 +61,7 @@ class LeftOut:
     @classmethod
     def of(
         cls, parts: Sequence[Part], draws: Draws, found: EvaluatedDraws, represented: Floats
-    ) -> "LeftOut":
+    ) -> "LeaveOneOut":
         """Leave out rows by the weights of all draws.
 
         Parameters
@@ -79,7 +79,7 @@ class LeftOut:
             whole = len(positions) == loglik.n_rows
             rows = loglik.source if whole else loglik.source.at(positions)
             for block in rows.blocks(size):
-                for count, f in zip(block.base_weights, loglik.matrix(draws, block), strict=True):
+                for count, f in zip(block.case_weights, loglik.matrix(draws, block), strict=True):
                     *own, of_draws = weights.without(f)
                     influences += represented[len(figures)] * count * of_draws
                     figures.append((count, *own))
@@ -104,9 +104,9 @@ class LeftOut:
         along = {name: ("observation", list(values)) for name, values in labels}
         return xr.DataArray(self.khat, dims="observation", coords=along, name="pareto_k")
 
-    def as_surrogate(self) -> Surrogate:
+    def as_surrogate(self) -> ElpdSurrogate:
         """Return their own values in place of a surrogate of all rows."""
-        return Surrogate(self.counts, self.elpd, self.gain, np.full(len(self.khat), np.inf))
+        return ElpdSurrogate(self.counts, self.elpd, self.gain, np.full(len(self.khat), np.inf))
 
     @property
     def error(self) -> float:
@@ -120,7 +120,7 @@ class LeftOut:
         errors = np.where(khat < 1, n_draws ** (np.minimum(khat, 1.0) - 1.0), np.inf)
         return float(np.linalg.norm((self.counts * self.represented)[failed] * errors))
 
-    def removed(self, removal: Removal) -> "LeftOut":
+    def removed(self, removal: Removal) -> "LeaveOneOut":
         """Return it with the doubtful rows removed from the posterior, where that is possible.
 
         Parameters

@@ -11,6 +11,10 @@ from pytensor.graph import Variable
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
+from pymc_coresets.predictive.approximate_posterior import (
+    ApproximatePosterior,
+    HasApproximatePosterior,
+)
 from pymc_coresets.predictive.forward import (
     Predictions,
     forward_graphs,
@@ -24,8 +28,7 @@ from pymc_coresets.predictive.model_data import (
     used_by_value,
 )
 from pymc_coresets.predictive.new_levels import refuse_lost, with_levels_of
-from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn
-from pymc_coresets.reading.likelihood.template import row_dims
+from pymc_coresets.reading.likelihood.prototypes import row_dims
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
@@ -41,7 +44,7 @@ _CHANGED = (
 
 
 def predict(  # noqa: PLR0913 - the options of what users know from PyMC
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     idata: xr.DataTree,
     *,
     rows: RowSource | Mapping[str, object] | None = None,
@@ -54,7 +57,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     progressbar: bool | None = None,
 ) -> xr.DataTree:
     """Predict all rows, or new ones, in blocks, see `Coreset.predict`."""
-    own = result.stand_in
+    own = result.approximation
     means = one_of("kind", kind, ["mean", "draws"]) == "mean"
     names = names_of("var_names", var_names)
     if names == []:
@@ -73,10 +76,10 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     if model is None:
         idata = with_missing(own.complete(idata, rng), own, rng=rng)
     its_own = rows is None and model is None
-    held = own.parts[0].observations.held
+    snapshot = own.parts[0].observations.snapshot
     if its_own:
-        held.unchanged(_CHANGED)
-    copy = copy_with_rows(held.whole if model is None else given_model(model), {})
+        snapshot.unchanged(_CHANGED)
+    copy = copy_with_rows(snapshot.whole if model is None else given_model(model), {})
     if model is not None:
         refuse_lost(copy, idata, own.lost)
         idata = with_levels_of(copy, idata, rng)
@@ -97,7 +100,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
 
 
 def _filled(
-    own: StandIn,
+    own: ApproximatePosterior,
     copy: pm.Model,
     graphs: Mapping[str, Variable],
     rows: RowSource | Mapping[str, object] | None,
@@ -107,9 +110,9 @@ def _filled(
     if rows is None:
         return filled_with_own(own, copy) if model is None else None
     rows = rows if isinstance(rows, RowSource) else open_rows(rows)
-    held, columns = own.parts[0].observations.held, rows.columns
-    others = set(held.changed).difference(columns, row_dims(copy, columns))
+    snapshot, columns = own.parts[0].observations.snapshot, rows.columns
+    others = set(snapshot.changed).difference(columns, row_dims(copy, columns))
     used = used_by_value(copy, graphs)
     if model is None and any(n not in copy.named_vars or copy[n] in used for n in others):
-        held.unchanged(_CHANGED)  # other data than those in the new rows
+        snapshot.unchanged(_CHANGED)  # other data than those in the new rows
     return fill_with(copy, rows, graphs)

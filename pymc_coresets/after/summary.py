@@ -13,7 +13,6 @@ from pytensor.graph import ancestors
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import names_of
-from pymc_coresets.potentials.kept_rows import arrays_of_dataset
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import without_views
 from pymc_coresets.reading.observations import Observations
@@ -31,6 +30,7 @@ from pymc_coresets.results.facts import (
     own_values,
     row_labels,
 )
+from pymc_coresets.rowlogp.kept_rows import arrays_of_dataset
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows, BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -131,7 +131,7 @@ def columns_of_model(observations: Observations) -> tuple[Columns, InMemoryRows]
 
 
 def columns_of_rows(observations: Observations) -> Columns:
-    """Return the columns of rows from elsewhere, of which a model holds a template."""
+    """Return the columns of rows from elsewhere, of which a model holds prototypes."""
     model, names = observations.model, [row.name for row in observations.rows]
     dims = {name: model.named_vars_to_dims.get(name, ())[1:] for name in names}
     axes = {n: [dim and model.coords.get(dim) for dim in found] for n, found in dims.items()}
@@ -222,7 +222,7 @@ def _held(
         arrays[name] = np.moveaxis(array, [*at], range(len(at)))[tuple(at.values())]
         axes[name] = [dim and model.coords.get(dim) for i, dim in enumerate(dims) if i not in at]
 
-    for variable in observations.held.live.data_vars:  # in the user's order
+    for variable in observations.snapshot.live.data_vars:  # in the user's order
         add(variable.name, data_of(model[variable.name]))
     # The rows of units are no columns.
     for term in () if observations.integrated else observations.terms:
@@ -435,9 +435,9 @@ def _row_counts(weights: Floats, n_observations: int, n_distinct: int) -> pd.Dat
 
 
 def _sums(columns: Columns, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-    """Add up columns of some rows, with their base weights."""
+    """Add up columns of some rows, with their case weights."""
     values, labels = columns.of(rows), columns.labels
-    return {name: Column.of(values[name], rows.base_weights, labels.get(name)) for name in names}
+    return {name: Column.of(values[name], rows.case_weights, labels.get(name)) for name in names}
 
 
 def _joined(parts: Iterable[dict[str, Column]]) -> dict[str, Column]:
@@ -462,7 +462,7 @@ def _measured(coreset: WeightedRows, asked: Sequence[str] | None) -> dict[str, d
     names = known if asked is None else named_columns(known, asked)
     sums = partial(_sums, columns, names)
     weights = {"chosen": np.ones(len(chosen)), "weighted": coreset.weights}
-    found = {part: sums(replace(chosen, base_weights=w)) for part, w in weights.items()}
+    found = {part: sums(replace(chosen, case_weights=w)) for part, w in weights.items()}
     if source is None:
         return found
     return {"all": source.reduce(BlockPass.of(_BLOCK_ROWS, sums, _joined))} | found

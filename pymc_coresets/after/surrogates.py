@@ -11,15 +11,15 @@ from scipy.special import logsumexp
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
 
 
-class Surrogate(NamedTuple):
+class ElpdSurrogate(NamedTuple):
     """Figures of each row, (n_rows,), from its log-likelihood at a few points.
 
     How often it counts; about the log of its predictive density given the others, in nats; what the
@@ -33,13 +33,13 @@ class Surrogate(NamedTuple):
     influence: Floats
 
     @classmethod
-    def of(cls, logliks: Sequence[LogLikelihood], draws: Draws, weights: Floats) -> "Surrogate":
+    def of(cls, logliks: Sequence[LogLikelihood], draws: Draws, weights: Floats) -> "ElpdSurrogate":
         """Compute it at 64 points, for draws with weights (n_draws,)."""
         points = _points(logliks[0], draws, weights)
         parts = [loglik.of_all(points, of_block, of_blocks) for loglik in logliks]
         return cls(*np.concatenate(parts, axis=1))
 
-    def with_known(self, numbers: Positions, elpd: Floats, gain: Floats) -> "Surrogate":
+    def with_known(self, numbers: Positions, elpd: Floats, gain: Floats) -> "ElpdSurrogate":
         """Return it with known values of some rows."""
         own = self._replace(elpd=self.elpd.copy(), gain=self.gain.copy())
         own.elpd[numbers], own.gain[numbers] = elpd, gain
@@ -59,7 +59,7 @@ class Surrogate(NamedTuple):
         --------
         >>> influence = np.array([0.0, 1.0, 1.0, 1.0, 9.0, 1.0]) / 1000
         >>> zeros = np.zeros(6)
-        >>> Surrogate(np.ones(6), zeros, zeros, influence).certain(2)
+        >>> ElpdSurrogate(np.ones(6), zeros, zeros, influence).certain(2)
         array([4])
         """
         measure = self.counts * np.where(self.counts > 0, self.influence, 0.0)
@@ -82,7 +82,7 @@ def of_block(values: np.ndarray, rows: Rows) -> Floats:
     with np.errstate(invalid="ignore"):
         influence = values.var(axis=0)
     influence[~np.isfinite(influence)] = np.inf
-    return np.stack([rows.base_weights, elpd, _log_means(values) - elpd, influence])
+    return np.stack([rows.case_weights, elpd, _log_means(values) - elpd, influence])
 
 
 def of_blocks(parts: Iterable[Floats]) -> Floats:

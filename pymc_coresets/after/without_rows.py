@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import log_sum, smooth_tail
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 
 type Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Removal:
 
     Parameters
     ----------
-    own : StandIn
+    own : ApproximatePosterior
     draws : Draws
         Of its posterior.
     found : EvaluatedDraws
@@ -55,7 +55,7 @@ class Removal:
 
     Notes
     -----
-    The share of the row that is removed from the stand-in's density grows from zero to one, in
+    The share of the row that is removed from the approximation's density grows from zero to one, in
     steps that leave half of the draws.  After each, the draws are moved and stretched so that they
     have the mean and the covariance of the density without this share.  In the end all rows are
     evaluated at the draws.
@@ -72,14 +72,14 @@ class Removal:
     and Computing 31(16). https://doi.org/10.1007/s11222-020-09982-2
     """
 
-    def __init__(self, own: StandIn, draws: Draws, found: EvaluatedDraws) -> None:
+    def __init__(self, own: ApproximatePosterior, draws: Draws, found: EvaluatedDraws) -> None:
         self.own, self.draws, self.found = own, draws, found
 
     @cached_property
-    def start(self) -> "Moved":
+    def start(self) -> "AffineMove":
         """The draws; some are not finite if they were rounded to the border of their support."""
         with np.errstate(divide="ignore", over="ignore"):
-            return Moved(self.own.space.free(self.draws), 0.0)
+            return AffineMove(self.own.space.free(self.draws), 0.0)
 
     @cached_property
     def log_q(self) -> Floats:
@@ -94,7 +94,7 @@ class Removal:
         """Leave out rows one at a time.
 
         Costs a pass over the data, for as many draws as there are times the number of rows; two
-        more, at most, for rows without which the stand-in is inexact.
+        more, at most, for rows without which the approximation is inexact.
 
         Parameters
         ----------
@@ -123,8 +123,8 @@ class Removal:
             moved = again
         return found
 
-    def _moved(self, row: OneRow) -> "Moved | None":
-        """Return the draws, moved to the stand-in's posterior without the row."""
+    def _moved(self, row: OneRow) -> "AffineMove | None":
+        """Return the draws, moved to the approximation's posterior without the row."""
         at, share = self.start, 0.0
         if not np.isfinite(at.points).all():
             return None
@@ -141,13 +141,13 @@ class Removal:
                 return at.widened(self._of_row(row, at), self.own.space.continuous)
         return None
 
-    def _of_row(self, row: OneRow, at: "Moved") -> Floats:
+    def _of_row(self, row: OneRow, at: "AffineMove") -> Floats:
         """Return the log-likelihood of a row at the draws, (n_draws,)."""
         loglik, rows = row
         found: Floats = loglik.matrix(self.own.space.constrain(at.points), rows, finite=False)[0]
         return found
 
-    def _full(self, moved: Mapping[int, "Moved"]) -> dict[int, Floats]:
+    def _full(self, moved: Mapping[int, "AffineMove"]) -> dict[int, Floats]:
         """Return the logs of ``p(T(theta)) / q(theta)`` at the draws of each row, in one pass.
 
         The sum over all rows is known up to a constant of each pass: one draw joins them.
@@ -172,7 +172,7 @@ class Removal:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class AffineMove:
     """An affine function of draws.
 
     Parameters
@@ -186,7 +186,9 @@ class Moved:
     points: Floats
     log_det: float
 
-    def matched(self, log_weights: Floats, f: Floats, continuous: NDArray[np.bool_]) -> "Moved":
+    def matched(
+        self, log_weights: Floats, f: Floats, continuous: NDArray[np.bool_]
+    ) -> "AffineMove":
         """Return the function that gives the values their weighted mean and covariance.
 
         With many dimensions, the latter only in the direction in which a row moves the values.
@@ -201,7 +203,7 @@ class Moved:
 
         Examples
         --------
-        >>> at = Moved(np.linspace(-1.0, 1.0, 101)[:, None], 0.0)
+        >>> at = AffineMove(np.linspace(-1.0, 1.0, 101)[:, None], 0.0)
         >>> f = at.points[:, 0]
         >>> at.matched(f, f, np.array([True])).points.mean().round(2)
         np.float64(0.32)
@@ -215,7 +217,7 @@ class Moved:
             stretch = partial(_whole, away, own - mean, weights)
         return self._to(mean, away, stretch, continuous)
 
-    def widened(self, f: Floats, continuous: NDArray[np.bool_]) -> "Moved":
+    def widened(self, f: Floats, continuous: NDArray[np.bool_]) -> "AffineMove":
         """Return the function whose values vary a little more where a row moves them.
 
         The weights of a skewed density then stay bounded.
@@ -230,14 +232,14 @@ class Moved:
         away: Floats,
         stretch: Callable[[], Floats],
         continuous: NDArray[np.bool_],
-    ) -> "Moved":
+    ) -> "AffineMove":
         try:
             matrix = stretch()
         except np.linalg.LinAlgError:  # where a variable follows from others, but for rounding
             matrix = np.eye(len(mean))
         points = self.points.copy()
         points[:, continuous] = mean + away @ matrix.T
-        return Moved(points, self.log_det + float(np.linalg.slogdet(matrix)[1]))
+        return AffineMove(points, self.log_det + float(np.linalg.slogdet(matrix)[1]))
 
 
 def _whole(away: Floats, from_mean: Floats, weights: Floats) -> Floats:

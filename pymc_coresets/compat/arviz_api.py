@@ -21,12 +21,12 @@ def _remember_without_jax() -> None:
     the first question: 140 MB of memory, and an ImportError where the address space is limited.
     """
     lazy = type(sys.modules.get("jax")).__name__ == "_LazyModule"
-    stand_in = sys.modules.pop("jax") if lazy else None
+    placeholder = sys.modules.pop("jax") if lazy else None
     try:
         logsumexp(np.zeros(2))
     finally:
-        if stand_in is not None:
-            sys.modules["jax"] = stand_in
+        if placeholder is not None:
+            sys.modules["jax"] = placeholder
 
 
 _remember_without_jax()

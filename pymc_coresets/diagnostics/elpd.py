@@ -24,7 +24,7 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):
     Notes
     -----
     Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
-    which is its elpd times its base weight.  `elpd_i` holds the surrogate of rows that were not
+    which is its elpd times its case weight.  `elpd_i` holds the surrogate of rows that were not
     left out.  These are the random sample `loo_subsample_observations` and the rows of large
     influence; of the latter, `elpd_loo_approx` is exact, too.  `pareto_k` has one entry for each
     row that was left out, with the coordinates ``position`` and ``where``.  Where rows were removed

@@ -12,9 +12,9 @@ from pymc_coresets.exceptions import warn_user
 from pymc_coresets.growth.coverage import Coverage
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.known_rows import KnownRows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.known_rows import KnownRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.proportional import Priorities
@@ -35,7 +35,7 @@ class StreamState:
     n_rows : int
         Rows so far, including those of weight 0: the position of the next row.
     total_weight : float
-        Sum of the base weights.
+        Sum of the case weights.
     n_chunks : int
         Number of chunks after the pilot.
     pilot_weight : float
@@ -106,8 +106,8 @@ class Growth:
 
     Parameters
     ----------
-    template : LogLikelihood
-        Of a model with a template of the rows.
+    prototype : LogLikelihood
+        Of a model with prototype rows.
     size : int
         Largest number of weights.
     tolerance : float
@@ -120,7 +120,7 @@ class Growth:
         Of all random numbers.
     """
 
-    template: LogLikelihood
+    prototype: LogLikelihood
     size: int
     tolerance: float
     n_draws: int
@@ -129,8 +129,8 @@ class Growth:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All fields but the template."""
-        return {name: value for name, value in vars(self).items() if name != "template"}
+        """All fields but `prototype`."""
+        return {name: value for name, value in vars(self).items() if name != "prototype"}
 
     # -- states --------------------------------------------------------------------------------
 
@@ -143,9 +143,9 @@ class Growth:
             If that posterior cannot be sampled.
         """
         rows = _weighted(pilot.all_rows)
-        draws = self._drawn(rows, rows.base_weights, before=0)
-        probe = InMemoryRows.of(rows).scan(1_000, key=self.key)
-        lengths = self.template.matrix(draws, probe.rows).std(axis=1)
+        draws = self._drawn(rows, rows.case_weights, before=0)
+        probe = InMemoryRows.of(rows).subsample(1_000, key=self.key)
+        lengths = self.prototype.matrix(draws, probe.rows).std(axis=1)
         nothing = np.zeros(self.n_draws)
         unseen = StreamState(
             n_rows=0,
@@ -177,10 +177,10 @@ class Growth:
             rows = _weighted(block)
             while len(rows):
                 state = replace(state, n_rows=int(rows.positions[0]))
-                if self._room(state) < rows.base_weights[0]:
+                if self._room(state) < rows.case_weights[0]:
                     why = "there are many more rows than at the beginning of the epoch before"
                     state = self._begun(state, why, rows.take(slice(0, 0)))
-                masses = np.cumsum(rows.base_weights)
+                masses = np.cumsum(rows.case_weights)
                 fitting = np.searchsorted(masses, self._room(state), side="right")
                 n_taken = max(int(fitting), 1)
                 state = self._looked(state, rows.take(slice(0, n_taken)), source)
@@ -194,7 +194,7 @@ class Growth:
         """
         candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
         return pursue(
-            self.template.matrix(state.draws, candidates),
+            self.prototype.matrix(state.draws, candidates),
             state.seen,
             factor * self.size,
             tolerance=self.tolerance,
@@ -224,7 +224,7 @@ class Growth:
         return self._seen(begun, rows, source)
 
     def _seen(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
-        n_kept = candidates_to_keep(self.template.n_dims, self.size, self.n_draws)
+        n_kept = candidates_to_keep(self.prototype.n_dims, self.size, self.n_draws)
         keys = state.seen.keys
         rule = Priorities(
             n_candidates=n_kept,
@@ -232,12 +232,12 @@ class Growth:
             key=self.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
-        part = self.template.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
+        part = self.prototype.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
         if not np.isfinite(part.total).all():
-            self.template.reading(source).matrix(state.draws, rows)  # with the row's location
+            self.prototype.reading(source).matrix(state.draws, rows)  # with the row's location
         return replace(
             state,
-            total_weight=state.total_weight + float(rows.base_weights.sum()),
+            total_weight=state.total_weight + float(rows.case_weights.sum()),
             seen=PassSums.joined([state.seen, part], rule),
         )
 
@@ -246,11 +246,11 @@ class Growth:
         solution = self.choose(state, factor=2)  # more rows than a coreset, for a smaller error
         summary, weights = solution.rows, solution.weights
         known = Rows.joined([summary, rows])
-        masses = np.concatenate([weights, rows.base_weights])
-        mass = state.total_weight + float(rows.base_weights.sum())
+        masses = np.concatenate([weights, rows.case_weights])
+        mass = state.total_weight + float(rows.case_weights.sum())
         widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
         draws = self._drawn(known, masses / widening, before=state.n_rows)
-        loglik = _centred(self.template.matrix(draws, summary))
+        loglik = _centred(self.prototype.matrix(draws, summary))
         lengths = float(weights @ loglik.std(axis=1))
         kept, keys = state.seen.candidates, state.seen.keys
         stands = np.isin(kept.positions, summary.positions)
@@ -264,7 +264,7 @@ class Growth:
             inherited=state.inherited + objective * state.total_weight,
             epochs=(*state.epochs, f"{begun} {objective:.3g}"),
             draws=draws,
-            origin=masses / widening @ _centred(self.template.matrix(draws, known)),
+            origin=masses / widening @ _centred(self.prototype.matrix(draws, known)),
             seen=PassSums(
                 total=weights @ loglik,
                 norm_total=lengths,
@@ -275,7 +275,7 @@ class Growth:
 
     def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
         # A new sampler: the adaptation of an existing one would be lost by a restart.
-        sampler = CoresetSampler(self.template.reading(InMemoryRows(rows.arrays, weights)))
+        sampler = CoresetSampler(self.prototype.reading(InMemoryRows(rows.arrays, weights)))
         return sampler.draw(rows, weights, self.n_draws, rng=self._rng(before, 0))
 
     def _rng(self, n_rows: int, purpose: int) -> np.random.Generator:
@@ -284,7 +284,7 @@ class Growth:
 
 def _weighted(rows: Rows) -> Rows:
     """Leave out rows of weight 0."""
-    return rows if rows.base_weights.all() else rows.take(rows.base_weights > 0)
+    return rows if rows.case_weights.all() else rows.take(rows.case_weights > 0)
 
 
 def _centred(loglik: Vector) -> Vector:

@@ -22,19 +22,19 @@ from pymc_coresets.growth.reductions import CoresetPart, asked_reduction, reduce
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, whole_number, whole_number_or_none
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.known_rows import KnownRows, recurring
-from pymc_coresets.potentials.of_model import (
+from pymc_coresets.progress import Reporter
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.rowlogp.known_rows import KnownRows, recurring
+from pymc_coresets.rowlogp.of_model import (
     RowsToRead,
     Settings,
     full_model,
     likelihood_of_rows,
-    template_of_rows,
+    model_of_prototypes,
 )
-from pymc_coresets.potentials.verification import points_near, verify
-from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rowlogp.verification import points_near, verify
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.keyed import FirstRows
 from pymc_coresets.rows.memory import InMemoryRows
@@ -76,7 +76,7 @@ def extend[C: WeightedRows](
         loglik, earlier = grown.loglik, grown.earlier
         limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
         solution, counts = reduced(loglik, limit, chosen, rng, quadratic=earlier, report=report)
-    old = Surrogate(loglik, grown.old, grown.old.base_weights, earlier)
+    old = Surrogate(loglik, grown.old, grown.old.case_weights, earlier)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     before = before.moved_by(moved_from([(coreset, old)], solution, rng=rng))
     told = before.extended(grown.n_new, solution.objective).attrs | grown.attrs
@@ -99,7 +99,7 @@ def extend[C: WeightedRows](
     return replace(longer, certificate=found)
 
 
-class _Grown(NamedTuple):
+class _Extension(NamedTuple):
     """A coreset with new rows, or units, beside its own."""
 
     loglik: LogLikelihood
@@ -114,7 +114,7 @@ class _Grown(NamedTuple):
 
 def _with_rows(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
-) -> _Grown:
+) -> _Extension:
     part = CoresetPart.of(coreset)
     new = _new_rows(model, part, wanted, rng)
     part.require_same_model(
@@ -123,7 +123,7 @@ def _with_rows(
     source, known = _extended(part, new), _known_rows(coreset, part)
     _warn_of_known_rows(known, new)
     loglik, known = new.reading(source), [*known, KnownRows.among(new, part.n_rows)]
-    return _Grown(
+    return _Extension(
         loglik=loglik,
         old=source.old,
         earlier=part.quadratic_in(new),
@@ -137,12 +137,12 @@ def _with_rows(
 
 def _with_units(
     coreset: WeightedRows, model: pm.Model, wanted: RowsToRead, rng: np.random.Generator
-) -> _Grown:
+) -> _Extension:
     own = UnitPart.of(coreset)
     parts = [own, UnitPart.of_rows(model, wanted, own.dim)]
     found = UnitsTogether.of(model, parts, tolerance=coreset.tolerance, rng=rng)
     n_old, n_new = (part.kept.sizes["unit"] for part in parts)
-    return _Grown(
+    return _Extension(
         loglik=found.loglik,
         old=found.loglik.in_memory.take(slice(0, n_old)),
         earlier=found.carried_over(coreset),
@@ -285,13 +285,13 @@ def merge[C: WeightedRows](
     )
     both = (_both_units if _of_units(coresets) else _both_rows)(coresets, rng.spawn(1)[0])
     loglik = both.loglik
-    quadratic, all_serve = _sum_of(*both.quadratics, template=loglik, rng=rng.spawn(1)[0])
+    quadratic, all_serve = _sum_of(*both.quadratics, prototype=loglik, rng=rng.spawn(1)[0])
     if size is None:
         enough = max(*map(len, both.rows), rows_of_a_quadratic(loglik.n_dims))
         size = loglik.n_rows if beside else enough
     solution, figures = reduced(loglik, size, chosen, rng, quadratic=quadratic, all_serve=all_serve)
     measured = [
-        (coreset, Surrogate(loglik, own, own.base_weights, each))
+        (coreset, Surrogate(loglik, own, own.case_weights, each))
         for coreset, own, each in zip(coresets, both.rows, both.quadratics, strict=True)
     ]
     decided = _decided(solution, chosen, random_seed)
@@ -321,12 +321,12 @@ class _Both(NamedTuple):
 
 def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Both:
     one, other = (CoresetPart.of(each) for each in coresets)
-    template, n_rows = one.template, one.n_rows + other.n_rows
-    if other.template.observations.model is not template.observations.model:
-        other.require_same_model(template, "Merge coresets of one model.")
+    prototype, n_rows = one.prototype, one.n_rows + other.n_rows
+    if other.prototype.observations.model is not prototype.observations.model:
+        other.require_same_model(prototype, "Merge coresets of one model.")
     parts = one, other.after(one.n_rows)
     together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
-    rows = [part.rows_in(template) for part in parts]
+    rows = [part.rows_in(prototype) for part in parts]
     union = Rows.joined(rows)
     gone = AbsentRows(
         n_rows,
@@ -341,14 +341,14 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Bot
         kept = together.isel(row=union.where(found.rows.positions))
         return {
             "n_distinct": n_rows,
-            "loglikelihood": template.reading(gone),
+            "loglikelihood": prototype.reading(gone),
             "data": kept.assign(weight=("row", found.weights)),
         }
 
     return _Both(
-        template.reading(InMemoryRows.of(union)),
+        prototype.reading(InMemoryRows.of(union)),
         rows,
-        [part.quadratic_in(template) for part in parts],
+        [part.quadratic_in(prototype) for part in parts],
         finished,
     )
 
@@ -373,7 +373,7 @@ def _new_rows(
 ) -> LogLikelihood:
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng)
-    new = template_of_rows(model, columns_of_dataset(part.kept), wanted)
+    new = model_of_prototypes(model, columns_of_dataset(part.kept), wanted)
     verify(new, rng=rng)
     return new
 
@@ -393,7 +393,7 @@ def _sum_of(
     one: Quadratic | None,
     other: Quadratic | None,
     *,
-    template: LogLikelihood,
+    prototype: LogLikelihood,
     rng: np.random.Generator,
 ) -> tuple[Quadratic | None, bool]:
     """Add up quadratics, and return whether the union can be kept without a reduction.
@@ -402,7 +402,7 @@ def _sum_of(
     """
     if one is None or other is None:
         return (other if one is None else one), True
-    observations = template.observations
+    observations = prototype.observations
     points = points_near(observations.space, rng)
     both = one.plus(written_in(one, other, observations, points))
     return both, is_concave(both.curvature)
@@ -424,9 +424,9 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
     if _KNOWN in coreset.history.attrs:
         return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
     if coreset.data is None:  # the model holds all of them
-        return [KnownRows.among(part.template, 0)]
-    rows = rows_of_dataset(part.template.observations, part.kept)
-    return [KnownRows.of(part.template, rows, 0, part.n_rows)]
+        return [KnownRows.among(part.prototype, 0)]
+    rows = rows_of_dataset(part.prototype.observations, part.kept)
+    return [KnownRows.of(part.prototype, rows, 0, part.n_rows)]
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:

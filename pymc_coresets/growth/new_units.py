@@ -11,15 +11,15 @@ import xarray as xr
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.expansion import carried_over
 from pymc_coresets.growth.reductions import require_same_densities
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.filled_model import with_rows_of_units
-from pymc_coresets.potentials.kept_rows import REPRESENTED, kept_dataset, likelihood_of_units
-from pymc_coresets.potentials.of_model import RowsToRead, Settings, units_at
-from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.joined_units import model_of_units, refuse_other_data
 from pymc_coresets.reading.units.labels import as_index, kind_of, texts_of
 from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.filled_model import with_rows_of_units
+from pymc_coresets.rowlogp.kept_rows import REPRESENTED, kept_dataset, likelihood_of_units
+from pymc_coresets.rowlogp.of_model import RowsToRead, Settings, units_at
+from pymc_coresets.rowlogp.units import unit_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.solving.solution import Solution
@@ -68,7 +68,7 @@ class UnitPart:
             represented = coreset.data[REPRESENTED].to_numpy()
         else:  # all of its model that have rows
             units = as_units(loglik.observations).source
-            labels = as_index(units.rows.held.whole.coords[kept.attrs["dim"]])
+            labels = as_index(units.rows.snapshot.whole.coords[kept.attrs["dim"]])
             represented = np.array(texts_of(labels[units.levels]))
         return cls(loglik=loglik, settings=coreset.settings, kept=kept, represented=represented)
 
@@ -91,7 +91,7 @@ class UnitPart:
         filled, inside = with_rows_of_units(model, wanted)
         loglik = LogLikelihood(inside.found_in(filled))
         every = loglik.in_memory.all
-        kept = kept_dataset(loglik, every, every.base_weights)
+        kept = kept_dataset(loglik, every, every.case_weights)
         represented = np.array(texts_of(kept["label"].to_numpy()))
         return cls(loglik=loglik, settings=wanted.settings, kept=kept, represented=represented)
 
@@ -103,7 +103,7 @@ class UnitPart:
     @property
     def model(self) -> pm.Model:
         """The model that holds them."""
-        found: pm.Model = as_units(self.loglik.observations).source.rows.held.whole
+        found: pm.Model = as_units(self.loglik.observations).source.rows.snapshot.whole
         return found
 
     @property
@@ -165,7 +165,7 @@ class UnitsTogether:
         filled, names = model_of_units(model, [part.kept for part in parts]), _names(parts[0])
         weights = np.concatenate([part.weights for part in parts])
         wanted = replace(RowsToRead(**parts[0].settings), units=None, integrate=names)
-        wanted = replace(wanted, collapse=False, base_weights=weights)
+        wanted = replace(wanted, collapse=False, case_weights=weights)
         units, start = unit_model(filled, names, wanted.of_rows), 0
         for part in parts:
             at = part.settings["units"]

@@ -12,22 +12,22 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.expansion import carried_over
 from pymc_coresets.numerics import agree
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
-from pymc_coresets.potentials.log_prior import refuse_unweighted
-from pymc_coresets.potentials.of_model import (
-    RowsToRead,
-    full_model,
-    likelihood_of_model,
-    template_of_rows,
-    verify_form,
-)
-from pymc_coresets.potentials.verification import points_near, verify
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.reading.user_model import copy_with_rows, settable_data
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
+from pymc_coresets.rowlogp.of_model import (
+    RowsToRead,
+    full_model,
+    likelihood_of_model,
+    model_of_prototypes,
+    verify_form,
+)
+from pymc_coresets.rowlogp.rest import refuse_unweighted
+from pymc_coresets.rowlogp.verification import points_near, verify
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.streamed import ExtendedRows, StreamedRows
 from pymc_coresets.rows.values import Rows
@@ -53,14 +53,14 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
         _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
     else:
-        template = template_of_rows(model, columns_of_dataset(kept), wanted)
-        verify(template, rng=rng)
-        points = _points(old, template, rng)
+        prototype = model_of_prototypes(model, columns_of_dataset(kept), wanted)
+        verify(prototype, rng=rng)
+        points = _points(old, prototype, rng)
         rows = rows_of_dataset(old.observations, kept)
-        kept = for_other_priors(template.observations, kept)
-        others = rows_of_dataset(template.observations, kept)
-        _require_same(old, template, [(rows, others)], points)
-        new = template.reading(_read_by(template, old))
+        kept = for_other_priors(prototype.observations, kept)
+        others = rows_of_dataset(prototype.observations, kept)
+        _require_same(old, prototype, [(rows, others)], points)
+        new = prototype.reading(_read_by(prototype, old))
     verify_form(new)
     quadratic, earlier = (
         None if each is None else carried_over(each, old.observations, new.observations)
@@ -89,15 +89,15 @@ def _with_units_of(
     old: UnitObservations, model: pm.Model, wanted: RowsToRead, coreset: WeightedRows
 ) -> tuple[pm.Model, RowsToRead]:
     """Put the units of a coreset into a model, if its own model is not the user's."""
-    units, weights = old.source, old.source.base_weights
+    units, weights = old.source, old.source.case_weights
     if coreset.data is not None:
         model = model_of_units(model, [kept_units(units, units.levels)])
     elif units.filled:
-        held, n_rows = settable_data(units.rows.held.whole), units.rows.n_obs
+        held, n_rows = settable_data(units.rows.snapshot.whole), units.rows.n_obs
         given, along = settable_data(model), [n for n in held if held[n].shape[:1] == (n_rows,)]
         if any(name in given and len(given[name]) != n_rows for name in along):
             model = copy_with_rows(model, {n: held[n] for n in along if n in given})
-    return model, replace(wanted, base_weights=weights, filled=units.filled)
+    return model, replace(wanted, case_weights=weights, filled=units.filled)
 
 
 def _weighed_anew(
@@ -123,7 +123,7 @@ def _weighed_anew(
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # the bounds differ
     moved = of_model(known, list(one.columns), new, quadratic)
-    change = new.log_prior.values(x[:, where]) - old.log_prior.values(x)
+    change = new.rest.values(x[:, where]) - old.rest.values(x)
     return None if moved is None else moved.weighed(change)
 
 

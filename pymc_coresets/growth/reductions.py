@@ -15,16 +15,16 @@ from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.predictor.finding import interface_of
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import Densities, kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.log_prior import refuse_unweighted
-from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
-from pymc_coresets.potentials.verification import points_near
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.request import asked_method
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import Densities, kept_dataset, rows_of_dataset
+from pymc_coresets.rowlogp.of_model import RowsToRead, model_of_prototypes
+from pymc_coresets.rowlogp.rest import refuse_unweighted
+from pymc_coresets.rowlogp.verification import points_near
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows, one_blas_thread
 from pymc_coresets.rows.values import Rows
@@ -36,21 +36,21 @@ from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoresetPart:
-    """A coreset as rows with their data, for a model with a template of the rows.
+    """A coreset as rows with their data, for a model with prototype rows.
 
     Parameters
     ----------
-    template : LogLikelihood
+    prototype : LogLikelihood
     kept : xarray.Dataset
         From `kept_dataset`.
     n_rows : int
         Number of rows that it represents; positions are smaller.
     quadratic : Quadratic, optional
-        Quadratic that represents its rows together with the weighted ones, in the template's
+        Quadratic that represents its rows together with the weighted ones, in the model's
         parameters.
     """
 
-    template: LogLikelihood
+    prototype: LogLikelihood
     kept: xr.Dataset
     n_rows: int
     quadratic: Quadratic | None = None
@@ -69,22 +69,22 @@ class CoresetPart:
         loglik, quadratic = required_likelihood(coreset), coreset.quadratic
         held = loglik.observations
         _require_rows(coreset, held)
-        template, kept, n_rows = loglik, coreset.data, coreset.n_distinct
+        prototype, kept, n_rows = loglik, coreset.data, coreset.n_distinct
         if kept is None:
             values = settable_data(held.model)
             columns = {n: v[0] for n, v in values.items() if v.shape[:1] == (held.n_obs,)}
             wanted = RowsToRead(**coreset.settings)
-            template, n_rows = template_of_rows(held.model, columns, wanted), held.n_obs
-            rows = template.in_memory.at(coreset.indices)
-            kept = kept_dataset(template, rows, coreset.weights)
+            prototype, n_rows = model_of_prototypes(held.model, columns, wanted), held.n_obs
+            rows = prototype.in_memory.at(coreset.indices)
+            kept = kept_dataset(prototype, rows, coreset.weights)
             if quadratic is not None:
-                quadratic = carried_over(quadratic, held, template.observations)
-        return cls(template=template, kept=kept, n_rows=n_rows, quadratic=quadratic)
+                quadratic = carried_over(quadratic, held, prototype.observations)
+        return cls(prototype=prototype, kept=kept, n_rows=n_rows, quadratic=quadratic)
 
     def rows_in(self, loglik: LogLikelihood) -> Rows:
-        """Return the rows for a model of the same columns, with their weights as base weights."""
+        """Return the rows for a model of the same columns, with their weights as case weights."""
         rows = rows_of_dataset(loglik.observations, self.kept)
-        return replace(rows, base_weights=self.kept["weight"].to_numpy())
+        return replace(rows, case_weights=self.kept["weight"].to_numpy())
 
     def after(self, n_rows: int) -> Self:
         """Return the same with positions shifted behind those of other rows."""
@@ -94,7 +94,7 @@ class CoresetPart:
         """Return the quadratic for a model whose likelihood is the same."""
         if self.quadratic is None:
             return None
-        return carried_over(self.quadratic, self.template.observations, loglik.observations)
+        return carried_over(self.quadratic, self.prototype.observations, loglik.observations)
 
     def require_same_model(self, other: LogLikelihood, remedy: str) -> None:
         """Refuse a model with other columns, priors or likelihoods of these rows.
@@ -104,7 +104,7 @@ class CoresetPart:
         InvalidDataError
             If they differ; the message ends with the remedy.
         """
-        own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.template, other))
+        own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.prototype, other))
         require_same_densities(own, found, remedy)
 
 
@@ -226,7 +226,7 @@ def reduced(
     """
     if all_serve and loglik.n_rows <= size:
         every = loglik.all_rows
-        union = Solution.sampled(every, every.base_weights)
+        union = Solution.sampled(every, every.case_weights)
         return replace(union, status=Status.UNION, objective=0.0, quadratic=quadratic), {}
     size, report = min(size, loglik.n_rows), Reporter(show=False) if report is None else report
     if quadratic is not None:
@@ -278,8 +278,8 @@ def _of_all(
     every, source = loglik.all_rows, loglik.source
     numbered = InMemoryRows(
         every.arrays,
-        every.base_weights,
-        members=every.members,
+        every.case_weights,
+        unit_rows=every.unit_rows,
         place=lambda n: source.place(int(every.positions[n])),
     )
     here = loglik.reading(numbered)

@@ -28,21 +28,21 @@ from pymc_coresets.growth.epochs import WIDENING, Growth, StreamState
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
-from pymc_coresets.potentials.code_checks import CodeCheck
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.known_rows import KnownRows, recurring
-from pymc_coresets.potentials.of_model import (
+from pymc_coresets.reading.draws import Draws, dims_of
+from pymc_coresets.reading.likelihood.prototypes import Prototypes
+from pymc_coresets.reading.user_model import given_model
+from pymc_coresets.rowlogp.code_checks import CodeCheck
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.rowlogp.known_rows import KnownRows, recurring
+from pymc_coresets.rowlogp.of_model import (
     RowsToRead,
     full_model,
     likelihood_of_rows,
     verify_form,
 )
-from pymc_coresets.potentials.units import chosen_units, may_have_units
-from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.reading.draws import Draws, dims_of
-from pymc_coresets.reading.likelihood.template import Template
-from pymc_coresets.reading.user_model import given_model
+from pymc_coresets.rowlogp.units import chosen_units, may_have_units
+from pymc_coresets.rowlogp.verification import refuse_impossible_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import AbsentRows, PassSums
 from pymc_coresets.rows.sources.opening import open_rows
@@ -207,9 +207,9 @@ class CoresetStream:
 
     def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
         # Its functions, for any number of rows, are those of all chunks.
-        template = LogLikelihood(loglik.observations, source=AbsentRows(0, 0.0, _GONE))
-        self._growth = Growth(template=template, **options)
-        self._codes = CodeCheck(template.observations)
+        prototype = LogLikelihood(loglik.observations, source=AbsentRows(0, 0.0, _GONE))
+        self._growth = Growth(prototype=prototype, **options)
+        self._codes = CodeCheck(prototype.observations)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class CoresetStream:
                 "added.",
                 topic="streams",
             ) from error
-        loglik = self._growth.template.reading(rows.moved(0))
+        loglik = self._growth.prototype.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
         if known.hashes == last.hashes and any(recurring([last], loglik)):
             warn_user(
@@ -280,7 +280,7 @@ class CoresetStream:
 
         Rows that fit into memory are kept, and not read again.
         """
-        observations = self._growth.template.observations
+        observations = self._growth.prototype.observations
         types = {row.name: row.values.dtype for row in observations.rows}
         missing = [name for name in types if name not in source.columns]
         if missing:
@@ -289,7 +289,7 @@ class CoresetStream:
                 f"needs {', '.join(types)}, as in the pilot.",
                 topic="streams",
             )
-        Template.of(observations.model, {name: source.columns[name] for name in types})
+        Prototypes.of(observations.model, {name: source.columns[name] for name in types})
         rows = StreamedRows(source, types)
         return self._codes.usable(rows, rows.n_rows if rows.n_rows <= rows.most_kept else 0)
 
@@ -300,7 +300,7 @@ class CoresetStream:
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights of all rows so far."""
+        """Sum of the case weights of all rows so far."""
         return self._state.total_weight
 
     @property
@@ -365,7 +365,7 @@ class CoresetStream:
                 f"{growth.n_draws}, or a larger pilot."
             )
         gone = AbsentRows(state.n_rows, state.total_weight, _GONE)
-        loglik, found = growth.template.reading(gone), state.coverage
+        loglik, found = growth.prototype.reading(gone), state.coverage
         figures = {
             "n_chunks": state.n_chunks,
             "n_epochs": self.n_epochs,
@@ -439,7 +439,7 @@ class CoresetStream:
         }
         tree[_DRAWS] = xr.DataTree(xr.Dataset(draws))
         tree[_CANDIDATES] = xr.DataTree(
-            kept_dataset(self._growth.template, seen.candidates, seen.keys).assign(
+            kept_dataset(self._growth.prototype, seen.candidates, seen.keys).assign(
                 stream_origin=("draw", state.origin), stream_total=("draw", seen.total)
             )
         )
@@ -504,16 +504,16 @@ class CoresetStream:
         self._settings = found["settings"]
         self._seed = found["random_seed"]
         self._begin(found["loglikelihood"], **json.loads(kept.attrs["options"]))
-        template, numbers = self._growth.template, json.loads(kept.attrs["numbers"])
+        prototype, numbers = self._growth.prototype, json.loads(kept.attrs["numbers"])
         values = {str(name): array.to_numpy() for name, array in draws.data_vars.items()}
         self._state = StreamState(
             **numbers | {"epochs": tuple(numbers["epochs"])},
-            draws=Draws.of(values, template.shapes),
+            draws=Draws.of(values, prototype.shapes),
             origin=kept["stream_origin"].to_numpy(),
             seen=PassSums(
                 total=kept["stream_total"].to_numpy(),
                 norm_total=float(kept.attrs["norm_total"]),
-                candidates=rows_of_dataset(template.observations, kept),
+                candidates=rows_of_dataset(prototype.observations, kept),
                 keys=kept["weight"].to_numpy(),
             ),
         )
@@ -543,7 +543,7 @@ def _warn_of_levels(model: pm.Model, wanted: RowsToRead) -> None:
 
 
 def _rows_given(chunk: object, weights: ArrayLike | None) -> RowSource:
-    """Return a source of the rows that a user gave, with their base weights."""
+    """Return a source of the rows that a user gave, with their case weights."""
     if weights is None:
         return chunk if isinstance(chunk, RowSource) else open_rows(chunk)
     if not isinstance(chunk, Mapping):

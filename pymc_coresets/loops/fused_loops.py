@@ -1,8 +1,8 @@
-"""The compilation mode of potentials: fused loops, with NumPy between them.
+"""The compilation mode of log-likelihoods: fused loops, with NumPy between them.
 
 PyTensor's own Numba mode compiles a whole graph into one function. With an empty cache this takes a
 minute, most of it for matrix products, indexing and joins, which NumPy has compiled already. For
-arrays as large as a block of potentials, Python's overhead between operations is negligible. So
+arrays as large as a block of log-likelihoods, Python's overhead between operations is small. So
 this mode compiles only elementwise loops, and operations that NumPy would run as a loop in Python;
 each is compiled once for all models that contain it. For a few rows the overhead dominates:
 `direct_calls` reduces it.

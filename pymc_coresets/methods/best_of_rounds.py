@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pymc_coresets.deadline import until
 from pymc_coresets.exceptions import OutOfTimeError, SamplingError
-from pymc_coresets.methods.loop import Measured, is_close_call, rounds
-from pymc_coresets.solving.solution import Status, Weighted
+from pymc_coresets.methods.loop import Measurement, is_close_call, rounds
+from pymc_coresets.solving.solution import Selection, Status
 
 
 class Best:
@@ -27,7 +27,7 @@ class Best:
 
     Attributes
     ----------
-    measured : Measured, or None
+    measured : Measurement, or None
         The best so far.
 
     Examples
@@ -39,24 +39,28 @@ class Best:
     >>> measure = Measure(location, np.random.default_rng(1))
     >>> best = Best(measure.at, tolerance=0.01, goal=0.008)
     >>> rows, weights = location.source.all, np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> views = [measure.at(Weighted(rows=rows, weights=w), 100) for w in weights]
+    >>> views = [measure.at(Selection(rows=rows, weights=w), 100) for w in weights]
     >>> [best.takes(view) for view in views], best.is_met()
     ([True, True, False], True)
     """
 
     def __init__(
-        self, again: Callable[[Measured, int], Measured | None], *, tolerance: float, goal: float
+        self,
+        again: Callable[[Measurement, int], Measurement | None],
+        *,
+        tolerance: float,
+        goal: float,
     ) -> None:
         self._again, self.tolerance, self.goal = again, tolerance, goal
-        self.measured: Measured | None = None
-        self._confirmed: Measured | None = None  # the last that no further draws are to decide
+        self.measured: Measurement | None = None
+        self._confirmed: Measurement | None = None  # the last that no further draws are to decide
 
     @property
     def objective(self) -> float:
         """Its divergence in nats; infinite if there is none."""
         return math.inf if self.measured is None else self.measured.objective
 
-    def takes(self, view: Measured | None) -> bool:
+    def takes(self, view: Measurement | None) -> bool:
         """Keep a coreset if it is the best so far."""
         if view is None or (self.measured is not None and not view.objective < self.objective):
             return False
@@ -108,7 +112,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds[P: Place, C: Weighted]:
+class Rounds[P: Place, C: Selection]:
     """Rounds of a construction: rows are proposed, measured, and kept if they are the best so far.
 
     Parameters
@@ -124,8 +128,8 @@ class Rounds[P: Place, C: Weighted]:
     """
 
     propose: Callable[[P], C]
-    measure: Callable[[C], Measured | None]
-    follow: Callable[[P, C, Measured | None, float], P]
+    measure: Callable[[C], Measurement | None]
+    follow: Callable[[P, C, Measurement | None, float], P]
     best: Best
 
     def once(self, place: P) -> P:

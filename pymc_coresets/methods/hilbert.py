@@ -21,7 +21,7 @@ from pymc_coresets.solving.problem import (
     nonnegative_least_squares,
     tangent_problem,
 )
-from pymc_coresets.solving.solution import History, Progress, Solution, Status, Weighted
+from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class State:
     --------
     >>> import numpy as np
     >>> rows = np.eye(2)
-    >>> problem = Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2))
+    >>> problem = Problem(vectors=rows, target=np.ones(2), case_weights=np.ones(2))
     >>> state = State.empty(problem, 1)
     >>> state.weights, state.residual, state.is_full
     (array([0., 0.]), array([1., 1.]), False)
@@ -96,7 +96,7 @@ def refit[S: State](state: S) -> S:
     --------
     >>> import numpy as np
     >>> rows = np.eye(2)
-    >>> space = Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2))
+    >>> space = Problem(vectors=rows, target=np.ones(2), case_weights=np.ones(2))
     >>> empty = State.empty(space, 2)
     >>> half = np.array([0.5, 0.5])
     >>> refit(replace(empty, weights=half, residual=half)).weights
@@ -153,7 +153,7 @@ class HilbertMethod[S: State](ABC):
         return refit(state)
 
     def run[D](self, job: Job[D]) -> Solution:
-        """Draw, evaluate the potentials of all rows at the draws, and choose rows."""
+        """Draw, evaluate the log-likelihoods of all rows at the draws, and choose rows."""
         n_draws = default_n_draws(job.size, job.posterior.n_dims)
         with job.report.part("weighting draws"):
             draws = job.weighting(n_draws, rng=job.rng)
@@ -212,7 +212,7 @@ def solve[S: State](
     >>> from pymc_coresets.solving.problem import Problem
     >>> from pymc_coresets.methods.pursuit import Pursuit
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), case_weights=np.ones(3))
     >>> solution = solve(Pursuit(), problem, 2)
     >>> solution.rows.positions, solution.weights
     (array([1]), array([3.]))
@@ -226,7 +226,7 @@ def solve[S: State](
             "heldout_vectors and heldout_target, or omit it"
         )
     start = method.start(State.empty(problem, size))
-    measured = _Measured(start, History(callback), method.tolerance, patience)
+    measured = _StepMeasure(start, History(callback), method.tolerance, patience)
     state, status = rounds(start, method.step, measured, limit=method.most_steps(size))
     if status is Status.NO_PROGRESS and measured.only_fits:
         state = measured.best
@@ -237,14 +237,14 @@ def solve[S: State](
     indices = np.flatnonzero(final.weights)
     _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
     steps = measured.history.steps
-    chosen = Weighted(
-        rows=Rows(indices, problem.base_weights[indices]), weights=final.weights[indices]
+    chosen = Selection(
+        rows=Rows(indices, problem.case_weights[indices]), weights=final.weights[indices]
     )
     objective = steps[-1].best_estimate if steps else math.nan
     return measured.history.solution(chosen, status, objective)
 
 
-class _Measured[S: State]:
+class _StepMeasure[S: State]:
     """Measures every step of a Hilbert coreset, and decides when to stop."""
 
     def __init__(

@@ -29,7 +29,7 @@ class Reduction[D]:
     Parameters
     ----------
     posterior : CoresetPosterior
-        Potentials of all rows, and draws of coreset posteriors.
+        Log-likelihoods of all rows, and draws of coreset posteriors.
     loglikelihood : object, optional
         The model's `LogLikelihood`, for methods that inspect its structure.
     size : int

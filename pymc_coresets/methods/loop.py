@@ -15,10 +15,10 @@ from pymc_coresets.diagnostics.importance import MIN_DRAWS, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import OutOfTimeError, SamplingError
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import PassSums, Potentials
+from pymc_coresets.rows.passes import PassSums, PointwiseLogLikelihood
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
-from pymc_coresets.solving.solution import History, Status, Weighted
+from pymc_coresets.solving.solution import History, Selection, Status
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 NEAR = 0.2
 
 
-class CoresetPosterior[D](Potentials[D], Protocol):
-    """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
+class CoresetPosterior[D](PointwiseLogLikelihood[D], Protocol):
+    """Draws from pi_w for any rows and weights, and the log-likelihoods of any rows at them."""
 
     def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
         """Draw from the posterior of the rows with the given weights.
@@ -137,7 +137,7 @@ def judge(log_ratios: Vector) -> Judgement | None:
     return Judgement(Certificate.of(smoothed), smoothed.reverse_kl)
 
 
-def is_close_call(measured: "Measured", tolerance: float) -> bool:
+def is_close_call(measured: "Measurement", tolerance: float) -> bool:
     """Whether twice as many draws may change what is said of a coreset.
 
     Its divergence, as it is or with two standard errors, is within a fifth of the tolerance.  The
@@ -145,7 +145,7 @@ def is_close_call(measured: "Measured", tolerance: float) -> bool:
 
     Parameters
     ----------
-    measured : Measured
+    measured : Measurement
     tolerance : float
         In nats.
 
@@ -156,7 +156,7 @@ def is_close_call(measured: "Measured", tolerance: float) -> bool:
     >>> def of_variance(variance):
     ...     total = np.sqrt(variance) * z / z.std()
     ...     sums = PassSums(total=total, norm_total=0.0, candidates=nowhere)
-    ...     return Measured.of(Weighted(rows=nowhere, weights=np.ones(0)), np.zeros(400), sums)
+    ...     return Measurement.of(Selection(rows=nowhere, weights=np.ones(0)), np.zeros(400), sums)
     >>> [is_close_call(of_variance(v), 0.01) for v in (0.004, 0.008, 0.011, 0.02)]
     [False, True, True, False]
     """
@@ -168,21 +168,21 @@ def is_close_call(measured: "Measured", tolerance: float) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured(Weighted):
+class Measurement(Selection):
     """Weighted rows, draws of their posterior, and log-likelihoods at these draws.
 
     Parameters
     ----------
     rows, weights, quadratic
-        See `Weighted`.
+        See `Selection`.
     draws : object
         Draws of pi_w, of the posterior's own type.
     own : ndarray of shape (n_draws,)
-        The coreset's log-likelihood at the draws: the weighted sum of potentials, in nats.
+        The coreset's log-likelihood at the draws: the weighted sum of log-likelihoods, in nats.
     sums : PassSums
         The sum over all rows, and candidates for the next step, if any.
     centred : ndarray of shape (n_rows, n_draws), optional
-        Potentials of the rows minus their means over the draws.
+        Log-likelihoods of the rows minus their means over the draws.
     about : object, optional
         What else a method knows of the posterior and its draws.
 
@@ -200,7 +200,7 @@ class Measured(Weighted):
     Examples
     --------
     >>> nowhere = Rows(np.arange(0), np.ones(0))
-    >>> one = Measured(
+    >>> one = Measurement(
     ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.array([0.0, 1.0]),
     ...     sums=PassSums(total=np.array([3.0, 8.0]), norm_total=0.0, candidates=nowhere),
     ... )
@@ -217,7 +217,7 @@ class Measured(Weighted):
     @classmethod
     def of(
         cls,
-        chosen: Weighted,
+        chosen: Selection,
         own: Vector,
         sums: PassSums,
         *,
@@ -226,7 +226,7 @@ class Measured(Weighted):
         about: object = None,
     ) -> Self:
         """Return the measurement of weighted rows."""
-        kept = {f.name: getattr(chosen, f.name) for f in fields(Weighted)}
+        kept = {f.name: getattr(chosen, f.name) for f in fields(Selection)}
         return cls(own=own, sums=sums, draws=draws, centred=centred, about=about, **kept)
 
     @cached_property
@@ -251,7 +251,7 @@ class Measured(Weighted):
     @cached_property
     def vectors(self) -> Vector:
         """Tangent vectors of the rows, (n_rows, n_draws)."""
-        assert self.centred is not None, "the potentials of the rows were kept"
+        assert self.centred is not None, "the log-likelihoods of the rows were kept"
         return tangent_vectors(self.centred)
 
     @cached_property
@@ -294,7 +294,7 @@ class Measure[D]:
     Parameters
     ----------
     posterior : CoresetPosterior
-        Potentials of all rows, and draws.
+        Log-likelihoods of all rows, and draws.
     rng : numpy.random.Generator
         The only source of randomness.
     draw : callable, optional
@@ -306,7 +306,7 @@ class Measure[D]:
     --------
     >>> from benchmarks.closed_forms import Location
     >>> location = Location(np.array([[1.0], [2.0]]))
-    >>> everything = Weighted(rows=location.source.all, weights=np.ones(2))
+    >>> everything = Selection(rows=location.source.all, weights=np.ones(2))
     >>> Measure(location, np.random.default_rng(1)).at(everything, 100).objective
     0.0
     """
@@ -318,19 +318,19 @@ class Measure[D]:
 
     def at(
         self,
-        chosen: Weighted,
+        chosen: Selection,
         n_draws: int,
         *,
         rng: np.random.Generator | None = None,
         draw: Callable[..., D] | None = None,
         sums: Callable[[D, Matrix], PassSums] | None = None,
-    ) -> Measured:
+    ) -> Measurement:
         """Draw from the posterior of weighted rows: one pass over the data.
 
         Parameters
         ----------
-        chosen : Weighted
-            Rows whose potentials are wanted, including all of positive weight.
+        chosen : Selection
+            Rows whose log-likelihoods are wanted, including all of positive weight.
         n_draws : int
             Number of draws.
         rng : numpy.random.Generator, optional
@@ -338,41 +338,41 @@ class Measure[D]:
         draw : callable, optional
             Draws for this call only.
         sums : callable, optional
-            Replaces the pass over all rows; takes the draws and the rows' potentials there.
+            Replaces the pass over all rows; takes the draws and the rows' log-likelihoods there.
         """
         support, draw = chosen.support, draw or self.draw or self.posterior.draw
         with self.history.drawing():
             draws = draw(support.rows, support.weights, n_draws, rng=rng or self.rng)
         loglik = self.loglik(draws, chosen.rows, n_draws)
         seen = self.sums(draws, n_draws) if sums is None else sums(draws, loglik)
-        with np.errstate(invalid="ignore"):  # infinite potentials have no mean
+        with np.errstate(invalid="ignore"):  # infinite log-likelihoods have no mean
             centred = loglik - loglik.mean(axis=1, keepdims=True)
             own = chosen.weights @ centred
-        return Measured.of(chosen, own, seen, draws=draws, centred=centred)
+        return Measurement.of(chosen, own, seen, draws=draws, centred=centred)
 
     def sums(self, draws: D, n_draws: int, **candidates: Any) -> PassSums:  # noqa: ANN401
-        """Evaluate all rows at some draws, and keep `candidates`, see `Potentials.sums`."""
+        """Evaluate all rows at some draws, and and keep some: see `PointwiseLogLikelihood.sums`."""
         with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
             return self.posterior.sums(draws, **candidates)
 
     def estimate(self, draws: D, loglik: Matrix, *, size: int) -> PassSums:
         """Estimate the sum over all rows, without bias, instead of a pass: see `sums` of `at`.
 
-        From `size` rows drawn with replacement in proportion to their base weights.
+        From `size` rows drawn with replacement in proportion to their case weights.
         """
-        scan = self.posterior.scan(size, key=random_key(self.rng))
-        total = scan.weights @ self.loglik(draws, scan.rows, loglik.shape[1])
-        return PassSums(total=total, norm_total=0.0, candidates=scan.rows)
+        subsample = self.posterior.subsample(size, key=random_key(self.rng))
+        total = subsample.weights @ self.loglik(draws, subsample.rows, loglik.shape[1])
+        return PassSums(total=total, norm_total=0.0, candidates=subsample.rows)
 
     def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
-        """Return the potentials of some rows, (n_rows, n_draws), in nats; they may be infinite."""
+        """Return log-likelihoods of some rows, (n_rows, n_draws), in nats; they may be infinite."""
         with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
             return self.posterior.loglik(draws, rows)
 
     def of_candidates(self, draws: D, sums: PassSums) -> Matrix:
-        """Return the potentials of the candidates of a pass at its draws, (n_rows, n_draws)."""
-        if sums.potentials is not None:
-            return sums.potentials
+        """Return the log-likelihoods of a pass's candidates at its draws, (n_rows, n_draws)."""
+        if sums.loglik is not None:
+            return sums.loglik
         return self.loglik(draws, sums.candidates, len(sums.total))
 
     @property
@@ -382,15 +382,15 @@ class Measure[D]:
 
 
 def decide(
-    known: Measured, view: Measured | None, change: Callable[[], Vector], taken: float
-) -> tuple[Measured, float]:
+    known: Measurement, view: Measurement | None, change: Callable[[], Vector], taken: float
+) -> tuple[Measurement, float]:
     """Accept a step, unless it worsened the objective because it was too long.
 
     Parameters
     ----------
-    known : Measured
+    known : Measurement
         Start of the step.
-    view : Measured, optional
+    view : Measurement, optional
         End of the step; None if the sampler failed there.
     change : callable
         Returns the change of the log-density at the draws of the start, (n_draws,), in nats.
@@ -399,7 +399,7 @@ def decide(
 
     Returns
     -------
-    view : Measured
+    view : Measurement
         Start of the next step: the end of this one, or its start if it was too long.
     share : float
         Length of the next step, as a share of the way to the sum over all rows: 1, or less than
@@ -408,7 +408,7 @@ def decide(
     Examples
     --------
     >>> nowhere = Rows(np.arange(0), np.ones(0))
-    >>> here = Measured(
+    >>> here = Measurement(
     ...     rows=nowhere, weights=np.ones(0), draws=None, own=np.zeros(100),
     ...     sums=PassSums(total=np.arange(100.0), norm_total=0.0, candidates=nowhere),
     ... )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pymc_coresets.methods.job import Job, draws_around_mode, moderate_size
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.solving.solution import History, Solution, Status, Weighted
+from pymc_coresets.solving.solution import History, Selection, Solution, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Exact:
         """Take all rows."""
         posterior, history = job.posterior, History()
         n_rows = posterior.n_rows
-        rows = posterior.scan(n_rows, key=0, distinct=True).rows
+        rows = posterior.subsample(n_rows, key=0, distinct=True).rows
         n_draws = draws_around_mode(posterior.n_dims, n_rows)
         proposal = None
         if job.propose is not None:
@@ -46,13 +46,13 @@ class Exact:
                 sums = posterior.sums(proposal.draws)
             proposal = proposal.weighed(sums.total)
         history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
-        everything = Weighted(rows=rows, weights=rows.base_weights)
+        everything = Selection(rows=rows, weights=rows.case_weights)
         return history.solution(everything, Status.EXACT, 0.0, proposal=proposal, modes=modes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """Draw rows at random, in proportion to their base weights.
+    """Draw rows at random, in proportion to their case weights.
 
     Use it as a baseline; its error falls only like ``1 / sqrt(size)``.  No log-likelihood is
     evaluated.  A row drawn several times is kept once, so the coreset may have fewer rows than
@@ -77,5 +77,5 @@ class Uniform:
 
     def run[D](self, job: Job[D]) -> Solution:
         """Draw ``job.size`` rows; repeated ones add their weights."""
-        scan = job.posterior.scan(job.size, key=random_key(job.rng))
-        return Solution.sampled(scan.rows, scan.weights)
+        subsample = job.posterior.subsample(job.size, key=random_key(job.rng))
+        return Solution.sampled(subsample.rows, subsample.weights)

@@ -242,7 +242,7 @@ class Pursuit(HilbertMethod[PursuitState]):
     >>> from pymc_coresets.solving.problem import Problem
     >>> from pymc_coresets.methods.hilbert import solve
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), case_weights=np.ones(3))
     >>> solution = solve(Pursuit(), problem, 2)
     >>> solution.weights, solution.status
     (array([3.]), <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
@@ -294,7 +294,7 @@ def pursue(
     Parameters
     ----------
     loglik : ndarray of shape (n_candidates, n_draws)
-        Potentials of the candidates of the pass, at its draws, in nats.
+        Log-likelihoods of the candidates of the pass, at its draws, in nats.
     sums : PassSums
         The sum over all rows, and the candidates.
     size : int

@@ -20,13 +20,13 @@ from pymc_coresets.methods.job import (
     draws_to_certify,
     rows_of_a_quadratic,
 )
-from pymc_coresets.methods.loop import Measure, Measured, decide
+from pymc_coresets.methods.loop import Measure, Measurement, decide
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.problem import Matrix, Vector, default_n_draws, total_length
-from pymc_coresets.solving.solution import History, Solution, Status, Weighted
+from pymc_coresets.solving.solution import History, Selection, Solution, Status
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class RiemannianPursuit:
 class _Place(Place):
     """The start of a round, and the length of its step as a share of the way to all rows."""
 
-    known: Measured
+    known: Measurement
     share: float = 1.0
     unimproved: int = 0
 
@@ -219,10 +219,10 @@ class _Run[D]:
             return status
         return self.fall_back(status)
 
-    def _uniform(self, size: int) -> Weighted:
+    def _uniform(self, size: int) -> Selection:
         distinct = self.job.sample_key is not None
-        scan = self.posterior.scan(size, key=self.job.key, distinct=distinct)
-        return Weighted(rows=scan.rows, weights=scan.weights)
+        subsample = self.posterior.subsample(size, key=self.job.key, distinct=distinct)
+        return Selection(rows=subsample.rows, weights=subsample.weights)
 
     def _propose(self, place: _Place) -> Solution:
         """Choose rows at the draws of the last coreset that was accepted."""
@@ -231,7 +231,7 @@ class _Run[D]:
         return self._pursue(known.draws, known.sums, target)
 
     def _follow(
-        self, place: _Place, chosen: Weighted, view: Measured | None, before: float
+        self, place: _Place, chosen: Selection, view: Measurement | None, before: float
     ) -> _Place:
         """Accept a step, or shorten it; end after several that were no better."""
         is_better = view is not None and view.objective < before
@@ -246,7 +246,7 @@ class _Run[D]:
 
         return _Place(*decide(known, view, change, place.share), unimproved)
 
-    def first_view(self) -> Measured | Status:
+    def first_view(self) -> Measurement | Status:
         """Return the start of the rounds, or a status if none are needed."""
         found = None if self.job.propose is None else self._one_pass(self.job.propose)
         if found is None:
@@ -268,7 +268,7 @@ class _Run[D]:
             view = self._try(view)
         return Status.SAMPLING_FAILED if view is None else view
 
-    def _view_of_start(self) -> Measured:
+    def _view_of_start(self) -> Measurement:
         # These draws only locate the region of the posterior.
         known = self._measured(self.start, math.nan, draw=self.posterior.rough_draw)
         self.objective_of_start = known.objective
@@ -312,7 +312,7 @@ class _Run[D]:
         self.best.takes(self._try(self.start if fits else self._uniform(self.size)))
         return self.best.met if self.best.is_met() else status
 
-    def _try(self, chosen: Weighted, n_certifying: int | None = None) -> Measured | None:
+    def _try(self, chosen: Selection, n_certifying: int | None = None) -> Measurement | None:
         """Measure a coreset; None if its posterior cannot be sampled or evaluated.
 
         No candidates are kept if the draws only certify.
@@ -330,11 +330,11 @@ class _Run[D]:
 
     def _measured(
         self,
-        chosen: Weighted,
+        chosen: Selection,
         predicted: float,
         n_certifying: int | None = None,
         draw: Callable[..., D] | None = None,
-    ) -> Measured:
+    ) -> Measurement:
         """Measure the variance of log r over a coreset's posterior, and add it to the history."""
         n_draws = n_certifying or self.n_draws
 

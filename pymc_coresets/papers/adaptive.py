@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.methods.job import Job, moderate_size
-from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measured, rounds
+from pymc_coresets.methods.loop import CoresetPosterior, Measure, Measurement, rounds
 from pymc_coresets.options import whole_number
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
@@ -24,10 +24,10 @@ class AdaptiveState:
     Parameters
     ----------
     measure : Measure
-        Source of draws and potentials.
+        Source of draws and log-likelihoods.
     size : int
         Largest number of positive weights.
-    coreset : Measured
+    coreset : Measurement
         Rows that have weight, or may regain it, at draws of their posterior.
     status : Status, optional
         Set by a step after which the run should stop.
@@ -35,7 +35,7 @@ class AdaptiveState:
 
     measure: Measure[Any]
     size: int
-    coreset: Measured
+    coreset: Measurement
     status: Status | None = None
 
 
@@ -97,7 +97,7 @@ def solve_adaptively[S: AdaptiveState](
     method : AdaptiveMethod
         For instance ``SparseVI()``.
     posterior : CoresetPosterior
-        Draws of coreset posteriors, and potentials at them.
+        Draws of coreset posteriors, and log-likelihoods at them.
     size : int
         Largest number of weights, 1 to ``posterior.n_rows``.
     rng : numpy.random.Generator
@@ -138,7 +138,7 @@ def solve_adaptively[S: AdaptiveState](
     """
     size = whole_number("size", size, least=1, most=posterior.n_rows)
     fresh = Measure(posterior, rng, history=History(callback))
-    last: Measured | None = None
+    last: Measurement | None = None
 
     def measured(state: S) -> Status | None:
         nonlocal last

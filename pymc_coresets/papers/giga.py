@@ -74,7 +74,7 @@ class GIGA(HilbertMethod[GIGAState]):
     >>> from pymc_coresets.solving.problem import Problem
     >>> from pymc_coresets.methods.hilbert import solve
     >>> vectors = np.eye(2)
-    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), case_weights=np.ones(2))
     >>> solve(GIGA(), problem, 2).weights
     array([1., 1.])
     """

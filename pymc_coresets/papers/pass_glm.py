@@ -20,12 +20,12 @@ from pymc_coresets.papers.polynomial.statistics import (
     n_monomials,
 )
 from pymc_coresets.papers.polynomial.summary import PolynomialSummary
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
-from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows, model_of_prototypes
+from pymc_coresets.rowlogp.verification import verify
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -180,7 +180,7 @@ def build_pass_glm(  # noqa: PLR0913
             observations = (
                 wanted.found_in(model)
                 if rows is None
-                else template_of_rows(model, rows.columns, wanted).observations
+                else model_of_prototypes(model, rows.columns, wanted).observations
             )
             held = find_linear_predictor(observations)
             check_size(degree, len(held.names))

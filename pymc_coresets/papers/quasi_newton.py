@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE
-from pymc_coresets.methods.loop import Measure, Measured
+from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.papers.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.problem import Vector, nonnegative_least_squares
-from pymc_coresets.solving.solution import Status, Weighted
+from pymc_coresets.solving.solution import Selection, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
     max_iterations : int
         Largest number of Newton steps.
     regularisation : float
-        Ridge of the covariance of the potentials, as a share of their mean variance.
+        Ridge of the covariance of the log-likelihoods, as a share of their mean variance.
 
     Raises
     ------
@@ -45,7 +45,7 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
     ``w + g (G + tau I)^-1 D``, clips it at 0, and searches g with new draws. Here the full step
     goes to the minimiser v of ``(v - w)^T (G + tau I) (v - w) / 2 - D^T (v - w)`` over ``v >= 0``,
     because clipping loses the mass that other weights were to balance, and tau is relative, because
-    G has the unit of the potentials squared. The first of ``g = 1, 1/1.5, 1/1.5^2, ...`` is taken
+    G has the unit of squared log-likelihoods. The first of ``g = 1, 1/1.5, 1/1.5^2, ...`` is taken
     that lowers KL(pi_w || pi) by two standard errors, in the estimate from the same draws
     re-weighted by ``exp(sum (w' - w) f)``, as long as their effective sample size is at least a
     quarter of their number. If none does, the run stops: the remaining error is Monte Carlo noise,
@@ -74,9 +74,9 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         positive_number("regularisation", self.regularisation)
 
     def start(self, measure: Measure[Any], size: int) -> AdaptiveState:
-        """Start from distinct rows, drawn in proportion to their base weights."""
-        scan = measure.posterior.scan(size, key=random_key(measure.rng), distinct=True)
-        uniform = Weighted(rows=scan.rows, weights=scan.weights)
+        """Start from distinct rows, drawn in proportion to their case weights."""
+        subsample = measure.posterior.subsample(size, key=random_key(measure.rng), distinct=True)
+        uniform = Selection(rows=subsample.rows, weights=subsample.weights)
         return AdaptiveState(measure=measure, size=size, coreset=measure.at(uniform, self.draws))
 
     def most_steps(self, size: int) -> int:  # noqa: ARG002
@@ -93,10 +93,10 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
                 break
         else:
             return replace(state, status=Status.NO_PROGRESS)
-        moved = Weighted(rows=coreset.rows, weights=np.maximum(coreset.weights + move, 0.0))
+        moved = Selection(rows=coreset.rows, weights=np.maximum(coreset.weights + move, 0.0))
         return replace(state, coreset=state.measure.at(moved, self.draws))
 
-    def _newton_point(self, coreset: Measured) -> Vector:
+    def _newton_point(self, coreset: Measurement) -> Vector:
         """Non-negative minimiser of the regularised quadratic model."""
         vectors, weights = coreset.vectors, coreset.weights
         ridge = math.sqrt(self.regularisation * float(np.square(vectors).sum()) / len(vectors))
@@ -105,7 +105,7 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         return nonnegative_least_squares(rows, goal)
 
 
-def _lowers_divergence(coreset: Measured, move: Vector) -> bool:
+def _lowers_divergence(coreset: Measurement, move: Vector) -> bool:
     """Whether KL(pi_w || pi) falls after a change of w, estimated by re-weighting the same draws.
 
     Up to a constant, ``KL(pi_w || pi) = -log Z(w) - E_w[log r]``; its standard error follows from

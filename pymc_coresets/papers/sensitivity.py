@@ -19,7 +19,7 @@ from pymc_coresets.papers.signed_rows import (
     guaranteed_size,
     signed_by_labels,
 )
-from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.keyed import RowSample, random_key
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.proportional import hit_by, points_of_parts, random_points
 from pymc_coresets.rows.values import Rows
@@ -49,8 +49,8 @@ class SignedBlocks:
 
     def sample(self, size: int, *, key: int) -> tuple[SignedRows, Vector]:
         """Return a sample of the rows, and weights that scale it to all of them."""
-        scan = self.source.scan(size, key=key, distinct=True)
-        return self.signed(scan.rows), scan.weights
+        subsample = self.source.subsample(size, key=key, distinct=True)
+        return self.signed(subsample.rows), subsample.weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class Sensitivities:
     blocks : SignedBlocks
     bound : SensitivityBound
     heights : ndarray of shape (n_blocks + 1,)
-        Sums of base weight times bound before each block of rows, and of all.
+        Sums of case weight times bound before each block of rows, and of all.
     largest : float
         The largest bound of a row.
     """
@@ -101,18 +101,18 @@ class Sensitivities:
         for rows, signed in blocks:
             values = bound.values(signed)
             # Added one by one, so that the sum does not depend on the blocks.
-            masses = np.append(heights[-1], rows.base_weights * values)
+            masses = np.append(heights[-1], rows.case_weights * values)
             heights.append(float(np.cumsum(masses)[-1]))
             largest = max(largest, float(values.max()))
         return cls(blocks=blocks, bound=bound, heights=np.array(heights), largest=largest)
 
     @property
     def mean(self) -> float:
-        """Mean of the bounds, weighted by the base weights; at least 1 if they are certain."""
+        """Mean of the bounds, weighted by the case weights; at least 1 if they are certain."""
         return float(self.heights[-1] / self.blocks.source.total_weight)
 
-    def draw(self, size: int, *, key: int) -> Scan:
-        """Draw rows in proportion to their base weights and sensitivities, with replacement.
+    def draw(self, size: int, *, key: int) -> RowSample:
+        """Draw rows in proportion to their case weights and sensitivities, with replacement.
 
         Reads the data once.
 
@@ -125,7 +125,7 @@ class Sensitivities:
 
         Returns
         -------
-        Scan
+        RowSample
             Each weight has the mean u_n, but their sum varies.
 
         Notes
@@ -140,10 +140,10 @@ class Sensitivities:
         for (height, some), (rows, signed) in zip(parts, self.blocks, strict=True):
             if len(some):
                 values = self.bound.values(signed)
-                drawn, counts = hit_by(rows.base_weights * values, some, before=height)
+                drawn, counts = hit_by(rows.case_weights * values, some, before=height)
                 chosen.append(rows.take(drawn))
                 weights.append(counts * (total / size) / values[drawn])
-        return Scan(rows=Rows.joined(chosen), weights=np.concatenate(weights))
+        return RowSample(rows=Rows.joined(chosen), weights=np.concatenate(weights))
 
 
 def sample_size(n_clusters: int, n_rows: int) -> int:
@@ -196,7 +196,7 @@ class Sensitivity:
     -----
     With ``z_n = y_n x_n``, ``y_n`` in {-1, 1}, and ``phi(s) = log(1 + exp(-s))``, the sensitivity
     of row n is ``sup U phi(z_n.theta) / sum_m u_m phi(z_m.theta)`` over the ball
-    ``|theta - center| <= radius``; U is the sum of the base weights u.  Its bound
+    ``|theta - center| <= radius``; U is the sum of the case weights u.  Its bound
     ``m_n`` is that of Lemma B.5 [1]_, see `SensitivityBound`.  Rows are drawn with
     probabilities ``p_n`` proportional to ``u_n m_n``, ``K ~ Multinomial(M, p)``, and weigh
     ``w_n = u_n K_n / (p_n M)``: the weighted log-likelihood has the right mean at every theta.
@@ -266,7 +266,7 @@ class Sensitivity:
 
     def choose(
         self, source: RowBlocks, seen: SeenRows, size: int, *, rng: np.random.Generator
-    ) -> tuple[Scan, dict[str, Any]]:
+    ) -> tuple[RowSample, dict[str, Any]]:
         """Draw rows in proportion to their sensitivities.
 
         Parameters
@@ -280,7 +280,7 @@ class Sensitivity:
 
         Returns
         -------
-        scan : Scan
+        subsample : RowSample
         figures : dict
             Quantities behind the guarantee.
 

@@ -29,7 +29,7 @@ class SignedRows:
         ``y_n x_n``, with labels of -1 or 1, and the covariates x_n, that of an intercept included;
         and in the last column ``y_n o_n``, whose coefficient is known to be 1.
     weights : ndarray of shape (n_rows,)
-        Base weights.
+        Case weights.
     """
 
     vectors: Numbers
@@ -86,8 +86,8 @@ def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     offset = (signs * predictor.offset)[:, None]
     if sparse.issparse(predictor.design):
         signed = sparse.diags_array(signs, format="csr") @ predictor.design
-        return SignedRows(sparse.hstack([signed, offset], format="csr"), rows.base_weights)
-    return SignedRows(np.hstack([signs[:, None] * predictor.design, offset]), rows.base_weights)
+        return SignedRows(sparse.hstack([signed, offset], format="csr"), rows.case_weights)
+    return SignedRows(np.hstack([signs[:, None] * predictor.design, offset]), rows.case_weights)
 
 
 def centers_of(rows: SignedRows, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
@@ -125,7 +125,7 @@ class ClusterSums:
     Attributes
     ----------
     masses : ndarray of shape (k,)
-        Sum of the base weights in each cluster.
+        Sum of the case weights in each cluster.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class SensitivityBound:
     centers : ndarray of shape (k, n_dims + 1)
         Each row belongs to the nearest one.
     masses : ndarray of shape (k,)
-        Sum of the base weights in each cluster.
+        Sum of the case weights in each cluster.
     means : ndarray of shape (k, n_dims + 1), or None
         Means of the clusters; a row's own cluster is taken without that row.  By default, rows are
         compared with the centers.
@@ -203,9 +203,9 @@ class SensitivityBound:
     Notes
     -----
     ``m_n = U / (u_n + sum_i g_i exp(-R |c_i - z_n| - |(c_i - z_n).theta* + b_i - o_n|))`` with the
-    sum U of the base weights u, the masses g_i of the clusters without row n, their means c_i
+    sum U of the case weights u, the masses g_i of the clusters without row n, their means c_i
     (z_n) and b_i (y_n o_n), and the ball's centre theta* and radius R (Huggins, Campbell and
-    Broderick 2016, Lemma B.5, with unit base weights and no offset).  The lemma's proof carries
+    Broderick 2016, Lemma B.5, with unit case weights and no offset).  The lemma's proof carries
     over: u_n rows like row n have the ratio 1, and an offset, being a column with coefficient 1,
     counts with the ball's centre but not in the radius.  Offsets that vary within
     clusters make m_n large.
@@ -268,7 +268,7 @@ class SensitivityBound:
         )
 
     def values(self, rows: SignedRows) -> Vector:
-        """Return m_n of each row; 0 for rows of base weight 0."""
+        """Return m_n of each row; 0 for rows of case weight 0."""
         points = self.centers if self.means is None else self.means
         own, _ = nearest(rows, self.centers)
         distances, along = np.sqrt(_squared_parts(rows, points)[0]), np.append(self.center, 1.0)
@@ -429,9 +429,11 @@ def cluster_sums(
     (array([4.]), array([[7.]]))
     """
     n_rows = len(weights)
-    members = sparse.csr_array((weights, (nearest, np.arange(n_rows))), shape=(n_clusters, n_rows))
+    unit_rows = sparse.csr_array(
+        (weights, (nearest, np.arange(n_rows))), shape=(n_clusters, n_rows)
+    )
     masses: Vector = np.bincount(nearest, weights=weights, minlength=n_clusters)
-    return masses, _dense(members @ rows)
+    return masses, _dense(unit_rows @ rows)
 
 
 def _dense(rows: Numbers) -> Matrix:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.loop import Measure, Measured
+from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.papers.adaptive import AdaptiveMethod, AdaptiveState
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector, rounding, tangent_vectors, unit_rows
-from pymc_coresets.solving.solution import Status, Weighted
+from pymc_coresets.solving.solution import Selection, Status
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     It needs no weighting distribution, since it draws from the coreset's own posterior. Use it
     if there are fewer rows than parameters; otherwise pursuit in the tangent space at pi_w is more
     accurate in a hundredth of the time. A step takes ``n_steps + 1`` sets of draws and
-    ``n_steps + 2`` passes over the data, or over a subsample; its selection holds the potentials of
+    ``n_steps + 2`` passes over the data, or over a subsample; a selection holds log-likelihoods of
     all rows, (n_obs, n_draws) numbers, in memory. A row may be selected repeatedly, so
     the coreset may end with fewer than ``size`` points.
 
@@ -66,7 +66,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     -----
     Selection takes the largest correlation of a potential with the residual ``log r``, or its
     absolute value for rows in the coreset (Equation 13). The paper's constant step depends neither
-    on the number of rows nor on the variance of the potentials: if it is too small, the sum of the
+    on the number of rows nor on the variance of log-likelihoods: if it is too small, the sum of the
     weights grows only like the square of their number; if it is too large, the first step
     overshoots to a posterior too narrow for the next gradients to see the data. By default,
     gradients ``D_n`` are divided by the variances of ``f_n``, and step t goes the 1/t-th part of
@@ -108,8 +108,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     def start(self, measure: Measure[Any], size: int) -> SparseVIState:
         """Draw from the prior."""
         posterior, n_rows = measure.posterior, measure.n_rows
-        nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
-        prior = self.measured(measure, Weighted(rows=nothing, weights=np.zeros(0)))
+        nothing = posterior.subsample(1, key=0).rows.take(slice(0, 0))
+        prior = self.measured(measure, Selection(rows=nothing, weights=np.zeros(0)))
         empty = SparseVIState(measure=measure, size=size, coreset=prior, pool=nothing)
         if self.n_subsample is not None:
             return empty
@@ -125,12 +125,12 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         rows = Rows.joined([before.rows, best])
         weights = np.zeros(len(rows))
         weights[rows.where(before.rows.positions)] = before.weights
-        for_all = self._descend(state.measure, Weighted(rows=rows, weights=weights))
+        for_all = self._descend(state.measure, Selection(rows=rows, weights=weights))
         moved = replace(state, coreset=self.measured(state.measure, for_all.support))
         is_full = moved.coreset.size >= state.size
         return replace(moved, status=Status.SIZE_REACHED) if is_full else moved
 
-    def measured(self, measure: Measure[Any], coreset: Weighted) -> Measured:
+    def measured(self, measure: Measure[Any], coreset: Selection) -> Measurement:
         """Draw from a coreset's posterior, and evaluate all rows there, or some of them."""
         size = self.n_subsample
         if size is None:
@@ -143,8 +143,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         measure, support, rows = state.measure, state.coreset.support.rows, state.pool
         residual = state.coreset.residual
         if self.n_subsample is not None:
-            scan = measure.posterior.scan(self.n_subsample, key=random_key(measure.rng))
-            rows = Rows.joined([support, scan.rows])
+            subsample = measure.posterior.subsample(self.n_subsample, key=random_key(measure.rng))
+            rows = Rows.joined([support, subsample.rows])
         if not len(rows):
             return None
         vectors = tangent_vectors(measure.loglik(state.coreset.draws, rows, self.draws))
@@ -154,7 +154,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         best = int(scores.argmax())
         return rows.take(np.array([best])) if scores[best] > rounding(residual) else None
 
-    def _descend(self, measure: Measure[Any], coreset: Weighted) -> Weighted:
+    def _descend(self, measure: Measure[Any], coreset: Selection) -> Selection:
         """Projected gradient steps for the weights of the rows."""
         adam = _Adam(np.zeros_like(coreset.weights), np.zeros_like(coreset.weights))
         for t in range(1, self.n_steps + 1):
@@ -163,7 +163,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
             if self.adam:
                 gradient, adam = adam.after(gradient, t)
             weights = self._moved(measured.weights, gradient, measured.vectors, t)
-            coreset = Weighted(rows=coreset.rows, weights=weights)
+            coreset = Selection(rows=coreset.rows, weights=weights)
         return coreset
 
     def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:

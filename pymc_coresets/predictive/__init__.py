@@ -2,5 +2,5 @@
 
 What belongs here: approximations of all rows, models filled with data, forward functions that are
 evaluated block by block, draws of missing outcomes, and PyMC's own densities at draws.  May import:
-PyMC, `progress`, `diagnostics`, `potentials`, `reading`, `rows`.
+PyMC, `progress`, `diagnostics`, `rowlogp`, `reading`, `rows`.
 """

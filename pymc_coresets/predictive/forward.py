@@ -33,18 +33,18 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.loops.fused_loops import loop_mode
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.predictive.model_data import (
     BLOCK_ROWS,
     FilledModel,
     data_groups,
     labelled,
 )
-from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
-from pymc_coresets.rows.fingerprints import spaced
+from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import in_threads, n_cores
 
@@ -556,7 +556,11 @@ class Predictions:
 
 
 def with_missing(
-    idata: xr.DataTree, own: StandIn, *, rng: np.random.Generator, most: float = math.inf
+    idata: xr.DataTree,
+    own: ApproximatePosterior,
+    *,
+    rng: np.random.Generator,
+    most: float = math.inf,
 ) -> xr.DataTree:
     """Add draws of missing outcomes under the user's names, where draws lack them.
 
@@ -567,7 +571,7 @@ def with_missing(
     ----------
     idata : xarray.DataTree
         Draws, with a group ``posterior`` (dims chain, draw).
-    own : StandIn
+    own : ApproximatePosterior
         Replacement of all rows.
     rng : numpy.random.Generator
     most : float, default inf
@@ -579,13 +583,13 @@ def with_missing(
         Unchanged if no outcome is missing, or if the draws lack integrated-out variables that
         missing outcomes may depend on.
     """
-    held = own.parts[0].observations.held
-    if not held.imputed:
+    snapshot = own.parts[0].observations.snapshot
+    if not snapshot.imputed:
         return idata
-    chains, model = Chains(idata), held.whole
+    chains, model = Chains(idata), snapshot.whole
     posterior = chains.posterior
-    missing = held.imputed.difference(posterior.data_vars)
-    if not held.integrated.issubset(posterior.data_vars):
+    missing = snapshot.imputed.difference(posterior.data_vars)
+    if not snapshot.integrated.issubset(posterior.data_vars):
         return idata
     shapes = zip(missing, shapes_of([model[name] for name in missing]), strict=True)
     names = sorted(name for name, shape in shapes if math.prod(shape) <= most)

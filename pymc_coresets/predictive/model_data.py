@@ -15,13 +15,13 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.potentials.code_checks import RowCodes, codes_in, out_of_range
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import as_plain_tensor, shapes_of
-from pymc_coresets.reading.likelihood.template import check_column, row_dims
+from pymc_coresets.reading.likelihood.prototypes import check_column, row_dims
 from pymc_coresets.reading.user_model import data_of, settable_data
+from pymc_coresets.rowlogp.code_checks import RowCodes, codes_in, out_of_range
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
@@ -131,7 +131,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     return filled
 
 
-def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
+def filled_with_own(own: ApproximatePosterior, copy: pm.Model) -> FilledModel | None:
     """Prepare a copy of the model for all rows; None if it holds them already."""
     if len(own.parts) > 1:
         raise InvalidOptionError(
@@ -140,11 +140,11 @@ def filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
         )
     own.require_all_rows()
     [loglik] = own.parts
-    template = loglik.observations.template
-    if not template:
+    prototypes = loglik.observations.prototypes
+    if not prototypes:
         return None
     columns = tuple(row.name for row in loglik.observations.rows)
-    others = tuple(name for name in template.values if name not in columns)
+    others = tuple(name for name in prototypes.values if name not in columns)
     return FilledModel(copy, loglik.source, columns, others)
 
 
@@ -256,7 +256,7 @@ def _lookups(filled: FilledModel, graphs: Mapping[str, Variable]) -> list[RowCod
 # -- as groups -------------------------------------------------------------------------------------
 
 
-def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
+def with_data(idata: xr.DataTree, own: ApproximatePosterior) -> xr.DataTree:
     """Add the data of all rows to draws, if the user's model holds them.
 
     Parameters
@@ -264,7 +264,7 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
     idata : xarray.DataTree
         Draws of an approximate posterior; its groups of data, which are those of a few rows, are
         replaced.
-    own : StandIn
+    own : ApproximatePosterior
         Replacement of all rows in it.
 
     Returns
@@ -275,7 +275,7 @@ def with_data(idata: xr.DataTree, own: StandIn) -> xr.DataTree:
     kept = idata.drop_nodes(_GROUPS, errors="ignore")
     if not own.n_in_memory:
         return kept
-    groups = data_groups(own.parts[0].observations.held.whole)
+    groups = data_groups(own.parts[0].observations.snapshot.whole)
     found: xr.DataTree = kept.assign({name: xr.DataTree(group) for name, group in groups.items()})
     return found
 

@@ -14,14 +14,14 @@ from pymc_coresets.diagnostics.judging import HARMLESS, SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import require_own, thinned
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.options import whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.unit_modes import ModesOfUnits
+from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior, log_ratios
 from pymc_coresets.predictive.model_data import filled_with_own
-from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.units.observations_of_units import UnitObservations, as_units
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.unit_modes import ModesOfUnits
 from pymc_coresets.rows.values import Rows
 
 # Radius and step of a grid around modes, by the number of axes.  Along one it is equidistant in t,
@@ -39,7 +39,9 @@ type Floats = NDArray[np.float64]
 type Point = dict[str, np.ndarray]
 
 
-def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> SecondOpinion:
+def verify(
+    result: HasApproximatePosterior, idata: xr.DataTree, *, draws: int = 30
+) -> SecondOpinion:
     """Ask PyMC's own log-densities of both models how far the posteriors differ.
 
     A second opinion: `check` uses log-likelihoods that the package derives from the model,
@@ -82,14 +84,14 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     >>> coreset.verify(idata).difference < 1e-8
     True
     """
-    own = result.stand_in
+    own = result.approximation
     draws = whole_number("draws", draws, least=2)
     idata = require_own(idata, "verify()", own.groups)
     some = thinned(idata, draws)
     return opinion_at(result, some, log_ratios(result, some).ravel())
 
 
-def opinion_at(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondOpinion:
+def opinion_at(result: HasApproximatePosterior, some: xr.DataTree, ratios: Floats) -> SecondOpinion:
     """Return the opinion at some draws, whose log-ratios (n_draws,) are known, see `verify`.
 
     Raises
@@ -97,7 +99,7 @@ def opinion_at(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondO
     UnsupportedModelError
         If they differ noticeably.
     """
-    own = result.stand_in
+    own = result.approximation
     base = own.parts[0].observations
     space = base.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
@@ -261,7 +263,7 @@ def log_densities_of_units(
 ) -> Floats:
     """Evaluate the log-density of all units by PyMC's, with their variables integrated out.
 
-    Each counts as often as its base weight says.  The integrals are sums over a wide grid of each
+    Each counts as often as its case weight says.  The integrals are sums over a wide grid of each
     unit's own variables, around all modes that the unit has at each draw: PyMC's elementwise
     log-densities of all rows and levels are evaluated once for each point of it.  Modes are looked
     for over the whole prior.
@@ -306,7 +308,7 @@ def log_densities_of_units(
                 flat[levels] = z
                 parts = of_levels(known, flat) + _log_shares(z, modes, m) + volume + log_volume
                 integral = np.logaddexp(integral, parts)
-        total.append(float(every.base_weights @ integral))
+        total.append(float(every.case_weights @ integral))
     return np.array(total)
 
 

@@ -1,4 +1,4 @@
-"""Express a model's potentials and deterministics by plain inputs and constant data."""
+"""Express a model's log-likelihoods and deterministics by plain inputs and constant data."""
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -33,7 +33,7 @@ from pymc_coresets.reading.folding import (
     with_constant_shapes,
     with_joined_scalars,
 )
-from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.known import KnownValues
 
 
 def parameter_inputs(
@@ -103,9 +103,9 @@ class PlainModel:
     graphs: Mapping[str, TensorVariable]
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> KnownValues:
         """Distinguishes parameters from data."""
-        return Known(self.parameters.values())
+        return KnownValues(self.parameters.values())
 
 
 def plain_model(
@@ -114,7 +114,7 @@ def plain_model(
     row_inputs: Mapping[str, TensorVariable] | None = None,
     unconstrained: Collection[str] = (),
 ) -> PlainModel:
-    """Express the terms' potentials and the deterministics by plain inputs and constant data.
+    """Express the terms' log-likelihoods and the deterministics by plain inputs and constant data.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def plain_model(
     array([-0.919, -1.419])
     """
     parameters = parameter_inputs(model, unconstrained)
-    free, inputs = _stand_ins(model, parameters, unconstrained)
+    free, inputs = _placeholders(model, parameters, unconstrained)
     values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
     transforms = dict.fromkeys(model.basic_RVs) | {
         rv: model.rvs_to_transforms[rv] for rv in model.free_RVs if rv.name in unconstrained
@@ -179,7 +179,7 @@ def plain_model(
     return PlainModel(model, parameters, named)
 
 
-def _stand_ins(
+def _placeholders(
     model: pm.Model, parameters: Mapping[str, TensorVariable], unconstrained: Collection[str] = ()
 ) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
     """Return what takes the place of each free variable, and the parameter that follows it there.
@@ -190,9 +190,9 @@ def _stand_ins(
     like = {
         rv: model.rvs_to_values[rv] if rv.name in unconstrained else rv for rv in model.free_RVs
     }
-    stand_ins = {rv: TensorType(v.type.dtype, shape=v.type.shape)() for rv, v in like.items()}
-    free = {rv: _like(like[rv], stand_in) for rv, stand_in in stand_ins.items()}
-    return free, {stand_in: parameters[rv.name] for rv, stand_in in stand_ins.items()}
+    placeholders = {rv: TensorType(v.type.dtype, shape=v.type.shape)() for rv, v in like.items()}
+    free = {rv: _like(like[rv], placeholder) for rv, placeholder in placeholders.items()}
+    return free, {placeholder: parameters[rv.name] for rv, placeholder in placeholders.items()}
 
 
 def _like(rv: Variable, parameter: TensorVariable) -> Variable:
@@ -245,10 +245,10 @@ def _plain_forward(
 
 
 def _plain_backward(transform: Transform, *given: Variable) -> Variable:
-    stand_ins = {v: v.type() for v in given if not isinstance(v, Constant)}
-    back = transform.backward(*(stand_ins.get(v, v) for v in given))
+    placeholders = {v: v.type() for v in given if not isinstance(v, Constant)}
+    back = transform.backward(*(placeholders.get(v, v) for v in given))
     plain = ops.as_xtensor(as_plain_tensor(back), dims=back.type.dims)
-    return clone_replace([plain], {own: v for v, own in stand_ins.items()})[0]
+    return clone_replace([plain], {own: v for v, own in placeholders.items()})[0]
 
 
 def _with_constant_data(
@@ -256,7 +256,7 @@ def _with_constant_data(
     inputs: dict[Variable, Variable],
     row_inputs: Mapping[str, TensorVariable],
 ) -> list[TensorVariable]:
-    """Replace stand-ins by `inputs`, and data containers by constants that share their memory.
+    """Replace placeholders by `inputs`, and data containers by constants that share their memory.
 
     All shapes are known afterwards. Containers with `row_inputs` are replaced by these.
     """

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.reading.folding import evaluate, known_length
-from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.selection_rules import (
     InputAxes,
     axis_before_integers,
@@ -20,7 +20,7 @@ from pymc_coresets.reading.selection_rules import (
 )
 
 
-class Indexed(NamedTuple):
+class IndexedAxes(NamedTuple):
     """Consecutive axes of x with an index along them that is data.
 
     Attributes
@@ -51,7 +51,7 @@ class Indexed(NamedTuple):
         return positions.min(initial=0) < 0 or len(np.unique(positions)) < len(positions)
 
 
-def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
+def indexed(node: Apply, axis: int, known: KnownValues) -> IndexedAxes | None:
     """Find the axes of x that output axis `axis` comes from, where data are the index.
 
     Parameters
@@ -60,16 +60,16 @@ def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
         The application of any Op.
     axis : int
         An axis of its output.
-    known : Known
+    known : KnownValues
         Distinguishes parameters from data.
 
     Examples
     --------
     >>> x, table = pt.vector("x", shape=(5,)), pt.matrix("table", shape=(2, 2))
-    >>> indexed(x[1:4].owner, 0, Known([x])).positions
+    >>> indexed(x[1:4].owner, 0, KnownValues([x])).positions
     (array([1, 2, 3]),)
     >>> cells = table[np.array([[True, False], [True, True]])]
-    >>> indexed(cells.owner, 0, Known([table])).positions
+    >>> indexed(cells.owner, 0, KnownValues([table])).positions
     (array([0, 1, 1]), array([0, 0, 1]))
     """
     if not isinstance(node.op, ops.AdvancedSubtensor | ops.Subtensor):
@@ -94,12 +94,12 @@ def indexed(node: Apply, axis: int, known: Known) -> Indexed | None:
         if None in lengths:
             return None
         values = [v % n for v, n in zip(values, lengths, strict=True)]
-    return Indexed(x, axis, lengths, tuple(values), by_label)
+    return IndexedAxes(x, axis, lengths, tuple(values), by_label)
 
 
 def _sliced_axis(
     x: TensorVariable, entries: Sequence[slice | Variable], axis: int
-) -> Indexed | None:
+) -> IndexedAxes | None:
     x_axis = axis_before_integers(entries, axis)
     entry = entries[x_axis] if x_axis < len(entries) else slice(None)
     if not isinstance(entry, slice) or entry == slice(None):
@@ -110,8 +110,8 @@ def _sliced_axis(
     positions = tuple(evaluate([pt.arange(length)[entry]]))
     others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
     if all(other == slice(None) for other in others):
-        return Indexed(x, x_axis, (length,), positions)
-    return Indexed(x[tuple(others)], axis, (length,), positions)
+        return IndexedAxes(x, x_axis, (length,), positions)
+    return IndexedAxes(x[tuple(others)], axis, (length,), positions)
 
 
 def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
@@ -142,7 +142,7 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     return found
 
 
-def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Indexed | None:
+def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxes | None:
     """Find the one input of a join that all of some positions of its output lie in.
 
     Examples
@@ -156,11 +156,11 @@ def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> Indexed | Non
         in_reach = stop is not None or x is node.inputs[-1]
         if in_reach and positions.min() >= start and (stop is None or positions.max() < stop):
             length = x.type.shape[axis : axis + 1]
-            return Indexed(ops.checked_tensor(x), axis, length, (positions - start,))
+            return IndexedAxes(ops.checked_tensor(x), axis, length, (positions - start,))
     return None
 
 
-class Written(NamedTuple):
+class Assignment(NamedTuple):
     """An array of which entries along consecutive axes have been replaced: ``x[index].set(y)``.
 
     Attributes
@@ -178,13 +178,13 @@ class Written(NamedTuple):
     places: np.ndarray
 
 
-def written(node: Apply, axis: int, known: Known) -> Written | None:
+def written(node: Apply, axis: int, known: KnownValues) -> Assignment | None:
     """Find what is written into the entries along an axis, where data are the index.
 
     Examples
     --------
     >>> x, y = pt.vector("x", shape=(4,)), pt.vector("y", shape=(2,))
-    >>> written(x[np.array([3, 1])].set(y).owner, 0, Known([x, y])).places
+    >>> written(x[np.array([3, 1])].set(y).owner, 0, KnownValues([x, y])).places
     array([-1,  1, -1,  0])
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor | ops.IncSubtensor):
@@ -211,17 +211,19 @@ def written(node: Apply, axis: int, known: Known) -> Written | None:
         return None
     places = np.full(math.prod(shape), -1)
     places[numbers] = np.arange(len(numbers))
-    return Written(x, y, axis, places.reshape(shape))
+    return Assignment(x, y, axis, places.reshape(shape))
 
 
-def _value(entry: slice | Variable, known: Known) -> Any:  # noqa: ANN401 - a slice, or an array
+def _value(entry: slice | Variable, known: KnownValues) -> Any:  # noqa: ANN401 - a slice, or an array
     if not isinstance(entry, slice):
         return known.value(entry)
     ends = (entry.start, entry.stop, entry.step)
     return slice(*(None if v is None else int(known.value(v)) for v in ends))
 
 
-def axes_of_inputs(node: Apply, axis: int, known: Known) -> tuple[InputAxes | None, int | None]:
+def axes_of_inputs(
+    node: Apply, axis: int, known: KnownValues
+) -> tuple[InputAxes | None, int | None]:
     """Return `input_axes`, with a second rule for ``x[arange(n), k]``: its row n needs row n of x.
 
     Returns
@@ -233,7 +235,7 @@ def axes_of_inputs(node: Apply, axis: int, known: Known) -> tuple[InputAxes | No
     Examples
     --------
     >>> x, k = pt.matrix("x", shape=(3, 2)), pt.as_tensor([0, 1, 1])
-    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, Known([x]))
+    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, KnownValues([x]))
     ([0, None, 0], 1)
     """
     axes = input_axes(node.op, node, axis)
@@ -252,7 +254,7 @@ def axes_of_inputs(node: Apply, axis: int, known: Known) -> tuple[InputAxes | No
     return axes, None
 
 
-def _counts(index: Variable, from_end: int, length: int, known: Known) -> bool:
+def _counts(index: Variable, from_end: int, length: int, known: KnownValues) -> bool:
     """Whether an index is 0, 1, ... along one axis, and has no other."""
     if index.type.ndim + from_end < 0 or known.depends(index) or index.type.dtype == "bool":
         return False

@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.reading.folding import evaluate
 
 
-class Known:
+class KnownValues:
     """Known values and shapes in graphs whose only free inputs are some parameters.
 
     Parameters
@@ -31,7 +31,7 @@ class Known:
     --------
     >>> import pytensor.tensor as pt
     >>> b, x = pt.scalar("b"), pt.constant([1.0, 2.0])
-    >>> known = Known([b])
+    >>> known = KnownValues([b])
     >>> known.depends(b * x), known.depends(2 * x), known.value(2 * x)
     (True, False, array([2., 4.]))
     """
@@ -110,7 +110,7 @@ class Step[K](NamedTuple):
     build: Callable[[list[TensorVariable]], TensorVariable]
 
 
-class Planned[K: Hashable]:
+class Plan[K: Hashable]:
     """Parts of a graph, each of which is made after all that it needs, however deep that goes.
 
     Parameters
@@ -124,7 +124,7 @@ class Planned[K: Hashable]:
     >>> def plan(n):
     ...     needs = (n - 1,) if n else ()
     ...     return Step(needs, lambda parts: parts[0] + 1 if parts else pt.constant(5.0))
-    >>> numbers = Planned(plan)
+    >>> numbers = Plan(plan)
     >>> float(numbers.part(3).eval()), list(numbers.below(2))
     (8.0, [2, 1, 0])
     """
@@ -166,7 +166,7 @@ _BOUNDS: dict[type, tuple[tuple[type, ...], Callable[[np.ndarray], np.ndarray]]]
 }
 
 
-def conditions(node: Apply, known: Known) -> list[Variable]:
+def conditions(node: Apply, known: KnownValues) -> list[Variable]:
     """List the elementwise conditions of a check that may fail.
 
     Examples
@@ -175,7 +175,7 @@ def conditions(node: Apply, known: Known) -> list[Variable]:
     >>> from pymc.logprob.utils import CheckParameterValue
     >>> mu, sigma = pt.vector("mu"), pt.vector("sigma")
     >>> checked = CheckParameterValue()(mu, pt.all(sigma > 0), pt.all(pt.exp(mu) >= 0))
-    >>> [str(condition) for condition in conditions(checked.owner, Known([mu, sigma]))]
+    >>> [str(condition) for condition in conditions(checked.owner, KnownValues([mu, sigma]))]
     ['Gt.0']
     """
     parts = reached(node.inputs[1:], _conjuncts)
@@ -185,7 +185,7 @@ def conditions(node: Apply, known: Known) -> list[Variable]:
 
 def conditions_by_row[K](
     node: Apply,
-    known: Known,
+    known: KnownValues,
     guarded: K,
     part: Callable[[Variable], K | None],
     below: Callable[[K], Set[Variable]],
@@ -200,7 +200,7 @@ def conditions_by_row[K](
     ----------
     node : Apply
         Of the check.
-    known : Known
+    known : KnownValues
     guarded : hashable
         The rows of the log-density.
     part : callable

@@ -27,10 +27,10 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.reading import other_forms
-from pymc_coresets.reading.indexing import Indexed, axes_of_inputs, indexed
+from pymc_coresets.reading.indexing import IndexedAxes, axes_of_inputs, indexed
 from pymc_coresets.reading.known import (
-    Known,
-    Planned,
+    KnownValues,
+    Plan,
     Step,
     axis_of_condition,
     conditions_by_row,
@@ -52,7 +52,7 @@ class _Key(NamedTuple):
         return {i: axis for i, axis in enumerate(self.axes) if axis is not None}
 
 
-class LongFormat(Known):
+class LongFormat(KnownValues):
     """Write graphs that share their parameters and data in long format.
 
     Parameters
@@ -80,7 +80,7 @@ class LongFormat(Known):
         super().__init__(parameters)
         self.unselected: list[str] = []
         self.local: set[Variable] = set()
-        self._long = Planned(self._plan)
+        self._long = Plan(self._plan)
         self._ends: set[_Key] = set()
         self._indices: dict[tuple[Cells, int], TensorVariable] = {}
 
@@ -206,7 +206,7 @@ class LongFormat(Known):
                 return self._plan_indexed(key, part, index)
         return None  # or a lookup, whose index is data by cell
 
-    def _plan_indexed(self, key: _Key, part: int, index: Indexed) -> Step[_Key] | None:
+    def _plan_indexed(self, key: _Key, part: int, index: IndexedAxes) -> Step[_Key] | None:
         rows, n_axes, first = key.cells.indices[part], len(index.positions), index.axis
         inside = cast(tuple[int, ...], index.lengths)
         taken = tuple(positions[rows] for positions in index.positions)
@@ -303,14 +303,14 @@ class LongFormat(Known):
         return self._indices[cells, part]
 
 
-def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
+def written_otherwise(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write an operation without a rule by others that have one; None if that is not known.
 
     Parameters
     ----------
     node : Apply
         The application of any Op.
-    known : Known
+    known : KnownValues
         Distinguishes parameters from data.
 
     Returns
@@ -321,7 +321,7 @@ def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
     Examples
     --------
     >>> x = pt.vector("x", shape=(2,))
-    >>> [found] = written_otherwise(pt.repeat(x, [1, 2]).owner, Known([x]))
+    >>> [found] = written_otherwise(pt.repeat(x, [1, 2]).owner, KnownValues([x]))
     >>> found.eval({x: [1.0, 2.0]})
     array([1., 2., 2.])
     """
@@ -332,7 +332,7 @@ def written_otherwise(node: Apply, known: Known) -> list[Variable] | None:
     return None
 
 
-def without_merged_axes(node: Apply, known: Known) -> list[Variable] | None:
+def without_merged_axes(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write a reshape that splits an axis as the same operations on data with split axes.
 
     ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
@@ -347,7 +347,7 @@ def without_merged_axes(node: Apply, known: Known) -> list[Variable] | None:
     >>> from pymc_coresets.reading.folding import with_constant_shapes
     >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
     >>> [product] = with_constant_shapes([pt.dot(x, b)])
-    >>> [found] = without_merged_axes(product.owner, Known([x, b]))
+    >>> [found] = without_merged_axes(product.owner, KnownValues([x, b]))
     >>> product.owner.op, found.owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """
@@ -367,7 +367,7 @@ def without_merged_axes(node: Apply, known: Known) -> list[Variable] | None:
     return None
 
 
-def sum_of_members(node: Apply, known: Known) -> list[Variable] | None:
+def sum_of_members(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write ``x[index].inc(y)``, of an index that is data, as sums over an axis of data.
 
     So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
@@ -380,7 +380,7 @@ def sum_of_members(node: Apply, known: Known) -> list[Variable] | None:
     --------
     >>> b = pt.scalar("b")
     >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
-    >>> sum_of_members(total.owner, Known([b]))[0].eval({b: 0.0})
+    >>> sum_of_members(total.owner, KnownValues([b]))[0].eval({b: 0.0})
     array([2., 1.])
     """
     if not isinstance(node.op, ops.AdvancedIncSubtensor) or node.op.set_instead_of_inc:

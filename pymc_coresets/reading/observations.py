@@ -22,6 +22,7 @@ from pymc_coresets.reading.likelihood.layouts import (
     layout_of,
     refuse_several,
 )
+from pymc_coresets.reading.likelihood.prototypes import ColumnLike, Prototypes
 from pymc_coresets.reading.likelihood.refusals import (
     refuse_complex,
     refuse_constant,
@@ -32,7 +33,6 @@ from pymc_coresets.reading.likelihood.refusals import (
     refuse_single,
 )
 from pymc_coresets.reading.likelihood.row_terms import Term, sum_over_events, total_of
-from pymc_coresets.reading.likelihood.template import ColumnLike, Template
 from pymc_coresets.reading.likelihood.terms import (
     as_names,
     by_default,
@@ -43,8 +43,8 @@ from pymc_coresets.reading.likelihood.terms import (
 )
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.user_model import HeldModel, given_model
-from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
+from pymc_coresets.reading.user_model import ModelSnapshot, given_model
+from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
 
 #: Name of the row array that says to which of several sets of terms a row belongs.
 TERM_OF_ROW = "likelihood term"
@@ -52,11 +52,11 @@ TERM_OF_ROW = "likelihood term"
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """The observations of a model, and all that is needed to evaluate their potentials.
+    """The observations of a model, and all that is needed to evaluate their log-likelihoods.
 
     Attributes
     ----------
-    held : HeldModel
+    snapshot : ModelSnapshot
         The user's model, never changed, with the data that it holds.
     terms : tuple of Term
         The likelihood terms to summarise.
@@ -68,7 +68,7 @@ class Observations:
     parameters : mapping of str to TensorVariable
         Inputs that stand for the free variables, on their own (constrained) scale.
     loglik : TensorVariable
-        The potentials (n_rows,) as a function of `parameters`, the placeholders of `rows`, and
+        The log-likelihoods (n_rows,) as a function of `parameters`, the placeholders of `rows`, and
         `n_rows`.
     n_rows : TensorVariable
         How many rows the placeholders hold.
@@ -82,14 +82,14 @@ class Observations:
     local : tuple of str
         Free variables that have the observation axis themselves, or stand for some of its entries.
     reference : TensorVariable
-        The potentials (n_obs,) as PyMC derives them, to check the others against.
+        The log-likelihoods (n_obs,) as PyMC derives them, to check the others against.
     unweighted : TensorVariable or None
         Terms of a scalar log-density that belong to no row; they stay in the coreset's model with
         weight one.
     total : TensorVariable or None
         The log-density of all terms as PyMC derives it, if one of them is a scalar.
-    template : Template
-        The containers that hold a template of the rows, if the model does not hold all; N is
+    prototypes : Prototypes
+        The containers that hold prototype rows, if the model does not hold all rows; N is
         the number of its rows then, and `reference` is a function of its inputs too.
     sets : tuple of RowSet
         Sets of terms with the same rows, if terms have different rows.
@@ -99,7 +99,7 @@ class Observations:
         Terms with many data that stay in the coreset's model as they are, in words.
     """
 
-    held: HeldModel
+    snapshot: ModelSnapshot
     terms: tuple[Term, ...]
     dim: str | tuple[str, ...] | None
     n_obs: int
@@ -113,7 +113,7 @@ class Observations:
     reference: TensorVariable
     unweighted: TensorVariable | None = None
     total: TensorVariable | None = None
-    template: Template = field(default_factory=Template)
+    prototypes: Prototypes = field(default_factory=Prototypes)
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
@@ -122,23 +122,23 @@ class Observations:
 
     @property
     def inputs(self) -> tuple[RowArray, ...]:
-        """All arrays that the potentials are computed from: see `Rows.inputs`."""
+        """All arrays that the log-likelihoods are computed from: see `Rows.inputs`."""
         return self.rows
 
     @property
-    def members(self) -> Members:
+    def unit_rows(self) -> UnitRows:
         """The rows of observations that have several; none where each is a row itself."""
-        return NO_MEMBERS
+        return NO_UNIT_ROWS
 
     @property
-    def base_weights(self) -> np.ndarray:
+    def case_weights(self) -> np.ndarray:
         """How many observations of the data each represents."""
         return np.ones(self.n_obs)
 
     @property
     def mean_size(self) -> float:
         """How many rows an observation has on average."""
-        return float(self.members.sizes.mean()) if self.members else 1.0
+        return float(self.unit_rows.sizes.mean()) if self.unit_rows else 1.0
 
     @property
     def n_nodes(self) -> int:
@@ -147,13 +147,13 @@ class Observations:
 
     @property
     def integrated(self) -> tuple[str, ...]:
-        """Free variables that are integrated out of the potentials."""
+        """Free variables that are integrated out of the log-likelihoods."""
         return ()
 
     @property
     def model(self) -> pm.Model:
         """The user's model; a copy where it holds other data now, or outcomes are missing."""
-        return self.held.model
+        return self.snapshot.model
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -312,26 +312,26 @@ def find_observations(
         )
     dims = as_names(dim)
     names = term_names(model, observed, dims)
-    template = Template() if columns is None else Template.of(model, columns)
-    free_choice = observed is None and not dims and not template
+    prototypes = Prototypes() if columns is None else Prototypes.of(model, columns)
+    free_choice = observed is None and not dims and not prototypes
     others = other_potentials(model, names) if free_choice else []
-    plain = plain_model(model, [*names, *others], template.inputs, unconstrained)
+    plain = plain_model(model, [*names, *others], prototypes.inputs, unconstrained)
     refuse_constant(plain, names)
     refuse_complex(plain.graphs)
     whole: tuple[str, ...] = ()
     if free_choice:
         names, whole = by_default(plain, names, with_local=allow_local)
-    if not dims and not template:
+    if not dims and not prototypes:
         dims = dims_of_cells_left(model, names)
-    if template:
+    if prototypes:
         _refuse_numbers(plain, names, dims)
     layout = layout_of(plain, names, dims)
     refuse_single(layout.sets[0].terms, layout.n_obs)
-    if template:
+    if prototypes:
         refuse_several(layout.sets)
-    found = _select(plain, layout, template, allow_local=allow_local)
-    if template:
-        template.refuse_other_uses(model, {*names, *found.left_out})
+    found = _select(plain, layout, prototypes, allow_local=allow_local)
+    if prototypes:
+        prototypes.refuse_other_uses(model, {*names, *found.left_out})
     return replace(found, whole=whole)
 
 
@@ -339,9 +339,9 @@ def find_observations(
 
 
 def _select(
-    plain: PlainModel, layout: Layout, template: Template, *, allow_local: bool
+    plain: PlainModel, layout: Layout, prototypes: Prototypes, *, allow_local: bool
 ) -> Observations:
-    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, template.given)
+    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, prototypes.given)
     several = len(layout.sets) > 1
     terms = tuple(term for s in layout.sets for term in s.terms)
     loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
@@ -357,10 +357,10 @@ def _select(
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     unselected += [] if allow_local else list(pushdown.written)
     rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
-    if not template:
+    if not prototypes:
         [loglik], rows = join_columns([loglik], rows)
     return Observations(
-        held=HeldModel.of(plain.model, template.values, imputed),
+        snapshot=ModelSnapshot.of(plain.model, prototypes.values, imputed),
         terms=terms,
         dim=None if several else layout.sets[0].dim,
         n_obs=layout.n_obs,
@@ -374,7 +374,7 @@ def _select(
         reference=layout.reference,
         unweighted=total_of(rests) if rests else None,
         total=layout.total,
-        template=template,
+        prototypes=prototypes,
         sets=layout.sets if several else (),
         left_out=layout.left_out,
     )
@@ -387,7 +387,7 @@ def _refuse_numbers(plain: PlainModel, names: Sequence[str], dims: tuple[str, ..
     if numbers:
         refuse_joint(
             f"{numbers!r}",
-            "is one number for all rows of the template, and rows=... needs one value per row",
+            "is one number for all rows of the model, and rows=... needs one value per row",
             "Name the lagged values as columns of their own, and write a likelihood with one value "
             "per row (a pm.Potential without .sum(), or pm.Normal around the prediction from the "
             "lags); or keep the data in memory.",

@@ -12,7 +12,7 @@ from pytensor.tensor import TensorType, TensorVariable
 from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.selection_rules import (
     Lengths,
     has_rule,
@@ -22,14 +22,14 @@ from pymc_coresets.reading.selection_rules import (
 )
 
 
-def _inlined(node: Apply, known: Known) -> list[Variable] | None:  # noqa: ARG001
+def _inlined(node: Apply, known: KnownValues) -> list[Variable] | None:  # noqa: ARG001
     if not isinstance(node.op, OpFromGraph) or has_rule(node.op):
         return None
     inlined: list[Variable] = ops.inline_ofg_node(node)
     return inlined
 
 
-def _looked_up(node: Apply, known: Known) -> list[Variable] | None:
+def _looked_up(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write a repetition as a lookup."""
     if not isinstance(node.op, ops.Repeat) or known.depends(node.inputs[1]):
         return None
@@ -41,7 +41,7 @@ def _looked_up(node: Apply, known: Known) -> list[Variable] | None:
     return [x[(slice(None),) * node.op.axis + (positions,)]]
 
 
-def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa: ARG001
+def vectorised_loop(node: Apply, known: KnownValues) -> list[Variable] | None:  # noqa: ARG001
     """Write a loop whose steps do not depend on each other without one; None if they do.
 
     PyMC's log-density of a distribution that is written as a loop (``pytensor.scan``) is such a
@@ -52,7 +52,7 @@ def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa
     >>> import pytensor
     >>> x, b = pt.vector("x"), pt.scalar("b")
     >>> y = pytensor.scan(lambda now, b: b * now, [x], non_sequences=[b], return_updates=False)
-    >>> [vectorised] = vectorised_loop(y.owner, Known([b]))
+    >>> [vectorised] = vectorised_loop(y.owner, KnownValues([b]))
     >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
     array([3., 6.])
     """
@@ -71,7 +71,7 @@ def vectorised_loop(node: Apply, known: Known) -> list[Variable] | None:  # noqa
     return outputs if has_steps else None
 
 
-def lagged_product(node: Apply, known: Known) -> list[Variable] | None:
+def lagged_product(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write a convolution of data as the product of their lagged values with the weights.
 
     None if the node is no convolution along the last axis, of data that are longer than the
@@ -81,7 +81,7 @@ def lagged_product(node: Apply, known: Known) -> list[Variable] | None:
     --------
     >>> w = pt.vector("w", shape=(2,))
     >>> effect = pt.signal.convolve1d(np.array([1.0, 2.0, 4.0]), w, mode="valid")
-    >>> [found] = lagged_product(effect.owner, Known([w]))
+    >>> [found] = lagged_product(effect.owner, KnownValues([w]))
     >>> found.eval({w: [1.0, 0.5]})
     array([2.5, 5. ])
     """
@@ -115,7 +115,7 @@ def members_of(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray] | No
     return np.argsort(labels, kind="stable")[places], is_member
 
 
-def product_of_entries(node: Apply, known: Known) -> list[Variable] | None:
+def product_of_entries(node: Apply, known: KnownValues) -> list[Variable] | None:
     """Write the product with a sparse matrix of data as a sum over the entries of each row.
 
     Rows with fewer entries than the longest are filled up with zeros.
@@ -128,7 +128,7 @@ def product_of_entries(node: Apply, known: Known) -> list[Variable] | None:
     >>> from pytensor.sparse import as_sparse_variable, structured_dot
     >>> b = pt.matrix("b", shape=(3, 1))
     >>> product = structured_dot(as_sparse_variable(sparse.csr_matrix([[0, 2.0, 0], [1, 0, 3]])), b)
-    >>> [found] = product_of_entries(product.owner, Known([b]))
+    >>> [found] = product_of_entries(product.owner, KnownValues([b]))
     >>> found.eval({b: [[1.0], [10.0], [100.0]]})
     array([[ 20.],
            [301.]])

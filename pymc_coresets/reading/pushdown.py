@@ -7,7 +7,7 @@ says along which axis of each input row ``n`` of the output needs row ``n`` alon
 does not depend on the parameters becomes a *row array*: it is evaluated once, and stands in the
 new graph as an input that accepts any rows.
 
-If the model holds only a template of the rows, the data containers are inputs too, and the
+If the model holds only prototype rows, the data containers are inputs too, and the
 selection goes on until it reaches them: what is computed from them is computed for any rows.
 
 Where no rule is known the selection is made on the spot.  That is always correct, but its cost
@@ -28,21 +28,21 @@ from pymc_coresets.compat.pytensor_api import CheckAndRaise, checked_tensor
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.indexing import (
-    Written,
+    Assignment,
     axes_of_inputs,
     indexed,
     joined_piece,
     written,
 )
 from pymc_coresets.reading.known import (
-    Known,
-    Planned,
+    KnownValues,
+    Plan,
     Step,
     axis_of_condition,
     conditions_by_row,
     guard,
 )
-from pymc_coresets.reading.likelihood.template import (
+from pymc_coresets.reading.likelihood.prototypes import (
     constant_of_rows,
     not_row_by_row,
     taken_over_rows,
@@ -135,7 +135,7 @@ def _key(variable: Variable, axis: int, rows: RowMap) -> _Key:
     return _Key(checked_tensor(variable), axis, rows)  # what has an axis is a tensor
 
 
-class Pushdown(Known):
+class Pushdown(KnownValues):
     """Select observations in graphs that share their parameters and data.
 
     Parameters
@@ -145,7 +145,7 @@ class Pushdown(Known):
     n_obs : int
         The number of observations N.
     row_inputs : mapping of Variable to ndarray, optional
-        Inputs of the graphs that hold a template of the rows along their first axis, and these
+        Inputs of the graphs that hold prototype rows along their first axis, and these
         rows.  If there are any, nothing else may be indexed by the observation, and nothing may be
         computed from several of their rows: that is refused.
     of_levels : bool, default False
@@ -178,7 +178,7 @@ class Pushdown(Known):
         self.row_inputs = row_inputs or {}
         super().__init__([*parameters, *self.row_inputs])
         self._free = self.parameters.difference(self.row_inputs)
-        self._from_rows = Known(self.row_inputs)
+        self._from_rows = KnownValues(self.row_inputs)
         self.n_obs, self._lengths, self._of_levels = n_obs, {n_obs}, of_levels
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
@@ -187,7 +187,7 @@ class Pushdown(Known):
         self.written: dict[str, set[Variable]] = {}
         self._entered: dict[Variable, frozenset[Variable]] = {}
         self._folded: dict[Variable, Variable] = {}
-        self._selected = Planned(self._plan)
+        self._selected = Plan(self._plan)
         self._leaves: dict[_Key, TensorVariable] = {}
         self._positions: dict[RowMap, _Key] = {ALL_ROWS: _Key(pt.arange(n_obs), 0, ALL_ROWS)}
 
@@ -429,7 +429,7 @@ class Pushdown(Known):
 
 
 class _Entries(NamedTuple):
-    """Where entries of an array come from, of which some have been written: see `Written`.
+    """Where entries of an array come from, of which some have been written: see `Assignment`.
 
     Attributes
     ----------
@@ -446,7 +446,7 @@ class _Entries(NamedTuple):
     left: list[_Key]
 
 
-def _entries(found: Written, key: _Key) -> _Entries:
+def _entries(found: Assignment, key: _Key) -> _Entries:
     rows = key.rows
     places = found.places if rows.positions is None else found.places[rows.positions]
     has = places >= 0

@@ -245,7 +245,7 @@ def convertible(model: pm.Model) -> pm.Model:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldModel:
+class ModelSnapshot:
     """The user's model and its data, without copies: `pm.set_data` leaves the old arrays alone.
 
     Attributes
@@ -284,7 +284,7 @@ class HeldModel:
         ----------
         model : pm.Model
         without : collection of str
-            Containers of a template of rows, in which any rows do.
+            Containers of prototype rows, in which any rows do.
         imputed : collection of str
             Free variables for missing outcomes.
 
@@ -292,9 +292,9 @@ class HeldModel:
         --------
         >>> with pm.Model() as model:
         ...     x = pm.Data("x", np.arange(3.0))
-        ...     held = HeldModel.of(model)
+        ...     snapshot = ModelSnapshot.of(model)
         ...     pm.set_data({"x": np.ones(2)})
-        >>> held.changed, held.model["x"].get_value()
+        >>> snapshot.changed, snapshot.model["x"].get_value()
         (['x'], array([0., 1., 2.]))
         """
         moved = {dim for name in without for dim in model.named_vars_to_dims.get(name) or ()}

@@ -1,5 +1,5 @@
 """What is printed of a coreset.
 
 What belongs here: facts about a coreset, and the report of its build.  May import: `diagnostics`,
-`potentials`, `reading`, `rows`.
+`rowlogp`, `reading`, `rows`.
 """

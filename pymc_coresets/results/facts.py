@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from pymc_coresets.ancestry import OBJECTIVE_OF_PARTS, Ancestry
 from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT
-from pymc_coresets.potentials.code_checks import codes_of
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.rowlogp.code_checks import codes_of
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.weighted_rows import (
     WeightedRows,
@@ -150,10 +150,10 @@ def size_in_words(coreset: WeightedRows) -> str:
     if n_distinct < n_all:
         found += f", {n_distinct:,} of them distinct"
     if units:
-        of_all = f" of {len(units.positions_of_members):,}"
+        of_all = f" of {len(units.positions_of_unit_rows):,}"
         if represents_others(required_likelihood(coreset)):
             of_all = ""  # the others are gone
-        found += f" ({chosen_rows(coreset).n_members:,}{of_all} rows)"
+        found += f" ({chosen_rows(coreset).n_unit_rows:,}{of_all} rows)"
     return found
 
 

@@ -96,7 +96,7 @@ def _numbers_between(positions: NDArray[np.int64], key: int) -> NDArray[np.float
 
 
 def waiting_times(
-    positions: NDArray[np.int64], base_weights: NDArray[np.float64], key: int
+    positions: NDArray[np.int64], case_weights: NDArray[np.float64], key: int
 ) -> NDArray[np.float64]:
     """Return a time for each row, ``-log(U_n) / u_n``; rows are sampled in the order of these.
 
@@ -107,7 +107,7 @@ def waiting_times(
     ----------
     positions : ndarray of int64, of shape (n,)
         Not negative and sorted.
-    base_weights : ndarray of shape (n,)
+    case_weights : ndarray of shape (n,)
         u; the times of rows with ``u_n = 0`` are infinite.
     key : int
         From `random_key`.
@@ -123,27 +123,27 @@ def waiting_times(
     inf
     """
     with np.errstate(divide="ignore"):
-        times: NDArray[np.float64] = -np.log1p(-numbers_of(positions, key)) / base_weights
+        times: NDArray[np.float64] = -np.log1p(-numbers_of(positions, key)) / case_weights
     return times
 
 
 def weights_of_first(
-    base_weights: NDArray[np.float64], beyond: float, total: float
+    case_weights: NDArray[np.float64], beyond: float, total: float
 ) -> NDArray[np.float64]:
     """Return weights by which the rows with the smallest waiting times represent all.
 
     Given the time t of the first row that is left out, row n is among them with probability
     ``1 - exp(-u_n t)``; it is weighted by u_n over that, and all in proportion to their total.
-    Equal base weights give equal weights.
+    Equal case weights give equal weights.
 
     Parameters
     ----------
-    base_weights : ndarray of shape (n,)
+    case_weights : ndarray of shape (n,)
         u of the rows, positive.
     beyond : float
         t; infinite if no row is left out.
     total : float
-        Sum of the base weights of all rows.
+        Sum of the case weights of all rows.
 
     References
     ----------
@@ -155,13 +155,13 @@ def weights_of_first(
     >>> weights_of_first(np.ones(2), 0.4, 10.0)
     array([5., 5.])
     """
-    weights: NDArray[np.float64] = base_weights / -np.expm1(-base_weights * beyond)
+    weights: NDArray[np.float64] = case_weights / -np.expm1(-case_weights * beyond)
     weights *= total / weights.sum()
     return weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scan:
+class RowSample:
     """A weighted sample from one reading of the rows.
 
     Parameters
@@ -267,7 +267,7 @@ class FirstRows:
     @classmethod
     def of(cls, rows: Rows, key: int) -> "FirstRows":
         """Return rows of which none is left out."""
-        return cls(rows, waiting_times(rows.positions, rows.base_weights, key), math.inf, key)
+        return cls(rows, waiting_times(rows.positions, rows.case_weights, key), math.inf, key)
 
     @classmethod
     def none(cls, key: int = -1) -> "FirstRows":
@@ -288,10 +288,10 @@ class FirstRows:
         here = np.flatnonzero(times <= limit)
         return cls(rows.take(here), times[here], min(limit, kept.limit), key)
 
-    def sample(self, size: int, *, total: float) -> Scan | None:
+    def sample(self, size: int, *, total: float) -> RowSample | None:
         """Return the first `size` rows, of all with weight `total`; None if too few are kept."""
         chosen, beyond = smallest(self.times, size)
         if beyond > self.limit:
             return None
         rows = self.rows.take(chosen)
-        return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
+        return RowSample(rows=rows, weights=weights_of_first(rows.case_weights, beyond, total))

@@ -17,10 +17,10 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.deadline import here, paced, stop_if_late
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import FirstRows, Scan
+from pymc_coresets.rows.keyed import FirstRows, RowSample
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.proportional import hit_by
-from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
+from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
 
 #: Least number of rows of a task: a second or more of log-likelihoods, and eight chunks, so that
 #: reading a chunk twice, for two tasks, costs little.
@@ -43,11 +43,11 @@ class InMemoryRows(RowBlocks):
     ----------
     arrays : sequence of ndarray
         The data, each array with the rows along its first axis.  They are not copied.
-    base_weights : ndarray of shape (n_rows,), optional
+    case_weights : ndarray of shape (n_rows,), optional
         Number of rows that each row represents; 1 by default.
     positions : ndarray of int64, of shape (n_rows,), optional
         Positions in the user's data, sorted and unique; 0, 1, ... by default.
-    members : Members, optional
+    unit_rows : UnitRows, optional
         The rows of units.
     place : callable, optional
         Maps a position to the row's location in the user's data, for messages.
@@ -55,43 +55,43 @@ class InMemoryRows(RowBlocks):
     Raises
     ------
     InvalidDataError
-        If the base weights are not finite and non-negative, or all 0.
+        If the case weights are not finite and non-negative, or all 0.
 
     Examples
     --------
     >>> rows = InMemoryRows([np.array([2.0, 3.0, 5.0])])
     >>> rows.n_rows, rows.total_weight, rows.take(np.array([1])).arrays
     (3, 3.0, (array([3.]),))
-    >>> float(rows.scan(4, key=1).weights.sum())
+    >>> float(rows.subsample(4, key=1).weights.sum())
     3.0
     """
 
     def __init__(
         self,
         arrays: Sequence[np.ndarray],
-        base_weights: NDArray[np.float64] | None = None,
+        case_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
         *,
-        members: Members = NO_MEMBERS,
+        unit_rows: UnitRows = NO_UNIT_ROWS,
         place: Callable[[int], str] = "observation {}".format,
     ) -> None:
         self._place = place
         n_rows = len(arrays[0]) if positions is None else len(positions)
-        weights = np.ones(n_rows) if base_weights is None else np.asarray(base_weights, float)
+        weights = np.ones(n_rows) if case_weights is None else np.asarray(case_weights, float)
         if weights.shape != (n_rows,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
             raise InvalidDataError(
-                f"base_weights must be {n_rows} finite, non-negative numbers, not all 0, but have "
+                f"case_weights must be {n_rows} finite, non-negative numbers, not all 0, but have "
                 f"shape {weights.shape} and sum {weights.sum()}",
                 topic="rows-and-files",
             )
         numbers = np.arange(n_rows) if positions is None else positions
-        self.all = Rows(numbers, weights, tuple(arrays), members)
+        self.all = Rows(numbers, weights, tuple(arrays), unit_rows)
         self._total_weight = float(weights.sum())
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
-        """Hold rows that are in memory already, with their base weights."""
-        return cls(rows.arrays, rows.base_weights, rows.positions, members=rows.members)
+        """Hold rows that are in memory already, with their case weights."""
+        return cls(rows.arrays, rows.case_weights, rows.positions, unit_rows=rows.unit_rows)
 
     @property
     def n_rows(self) -> int:
@@ -100,7 +100,7 @@ class InMemoryRows(RowBlocks):
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights."""
+        """Sum of the case weights."""
         return self._total_weight
 
     def take(self, which: NDArray[np.int64] | slice) -> Rows:
@@ -139,7 +139,7 @@ class InMemoryRows(RowBlocks):
         """Return the location of a row in the user's data, for messages."""
         return self._place(position)
 
-    def earliest(self, size: int, key: int) -> Scan:
+    def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
         found = FirstRows.of(self.all, key).sample(size, total=self.total_weight)
         assert found is not None  # all rows are included
@@ -147,7 +147,7 @@ class InMemoryRows(RowBlocks):
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""
-        which, counts = hit_by(self.all.base_weights, points)
+        which, counts = hit_by(self.all.case_weights, points)
         return self.take(which), counts
 
 
@@ -299,7 +299,7 @@ def numbered_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def numbered_units(
-    members: Members, arrays: Columns, n_units: int
+    unit_rows: UnitRows, arrays: Columns, n_units: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number the kinds of units with equal data and equal rows in any order, as they appear.
 
@@ -307,7 +307,7 @@ def numbered_units(
 
     Parameters
     ----------
-    members : Members
+    unit_rows : UnitRows
         The rows of all units.
     arrays : sequence of ndarray
         The data of the units themselves.
@@ -322,22 +322,22 @@ def numbered_units(
 
     Examples
     --------
-    >>> members = Members(np.array([2, 1, 2]), np.arange(5), (np.array([1, 0, 1, 0, 1]),))
-    >>> numbered_units(members, [], 3)
+    >>> unit_rows = UnitRows(np.array([2, 1, 2]), np.arange(5), (np.array([1, 0, 1, 0, 1]),))
+    >>> numbered_units(unit_rows, [], 3)
     (array([0, 1, 0]), array([0, 1]))
     """
-    columns = _columns(members.arrays, len(members.positions))
-    hashes = _hashes(columns, len(members.positions))
-    units = np.repeat(np.arange(n_units), members.sizes)
+    columns = _columns(unit_rows.arrays, len(unit_rows.positions))
+    hashes = _hashes(columns, len(unit_rows.positions))
+    units = np.repeat(np.arange(n_units), unit_rows.sizes)
     order = np.lexsort((hashes, units))  # now rows of equal units are in the same order
     of_rows = np.zeros(n_units, dtype=np.uint64)
     np.add.at(of_rows, units, (hashes ^ (hashes >> np.uint64(32))) * _MULTIPLIER)
-    own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
+    own = [*_columns(arrays, n_units), unit_rows.sizes.astype(np.uint64), of_rows]
     numbers, first = _kinds(own, n_units)
     same = first[numbers]
-    ends = np.cumsum(members.sizes)
-    within = np.arange(len(units)) - (ends - members.sizes)[units]
-    others = (ends - members.sizes)[same][units] + within
+    ends = np.cumsum(unit_rows.sizes)
+    within = np.arange(len(units)) - (ends - unit_rows.sizes)[units]
+    others = (ends - unit_rows.sizes)[same][units] + within
     if all(np.array_equal(c, c[same]) for c in own[:-1]) and all(
         np.array_equal(c[order], c[order][others]) for c in columns
     ):

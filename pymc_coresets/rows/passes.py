@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.numerics import ROUNDING
-from pymc_coresets.rows.keyed import Scan, Smallest
+from pymc_coresets.rows.keyed import RowSample, Smallest
 from pymc_coresets.rows.proportional import Priorities, random_points
 from pymc_coresets.rows.values import Rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassSums:
-    """Sums of the potentials of all rows, or of a block, at S draws, and candidates.
+    """Sums of the log-likelihoods of all rows, or of a block, at S draws, and candidates.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class PassSums:
         Rows to choose from, see `Priorities`.
     keys : ndarray of shape (len(candidates),)
         Their keys, the smallest ones.
-    potentials : ndarray of shape (len(candidates), n_draws), optional
-        Their potentials, in nats, where the pass has kept them: see `Priorities`.
+    loglik : ndarray of shape (len(candidates), n_draws), optional
+        Their log-likelihoods, in nats, where the pass has kept them: see `Priorities`.
 
     Examples
     --------
@@ -48,20 +48,20 @@ class PassSums:
     norm_total: float
     candidates: Rows
     keys: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    potentials: NDArray[np.float64] | None = None
+    loglik: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Priorities) -> Self:
-        """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
+        """Reduce log-likelihoods (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
         norms = _deviations(values, means) if wanted.n_candidates else None
-        found = cls.of_sums(values @ rows.base_weights, norms, rows, wanted)
+        found = cls.of_sums(values @ rows.case_weights, norms, rows, wanted)
         if not (wanted.keeps_potentials and len(found.candidates)):
             return found
         kept = rows.where(found.candidates.positions)
         # Those that vary little keep their means, by which rounding errors are known.
         means = np.where(np.isfinite(means[kept]), means[kept], 0.0)
-        return replace(found, potentials=(np.take(values, kept, axis=1) + means).T)
+        return replace(found, loglik=(np.take(values, kept, axis=1) + means).T)
 
     @classmethod
     def of_sums(
@@ -71,13 +71,13 @@ class PassSums:
         rows: Rows,
         wanted: Priorities,
     ) -> Self:
-        """Select candidates of a block whose centred potentials have been added up.
+        """Select candidates of a block whose centred log-likelihoods have been added up.
 
         Parameters
         ----------
         total : ndarray of shape (n_draws,)
         norms : ndarray of shape (len(rows),), or None
-            Standard deviations of the potentials over the draws, if candidates are wanted.
+            Standard deviations of the log-likelihoods over the draws, if candidates are wanted.
         rows : Rows
         wanted : Priorities
         """
@@ -86,7 +86,7 @@ class PassSums:
         kept = np.flatnonzero(np.isfinite(keys))
         return cls(
             total=total,
-            norm_total=float(rows.base_weights @ norms),
+            norm_total=float(rows.case_weights @ norms),
             candidates=rows.take(kept),
             keys=keys[kept],
         )
@@ -103,16 +103,16 @@ class PassSums:
             total = total + part.total
             norm_total += part.norm_total
             kept.add(part.candidates, part.keys)
-            if part.potentials is not None:
-                evaluated.append((part.candidates.positions, part.potentials))
+            if part.loglik is not None:
+                evaluated.append((part.candidates.positions, part.loglik))
         candidates, keys = kept.cut()
-        potentials = _chosen(evaluated, candidates.positions) if evaluated else None
+        loglik = _chosen(evaluated, candidates.positions) if evaluated else None
         return cls(
             total=total,
             norm_total=norm_total,
             candidates=candidates,
             keys=keys,
-            potentials=potentials,
+            loglik=loglik,
         )
 
 
@@ -121,7 +121,7 @@ def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     A row that is not finite at some draw is not centred, so that only the sum of that draw is lost.
     """
-    with np.errstate(invalid="ignore"):  # infinite potentials
+    with np.errstate(invalid="ignore"):  # infinite log-likelihoods
         means: NDArray[np.float64] = values.mean(axis=0)
     values -= np.where(np.isfinite(means), means, 0.0)
     return means
@@ -138,10 +138,10 @@ def _chosen(
     evaluated: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     positions: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return the potentials of rows at some of the positions at which they are known, in order."""
+    """Return log-likelihoods of rows at some of the positions where they are known, in order."""
     known = np.concatenate([own for own, _ in evaluated])
     # As everywhere, a draw is contiguous.
-    draws_first = np.concatenate([potentials.T for _, potentials in evaluated], axis=1)
+    draws_first = np.concatenate([loglik.T for _, loglik in evaluated], axis=1)
     if len(known) > len(positions):
         draws_first = np.take(draws_first, np.searchsorted(known, positions), axis=1)
     return draws_first.T
@@ -206,7 +206,7 @@ class RowBlocks(Protocol):
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights."""
+        """Sum of the case weights."""
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
@@ -220,22 +220,22 @@ class RowBlocks(Protocol):
     def place(self, position: int) -> str:
         """Return the location of a row in the user's data, for messages."""
 
-    def earliest(self, size: int, key: int) -> Scan:
+    def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, weighted."""
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows into whose shares of the total weight points fall, with their numbers."""
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows in proportion to their base weights, see `Potentials.scan`."""
+    def subsample(self, size: int, *, key: int, distinct: bool = False) -> RowSample:
+        """Sample rows by their case weights: see `PointwiseLogLikelihood.subsample`."""
         if distinct:
             return self.earliest(size, key)
         total = self.total_weight
         rows, counts = self.hit(random_points(size, total, key))
-        return Scan(rows=rows, weights=counts.astype(float) * (total / size))
+        return RowSample(rows=rows, weights=counts.astype(float) * (total / size))
 
 
-class Potentials[D](Protocol):
+class PointwiseLogLikelihood[D](Protocol):
     """The log-likelihoods f_n(theta) of the rows of some data at any draws.
 
     The implementation defines the type D of the draws: a matrix of parameters, or named arrays.
@@ -253,8 +253,8 @@ class Potentials[D](Protocol):
     def n_dims(self) -> int:
         """Number of free dimensions D of the model."""
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample `size` rows in proportion to their base weights.
+    def subsample(self, size: int, *, key: int, distinct: bool = False) -> RowSample:
+        """Sample `size` rows in proportion to their case weights.
 
         With replacement, where equal rows add up their weights; or `distinct` rows, of which those
         of a smaller sample with the same key are a part.
@@ -296,7 +296,7 @@ class AbsentRows:
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise CoresetError(self.why, topic="coresets-in-files")
 
-    blocks = reduce = scan = at = earliest = hit = _refuse
+    blocks = reduce = subsample = at = earliest = hit = _refuse
 
     def place(self, position: int) -> str:
         """Return the location of a row in the user's data, for messages."""

@@ -36,7 +36,7 @@ class Priorities:
     limit : float, default infinity
         The largest key that can still be kept; rows beyond it are skipped.
     keeps_potentials : bool, default False
-        Whether a pass keeps the potentials of these rows, for those who would evaluate them again.
+        Whether a pass keeps the log-likelihoods of these rows, which would be evaluated again.
 
     References
     ----------
@@ -99,7 +99,7 @@ class Priorities:
 
         Infinite for rows that do not vary, and for those that are not kept.
         """
-        scores = rows.base_weights * norms
+        scores = rows.case_weights * norms
         shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
         chances = np.minimum(self.rate * (0.5 * shares + 0.5), self.certain)
         keys = numbers_of(rows.positions, self.key) / chances

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pymc_coresets.deadline import paced
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.executors import Engine, Task, Threads
-from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, waiting_times
+from pymc_coresets.rows.first_reading import ChunkNotes, FirstReading
+from pymc_coresets.rows.keyed import FirstRows, RowSample, Smallest, waiting_times
 from pymc_coresets.rows.memory import InMemoryRows, reduced_by_threads
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.proportional import hit_by, points_of_parts
@@ -80,7 +80,7 @@ class StreamedRows(RowBlocks):
         if len(kept.rows) < max(self.n_rows, 1):
             return replace(moved, initial_sample=FirstRows.none())
         positions = start + np.arange(self.n_rows)
-        weights = kept.rows.base_weights
+        weights = kept.rows.case_weights
         return InMemoryRows(kept.rows.arrays, weights, positions, place=moved.place)
 
     @property
@@ -90,7 +90,7 @@ class StreamedRows(RowBlocks):
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights."""
+        """Sum of the case weights."""
         return float(self._heights[-1])
 
     def place(self, position: int) -> str:
@@ -136,7 +136,7 @@ class StreamedRows(RowBlocks):
         return Rows.joined(list(parts)) if nothing is None else nothing
 
     def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows]:
-        """Read all columns of the source, and note ranges, problems and fingerprints.
+        """Read all columns of the source, and note ranges, problems and hashes.
 
         Keeps rows for distinct samples of at most `size` rows with that key. It keeps fewer if they
         would take more than 128 MB, and none if some cannot be used.
@@ -144,16 +144,16 @@ class StreamedRows(RowBlocks):
         size = min(size, self.n_rows, self.most_kept)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
-        scan = FirstReading.joined([notes for part, _ in parts for notes in part])
+        subsample = FirstReading.joined([notes for part, _ in parts for notes in part])
         some = (found for _, found in parts)
-        return scan, FirstRows.joined(some, size + 1)
+        return subsample, FirstRows.joined(some, size + 1)
 
     @property
     def most_kept(self) -> int:
         """Largest number of rows kept by the first reading: 128 MB."""
         columns = self.source.columns
         each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
-        return int(2**27 // (16 + sum(each)))  # position and base weight
+        return int(2**27 // (16 + sum(each)))  # position and case weight
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class StreamedRows(RowBlocks):
         counts = np.concatenate([counts for _, counts in parts])
         return Rows.joined([rows for rows, _ in parts]), counts
 
-    def earliest(self, size: int, key: int) -> Scan:
+    def earliest(self, size: int, key: int) -> RowSample:
         """Return the first rows in the random order of a key, see `RowBlocks`."""
         if self.initial_sample.key == key:
             known = self.initial_sample.sample(size, total=self.total_weight)
@@ -180,16 +180,16 @@ class StreamedRows(RowBlocks):
 
     @cached_property
     def _heights(self) -> NDArray[np.float64]:
-        """Sums of the base weights of all rows before each chunk, and of all."""
+        """Sums of the case weights of all rows before each chunk, and of all."""
         if self.first is None:
             bare = replace(self, columns={})
-            weights = [float(bare.read(chunk).base_weights.sum()) for chunk in self.source.chunks]
+            weights = [float(bare.read(chunk).case_weights.sum()) for chunk in self.source.chunks]
         else:
             weights = [self.first.chunks[chunk.start].total_weight for chunk in self.source.chunks]
         heights: NDArray[np.float64] = np.cumsum([0.0, *weights])
         if not 0 < heights[-1] < np.inf:
             raise InvalidDataError(
-                f"The base weights sum to {heights[-1]}: there are no rows.", topic="rows-and-files"
+                f"The case weights sum to {heights[-1]}: there are no rows.", topic="rows-and-files"
             )
         return heights
 
@@ -271,7 +271,7 @@ class StreamedRows(RowBlocks):
         parts, counts = [], []
         for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
             whole = self.read(chunk)
-            which, n_points = hit_by(whole.base_weights, points, before=height)
+            which, n_points = hit_by(whole.case_weights, points, before=height)
             parts.append(whole.take(which))
             counts.append(n_points)
         return Rows.joined(parts), np.concatenate(counts)
@@ -281,7 +281,7 @@ class StreamedRows(RowBlocks):
         return FirstRows.joined((FirstRows.of(self.read(c), key) for c in task.chunks), size)
 
     def _examined(self, task: Task, key: int, share: float) -> tuple[list[ChunkNotes], FirstRows]:
-        """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+        """Note ranges, problems and hashes of the chunks, and keep a share of their rows.
 
         It keeps the rows with the smallest waiting times, twice the expected share, because the
         chosen ones are spread at random. If some values cannot be used, it keeps none.
@@ -295,7 +295,7 @@ class StreamedRows(RowBlocks):
             is_kept = is_kept and not found.problems
             if is_kept:
                 rows = self.rows_of(chunk, arrays, weights)
-                kept.add(rows, waiting_times(rows.positions, rows.base_weights, key))
+                kept.add(rows, waiting_times(rows.positions, rows.case_weights, key))
         if not is_kept:
             return notes, FirstRows.none(key)
         return notes, FirstRows(*kept.cut(), kept.limit, key)
@@ -308,7 +308,7 @@ class StreamedRows(RowBlocks):
         Raises
         ------
         InvalidDataError
-            If it differs from the first reading, or a base weight is invalid.
+            If it differs from the first reading, or a case weight is invalid.
         """
         found, weights = self.source.weighted(chunk, list(self.columns))
         if self.first is not None:
@@ -351,7 +351,7 @@ class ExtendedRows(RowBlocks):
     Parameters
     ----------
     old : Rows
-        At their positions; their weights are their base weights.
+        At their positions; their weights are their case weights.
     new : StreamedRows
         At positions beyond those of the old ones.
     places : mapping of int to str
@@ -381,7 +381,7 @@ class ExtendedRows(RowBlocks):
 
     @property
     def total_weight(self) -> float:
-        """Sum of the base weights."""
+        """Sum of the case weights."""
         return self._held.total_weight + self.new.total_weight
 
     def blocks(self, size: int) -> Iterator[Rows]:
@@ -392,11 +392,11 @@ class ExtendedRows(RowBlocks):
         """Add up the results of the old rows, and then of the new ones."""
         return work.joined([self._held.reduce(work), self.new.reduce(work)])
 
-    def earliest(self, size: int, key: int) -> Scan:
+    def earliest(self, size: int, key: int) -> RowSample:
         """Return all old rows with their weights, and a sample of the new ones."""
         few = self.new.earliest(max(size - len(self.old), 1), key)
-        weights = np.concatenate([self.old.base_weights, few.weights])
-        return Scan(rows=Rows.joined([self.old, few.rows]), weights=weights)
+        weights = np.concatenate([self.old.case_weights, few.weights])
+        return RowSample(rows=Rows.joined([self.old, few.rows]), weights=weights)
 
     def hit(self, points: NDArray[np.float64]) -> tuple[Rows, NDArray[np.int64]]:
         """Return the rows in whose share of the total weight points lie, see `RowBlocks`."""

@@ -1,4 +1,4 @@
-"""Some rows of the data, as a value: their positions, base weights, and data."""
+"""Some rows of the data, as a value: their positions, case weights, and data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ from pymc_coresets.exceptions import InvalidDataError
 
 
 @dataclass(frozen=True, eq=False)
-class Members:
+class UnitRows:
     """The rows of some units, stored unit by unit; by default, and false, of none.
 
     Parameters
     ----------
     sizes : ndarray of int64, of shape (n_units,)
         How many rows each unit has, at least one.
-    positions : ndarray of int64, of shape (n_members,)
+    positions : ndarray of int64, of shape (n_unit_rows,)
         Positions of the rows in the user's data.
     arrays : tuple of ndarray
         Their data, each array with the rows along its first axis.
     nodes : tuple of ndarray
-        Nodes of the integrals in the potentials of units.
+        Nodes of the integrals in the log-likelihoods of units.
 
     Examples
     --------
-    >>> members = Members(np.array([1, 2]), np.arange(3), (np.array([5.0, 7.0, 9.0]),))
-    >>> members.take(np.array([1])).arrays
+    >>> unit_rows = UnitRows(np.array([1, 2]), np.arange(3), (np.array([5.0, 7.0, 9.0]),))
+    >>> unit_rows.take(np.array([1])).arrays
     (array([7., 9.]),)
     """
 
@@ -45,7 +45,7 @@ class Members:
     def _ends(self) -> NDArray[np.int64]:
         return np.cumsum(self.sizes)
 
-    def take(self, which: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "Members":
+    def take(self, which: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "UnitRows":
         """Return the rows of some of the units."""
         if not self:
             return self
@@ -59,10 +59,10 @@ class Members:
             before = np.cumsum(sizes) - sizes
             chosen = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
         arrays = tuple(a[chosen] for a in self.arrays)
-        return Members(sizes, self.positions[chosen], arrays, self.nodes)
+        return UnitRows(sizes, self.positions[chosen], arrays, self.nodes)
 
     @classmethod
-    def joined(cls, parts: Sequence["Members"]) -> "Members":
+    def joined(cls, parts: Sequence["UnitRows"]) -> "UnitRows":
         """Concatenate several parts."""
         return cls(
             np.concatenate([part.sizes for part in parts]),
@@ -73,25 +73,25 @@ class Members:
 
 
 #: Those of rows that are no units.
-NO_MEMBERS = Members()
+NO_UNIT_ROWS = UnitRows()
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of the user's data, with all that is needed to evaluate their log-likelihood.
 
-    They may be units of several rows each: then all fields but `members` describe units.
+    They may be units of several rows each: then all fields but `unit_rows` describe units.
 
     Parameters
     ----------
     positions : ndarray of int64, of shape (n_rows,)
         Positions along the observation axis of the user's own data, sorted and unique.
-    base_weights : ndarray of float64, of shape (n_rows,)
+    case_weights : ndarray of float64, of shape (n_rows,)
         Number of rows of the data that each row represents, ``u_n >= 0``; 1 unless equal rows were
         merged.
     arrays : tuple of ndarray
         The data, each array with the rows along its first axis.
-    members : Members
+    unit_rows : UnitRows
         The rows of units.
 
     Examples
@@ -103,9 +103,9 @@ class Rows:
     """
 
     positions: NDArray[np.int64]
-    base_weights: NDArray[np.float64]
+    case_weights: NDArray[np.float64]
     arrays: tuple[np.ndarray, ...] = ()
-    members: Members = NO_MEMBERS
+    unit_rows: UnitRows = NO_UNIT_ROWS
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -114,9 +114,9 @@ class Rows:
         """Return some of the rows; `which` selects among these, in increasing order."""
         return Rows(
             self.positions[which],
-            self.base_weights[which],
+            self.case_weights[which],
             tuple(array[which] for array in self.arrays),
-            self.members.take(which),
+            self.unit_rows.take(which),
         )
 
     def blocks(self, size: int) -> Iterator["Rows"]:
@@ -132,12 +132,12 @@ class Rows:
     @property
     def inputs(self) -> tuple[np.ndarray, ...]:
         """All arrays: those of the rows, or of units and of their members, and the nodes."""
-        return self.arrays + self.members.arrays + self.members.nodes
+        return self.arrays + self.unit_rows.arrays + self.unit_rows.nodes
 
     @property
-    def n_members(self) -> int:
+    def n_unit_rows(self) -> int:
         """Number of rows of the user's data."""
-        return len(self.members.positions) if self.members else len(self)
+        return len(self.unit_rows.positions) if self.unit_rows else len(self)
 
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of the rows with the given positions, all of which must be included.
@@ -163,9 +163,9 @@ class Rows:
             return parts[0]
         every = cls(
             np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.base_weights for part in parts]),
+            np.concatenate([part.case_weights for part in parts]),
             tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
-            Members.joined([part.members for part in parts]),
+            UnitRows.joined([part.unit_rows for part in parts]),
         )
         if (np.diff(every.positions) > 0).all():  # each row is copied once
             return every

@@ -18,11 +18,11 @@ from pymc_coresets.diagnostics.posterior_draws import Chains, posterior_dataset,
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.numerics import log_standard_normal
 from pymc_coresets.options import generator, whole_number, whole_number_or_none
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead, full_model, likelihood_of_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead, full_model, likelihood_of_model
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
@@ -58,7 +58,7 @@ def check_approximation(
     Parameters
     ----------
     model : pm.Model or None
-        With all rows, or a template for `rows`; None for that of the context.
+        With all rows, or prototypes for `rows`; None for that of the context.
     idata : xarray.DataTree or xarray.Dataset
         Independent draws of all free variables, on the model's own scale, with the dimensions
         ``chain`` and ``draw``; a tree has them in its group ``posterior``.
@@ -271,7 +271,7 @@ def _log_densities(
     draws = Draws.of(idata, loglik.observations.shapes)
     points = finite_points(space, draws)
     with np.errstate(all="ignore"):  # such draws are refused below
-        full = loglik.sums(draws).total + loglik.log_prior.values(points)
+        full = loglik.sums(draws).total + loglik.rest.values(points)
     if density is None:
         own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
     else:

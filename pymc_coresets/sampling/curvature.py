@@ -9,14 +9,19 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.climbs.central_differences import both_sides
-from pymc_coresets.sampling.climbs.climbing import REMEDY, climb, descend, negative_of
-from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor
+from pymc_coresets.sampling.maximisation.central_differences import both_sides
+from pymc_coresets.sampling.maximisation.many_modes import maximise_by_curvature, settled_each
+from pymc_coresets.sampling.maximisation.one_start import (
+    REMEDY,
+    minimise,
+    minimise_where_finite,
+    negative_of,
+)
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 
-#: Climbs to the mode, each by the curvature where the last one ended, and gain in nats after which
+#: Ascents to the mode, each by the curvature where the last one ended, and gain in nats after which
 #: another one follows.
 _CLIMBS, _NOTICED = 3, 0.1
 #: Approximate number of gradients to spend on narrow ridges.
@@ -32,7 +37,7 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
     Parameters
     ----------
     mode : ndarray of shape (n_dims,)
-        From `improve`.
+        From `maximise`.
     like : Normal
         Of a similar curvature; gives the scale of the differences.
     density : Density
@@ -58,20 +63,22 @@ def normal_near(mode: np.ndarray, like: Normal, density: Density, *, polish: boo
     for _ in range(_CLIMBS):
         # Along a ridge the gradient is small far from the mode, and a step of Newton's leaves it.
         start = Normal(mode, factor)
-        mode = start.at(climb(negative_of(density, start), np.zeros(len(mode)), most_steps=200).x)
+        mode = start.at(
+            minimise(negative_of(density, start), np.zeros(len(mode)), most_steps=200).x
+        )
         try:
             around, step = _normal_at(mode, factor, density)
         except SamplingError:
             if found is None:
                 raise
-            return found  # of the climb before, where the curvature was that of a mode
+            return found  # of the ascent before, where the curvature was that of a mode
         is_flat = _is_flat(around, mode, density)
         mode, before = mode + _uphill(mode, step, density, 1 if is_flat else 20), height
         found, factor = replace(around, location=mode), around.factor
         height = density.logp_and_gradient(mode)[0]
         if is_flat or _is_flat(around, mode, density) or not height > before + _NOTICED:
             break
-    assert found is not None  # there is at least one climb
+    assert found is not None  # there is at least one ascent
     return found
 
 
@@ -166,7 +173,7 @@ def laplace(density: Density, start: np.ndarray) -> Normal:
         return _settled(density, x)
     except SamplingError as error:
         _log.info("The search goes on by curvatures, as on ridges: %s", error.message)
-        ends = climb_by_curvature(density, x[None], n_gradients=_ON_RIDGES)
+        ends = maximise_by_curvature(density, x[None], n_gradients=_ON_RIDGES)
         return _settled(density, ends.points[0])
 
 
@@ -211,12 +218,12 @@ def _highest(density: Density, start: np.ndarray) -> np.ndarray:
     negative = negative_of(density)
     if density.curvature is not None:  # a few Newton steps instead of hundreds of gradients
         with suppress(SamplingError):
-            newton = climb(
+            newton = minimise(
                 negative, start, most_steps=30, by="trust-exact", curvature=density.curvature
             )
             if newton.success and np.isfinite(newton.fun):
                 return np.asarray(newton.x)
-    result = descend(negative_of(density), start)
+    result = minimise_where_finite(negative_of(density), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {REMEDY}")
     return np.asarray(result.x)

@@ -12,11 +12,11 @@ from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resam
 from pymc_coresets.diagnostics.judging import NEARLY_ALL
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import BlockPass, RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -115,7 +115,7 @@ class Density:
 def gradient_pass(
     kernel: Kernel, points: np.ndarray, size: int, n_nodes: int = 1
 ) -> BlockPass[Slopes]:
-    """Return the pass that adds up log-likelihoods of rows, times their base weights, at points.
+    """Return the pass that adds up log-likelihoods of rows, times their case weights, at points.
 
     Parameters
     ----------
@@ -151,9 +151,9 @@ def _slopes_of_blocks(kernel: Kernel, points: np.ndarray, n_nodes: int) -> Calla
     def slopes(rows: Rows) -> Slopes:
         arrays = kernel.arrays(rows)
         most = _CACHED if n_nodes == 1 else max(_CACHED // n_nodes, _OF_PLACES)
-        at_once = most // max(rows.n_members, 1)
+        at_once = most // max(rows.n_unit_rows, 1)
         at_once = 2 ** max(at_once.bit_length() - 1, 0)  # few different ones
-        found = (Slopes(*f(rows.base_weights, *arrays)) for f in densities(at_once))
+        found = (Slopes(*f(rows.case_weights, *arrays)) for f in densities(at_once))
         return Slopes.of_parts(found, points.shape[1])
 
     return slopes
@@ -173,7 +173,7 @@ def slopes_of_each(loglik: LogLikelihood, each: Sequence[Rows], points: np.ndarr
     kernel = loglik.functions.gradients
     density = kernel.program.given
     found = (
-        Slopes(*density(x[None])(rows.base_weights, *kernel.arrays(rows)))
+        Slopes(*density(x[None])(rows.case_weights, *kernel.arrays(rows)))
         for x, rows in zip(points, each, strict=True)
     )
     return Slopes.of_parts(found, points.shape[1])
@@ -197,11 +197,11 @@ def posterior_slopes(
     points : ndarray of shape (n_points, n_dims)
     """
     if quadratic is None:
-        own = Slopes(*loglik.log_prior.slopes(points))
+        own = Slopes(*loglik.rest.slopes(points))
     else:
-        log_prior = loglik.functions.log_prior_beside(quadratic.graph)
-        coefficients = log_prior.coefficients(points)
-        values, gradients = log_prior.slopes(points, quadratic.slopes_at(coefficients))
+        rest = loglik.functions.rest_beside(quadratic.graph)
+        coefficients = rest.coefficients(points)
+        values, gradients = rest.slopes(points, quadratic.slopes_at(coefficients))
         own = Slopes(values + quadratic.at(coefficients), gradients)
     return own if of_rows is None else of_rows(points).plus(own)
 
@@ -252,7 +252,7 @@ class Surrogate:
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         n_nodes = self.loglikelihood.observations.n_nodes
-        of_places = 3 if self.rows.members else 0
+        of_places = 3 if self.rows.unit_rows else 0
         return float((n_times * n_nodes + of_places) * self.rows.n_numbers + n_times * entries)
 
     def loglik(self, draws: DrawsLike) -> np.ndarray:
@@ -271,7 +271,7 @@ class Surrogate:
 
         In nats; minus infinity if it is not finite.
         """
-        return self.loglikelihood.log_prior.with_rows(x, self.loglik)
+        return self.loglikelihood.rest.with_rows(x, self.loglik)
 
     @cached_property
     def as_loops(self) -> "Surrogate":
@@ -285,7 +285,7 @@ class Surrogate:
 
     def _of_rows(self, points: np.ndarray) -> Slopes:
         n_nodes = self.loglikelihood.observations.n_nodes
-        if len(points) * n_nodes * self.rows.n_members > _CACHED:
+        if len(points) * n_nodes * self.rows.n_unit_rows > _CACHED:
             return slopes_of_all(self.loglikelihood, self._weighted, points)
         # Samplers ask this thousands of times: blocks and threads would take twice as long.
         density = self.loglikelihood.functions.gradients.program.given(points)
@@ -293,7 +293,7 @@ class Surrogate:
 
     @cached_property
     def _weighted(self) -> InMemoryRows:
-        return InMemoryRows.of(replace(self.rows, base_weights=self.weights))
+        return InMemoryRows.of(replace(self.rows, case_weights=self.weights))
 
     @cached_property
     def _arrays(self) -> list[np.ndarray]:

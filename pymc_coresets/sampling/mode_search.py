@@ -13,15 +13,15 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.many_climbs import (
+from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation.many_modes import maximise_by_curvature, settled_each
+from pymc_coresets.sampling.maximisation.many_starts import (
     Ends,
-    climb_together,
+    minimise_together,
     negative_at,
     negative_of_points,
 )
-from pymc_coresets.sampling.climbs.many_modes import climb_by_curvature, settled_each
-from pymc_coresets.sampling.climbs.paths import Pair, are_apart
-from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation.paths import Pair, are_apart
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.symmetries import ALONE, Images
@@ -104,9 +104,9 @@ def find_modes(
             if is_over():
                 break
             some = starts[i : i + _TOGETHER]
-            climbed = _climbed(density, first, some, found, is_over)
-            n_starts += sum(end.n_starts for end in climbed)
-            ends += climbed
+            refined = _ascended(density, first, some, found, is_over)
+            n_starts += sum(end.n_starts for end in refined)
+            ends += refined
             count(len(some))
     _refine(density, found, ends, error, orbits)
     return found.modes, n_starts
@@ -141,15 +141,15 @@ def _refine(
         def negative(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return negative_of_points(density, x)
 
-        return climb_together(negative, points, most_steps=_MOST_STEPS, are_known=are_known)
+        return minimise_together(negative, points, most_steps=_MOST_STEPS, are_known=are_known)
 
     def by_curvature(points: np.ndarray) -> Ends:
-        return climb_by_curvature(density, points, n_gradients=_ON_RIDGES, are_known=are_known)
+        return maximise_by_curvature(density, points, n_gradients=_ON_RIDGES, are_known=are_known)
 
-    for climb in (None, by_gradients, by_curvature):
-        if climb is not None and ends:
-            climbed = climb(np.stack([end.x for end in ends]))
-            ends = _joined(climbed, [end.n_starts for end in ends])
+    for refine in (None, by_gradients, by_curvature):
+        if refine is not None and ends:
+            refined = refine(np.stack([end.x for end in ends]))
+            ends = _joined(refined, [end.n_starts for end in ends])
         ends = _not_known(found, ends, error)
         settled = settled_each(density, np.stack([end.x for end in ends])) if ends else []
         both = list(zip(ends, settled, strict=True))
@@ -264,14 +264,14 @@ def _count(known: KnownModes, number: int, n_starts: int, found: LocalMode | Non
 
 
 def _joined(ends: Ends, n_starts: Sequence[int] | np.ndarray) -> list[_End]:
-    """Return the ends of climbs that joined no other, with the starts of those that did."""
+    """Return the ends of ascents that joined no other, with the starts of those that did."""
     counts = np.bincount(ends.last, np.asarray(n_starts))
     return [
         _End(float(-ends.values[i]), ends.points[i], int(counts[i])) for i in np.flatnonzero(counts)
     ]
 
 
-def _climbed(
+def _ascended(
     density: Density,
     first: Normal,
     starts: np.ndarray,
@@ -289,7 +289,7 @@ def _climbed(
     def are_known(values: np.ndarray, z: np.ndarray) -> np.ndarray:
         return known.holding(first.at(z), -values) >= 0
 
-    ends = climb_together(
+    ends = minimise_together(
         negative, first.whiten(starts), most_steps=100, are_known=are_known, is_over=is_over
     )
     return _joined(replace(ends, points=first.at(ends.points)), ends.finished.astype(int))

@@ -7,18 +7,18 @@ import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.verification import refuse_impossible_rows
 from pymc_coresets.rows import keyed
-from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.maximisation.one_start import maximise
 from pymc_coresets.sampling.mode_search import mode_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sample_search import (
     FEW_TO_SEARCH,
     SampleSearch,
-    Searched,
+    SearchOutcome,
     each_met_twice,
 )
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -91,9 +91,9 @@ def _found(search: SampleSearch, rng: np.random.Generator) -> FoundModes:
     density = search.density_of(search.size)
     first = mode_of(density, laplace(density, search.sampler.start))
     if search.sampler.is_log_concave:
-        return search.on_all(Searched([first], is_only=True))
+        return search.on_all(SearchOutcome([first], is_only=True))
     if search.sampler.n_dims > FEW_TO_SEARCH:
-        return search.on_all(Searched([first]))
+        return search.on_all(SearchOutcome([first]))
     by_scales = search.by_scales(density, first, rng=rng.spawn(1)[0])
     if by_scales is not None:
         return by_scales
@@ -140,7 +140,7 @@ def beside_mode(
     """
     search = SampleSearch(sampler, size, key, near.location, held)
     density = search.density_of(size)
-    first = mode_of(density, replace(near, location=improve(near, density)))
+    first = mode_of(density, replace(near, location=maximise(near, density)))
     found = search.others(
         density, first, rng=rng, is_over=lambda: density.n_gradients > n_gradients
     )

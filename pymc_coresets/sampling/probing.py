@@ -18,7 +18,7 @@ from pymc_coresets.diagnostics.stein import (
     size_by_values,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
@@ -39,7 +39,7 @@ class Probing:
 
     Parameters
     ----------
-    found : StandIn
+    found : ApproximatePosterior
     lines : Lines
         One along each coordinate.
     profile : Profile
@@ -48,14 +48,16 @@ class Probing:
         Names of the coordinates.
     """
 
-    found: StandIn
+    found: ApproximatePosterior
     lines: Lines
     profile: Profile
     names: list[str]
     _ratios: Floats | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, found: StandIn, draws: Draws, *, most: int | None = None) -> "Probing | Probes":
+    def of(
+        cls, found: ApproximatePosterior, draws: Draws, *, most: int | None = None
+    ) -> "Probing | Probes":
         """Take lines through draws, `most` at most; return known results if lines are impossible.
 
         Raises
@@ -146,7 +148,7 @@ class Probing:
         )
 
 
-def probed(found: StandIn, draws: Draws) -> Probes:
+def probed(found: ApproximatePosterior, draws: Draws) -> Probes:
     """Compare independent draws of an approximate posterior with it, and look beyond them.
 
     All rows are evaluated on the lines alone: of the draws, what they say is known.
@@ -159,7 +161,9 @@ def probed(found: StandIn, draws: Draws) -> Probes:
     return compared(probing.result(), found, draws)
 
 
-def compared(probes: Probes, found: StandIn, draws: Draws, n_chains: int = 1) -> Probes:
+def compared(
+    probes: Probes, found: ApproximatePosterior, draws: Draws, n_chains: int = 1
+) -> Probes:
     """Add whether draws are those of the approximate posterior, by its gradients there.
 
     A deviation by gradients must be confirmed by values: a density may have jumps, and some
@@ -168,7 +172,7 @@ def compared(probes: Probes, found: StandIn, draws: Draws, n_chains: int = 1) ->
     Parameters
     ----------
     probes : Probes
-    found : StandIn
+    found : ApproximatePosterior
     draws : Draws
         Chain by chain.
     n_chains : int, default 1
@@ -183,7 +187,7 @@ def compared(probes: Probes, found: StandIn, draws: Draws, n_chains: int = 1) ->
     return replace(probes, misfit=own.size, misfit_limit=own.limit, misfit_where=own.where)
 
 
-def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
+def _deviation(found: ApproximatePosterior, draws: Draws, n_chains: int) -> Deviation:
     space, n_each = found.space, draws.n_draws // n_chains
     # Gradients at a few thousand draws take less than a second.
     most = int(np.clip(_PRODUCTS / max(found.replacement.n_products, 1.0), 400, 8_000))
@@ -218,7 +222,7 @@ def _deviation(found: StandIn, draws: Draws, n_chains: int) -> Deviation:
     return deviation_by_values(own, middle, log_density, names)
 
 
-def _scores(found: StandIn, points: Floats) -> Floats | None:
+def _scores(found: ApproximatePosterior, points: Floats) -> Floats | None:
     """Return the gradients at points (n_points, n_dims); None if there are none."""
     try:
         with np.errstate(all="ignore"):

@@ -11,11 +11,11 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.climbs.climbing import improve, improve_by_sample
-from pymc_coresets.sampling.climbs.data_starts import starts_from_data
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.maximisation.data_starts import starts_from_data
+from pymc_coresets.sampling.maximisation.one_start import maximise, maximise_by_sample
 from pymc_coresets.sampling.mode_search import (
     MOST_SEARCHED,
     find_modes,
@@ -79,7 +79,7 @@ def held_near(density: Density, at: np.ndarray, held: np.ndarray) -> Density:
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
+class SearchOutcome:
     """What a search on a sample has found.
 
     Parameters
@@ -148,18 +148,18 @@ class SampleSearch:
         *,
         rng: np.random.Generator,
         is_over: Callable[[], bool] = lambda: False,
-    ) -> Searched:
+    ) -> SearchOutcome:
         """Search for modes of the sample, and for images of those found."""
         with np.errstate(all="ignore"):  # some starts are far out
             elsewhere, nearby = self._starts(density, first, rng)
             if not len(elsewhere):
-                return Searched([first])
+                return SearchOutcome([first])
             orbits = self._orbits(first)
             starts = rng.permutation(np.concatenate([nearby, elsewhere]))  # time may not be enough
             search = partial(
                 find_modes, density, error=self._error(), is_over=is_over, orbits=orbits
             )
-            known = orbits.of(replace(first, n_ended=1))  # by the climb that led there
+            known = orbits.of(replace(first, n_ended=1))  # by the ascent that led there
             found, n_starts = search(known, starts)
             space = self.sampler.space
             images = [starts_at_images(space, density, m.x) for m in found if m.parent is None]
@@ -169,7 +169,7 @@ class SampleSearch:
         found = [replace(m, n_ended=before.n_ended) for m, before in zip(more, found, strict=False)]
         found += more[len(found) :]
         few = n_starts < min(len(starts), ENOUGH_STARTS)
-        return Searched(found, 1 + n_starts + n_more, orbits, few)
+        return SearchOutcome(found, 1 + n_starts + n_more, orbits, few)
 
     def by_scales(
         self, density: Density, first: LocalMode, *, rng: np.random.Generator
@@ -223,7 +223,7 @@ class SampleSearch:
             is_complete &= len(images) < orbits.most and self._is_alone(mode, is_scale, rng)
             every += images
         kept, words = _largest_first(noticeable(every), self.sampler.space)
-        n_starts, n_gradients = of_scales.n_climbs, self.full.n_gradients
+        n_starts, n_gradients = of_scales.n_ascents, self.full.n_gradients
         return FoundModes(kept, n_starts, words, n_gradients, is_complete, orbits)
 
     def _is_alone(self, mode: LocalMode, held: np.ndarray, rng: np.random.Generator) -> bool:
@@ -249,9 +249,9 @@ class SampleSearch:
         """Return starts by the prior and the data; and near the initial point, no search alone."""
         of_prior, nearby = starting_points(self.sampler.space, density, rng=rng)
         size = min(self.size, self.sampler.n_rows)
-        scan = self.sampler.scan(size, key=self.key, distinct=True)
+        subsample = self.sampler.subsample(size, key=self.key, distinct=True)
         of_data = starts_from_data(
-            scan,
+            subsample,
             lambda each: self._held(self.sampler.density_of_each(each)),
             first.around,
             rng=rng,
@@ -277,17 +277,17 @@ class SampleSearch:
         share = min(self.size / loglik.n_rows, 1.0)
         if share == 1.0:
             return lambda one, other: 0.0  # noqa: ARG005
-        scan = loglik.source.scan(self.size, key=self.key, distinct=True)
+        subsample = loglik.source.subsample(self.size, key=self.key, distinct=True)
 
         def error(one: np.ndarray, other: np.ndarray) -> float:
             draws = self.sampler.space.constrain(np.stack([one, other]))
-            difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
-            squares = np.square(scan.weights * (difference - difference.mean()))
+            difference = np.diff(loglik.matrix(draws, subsample.rows, finite=False), axis=1)[:, 0]
+            squares = np.square(subsample.weights * (difference - difference.mean()))
             return float(np.sqrt(squares.sum() * (1 - share))) + loglik.n_dims / share / 2
 
         return error
 
-    def on_all(self, found: Searched) -> FoundModes:
+    def on_all(self, found: SearchOutcome) -> FoundModes:
         """Polish modes of the sample on all rows, compute their masses, and add their images."""
         full = self.full
         searched = without_images(found.modes)
@@ -329,7 +329,7 @@ class SampleSearch:
             found = self._by_a_large_sample(start, full, keyed.rows_to_begin_with(n_dims))
             if found is not None:
                 return found
-        mode = improve(start, full) if self.size < n_rows else start.location
+        mode = maximise(start, full) if self.size < n_rows else start.location
         few = keyed.ROWS_FOR_CURVATURE * n_dims
         if n_dims > FEW_TO_SEARCH and few < n_rows:
             return normal_near(mode, start, self.density_of(few), polish=False)
@@ -344,7 +344,7 @@ class SampleSearch:
         some, fewer = self.density_of(size), self.density_of(size // 2)
         try:
             start = laplace(some, start.location)
-            mode = improve_by_sample(start, full, some, fewer)
+            mode = maximise_by_sample(start, full, some, fewer)
         except SamplingError as error:
             _log.info("No mode of all rows by a large sample of them: %s", error)
             return None

@@ -12,15 +12,15 @@ import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_concavity import is_log_concave, rows_are_log_concave
-from pymc_coresets.potentials.log_prior import LogPrior
-from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
-from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.log_concavity import is_log_concave, rows_are_log_concave
+from pymc_coresets.rowlogp.rest import RestLogDensity
+from pymc_coresets.rowlogp.verification import refuse_impossible_rows
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums, RowBlocks
 from pymc_coresets.rows.values import Rows
@@ -36,7 +36,7 @@ from pymc_coresets.sampling.density import (
 )
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near
 from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal
-from pymc_coresets.sampling.steps.near_normal import AxisTables
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals
 from pymc_coresets.sampling.steps.nuts import WarmNuts, refuse_discrete
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
@@ -55,18 +55,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Drawn:
+class PosteriorDraws:
     """Draws of a posterior.
 
     Parameters
     ----------
     points : ndarray of shape (n_draws, n_dims)
-    along_axes : AxisTables, optional
+    along_axes : GriddedMarginals, optional
         The tables that they come from, if Laplace's draws are unreliable.
     """
 
     points: np.ndarray
-    along_axes: AxisTables | None = None
+    along_axes: GriddedMarginals | None = None
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class _Tally:
 
 
 class CoresetSampler:
-    """Samples the posterior of any weighted rows of a model, and evaluates potentials at the draws.
+    """Samples the posterior of any weighted rows of a model, and evaluates rows at the draws.
 
     Rows and weights are inputs of the compiled density, so that nothing is compiled after the
     first call of a sampler.
@@ -94,7 +94,7 @@ class CoresetSampler:
     Parameters
     ----------
     loglik : LogLikelihood
-        The potentials of the model.
+        The log-likelihoods of the model.
     kind : {"auto", "nuts", "laplace"}
         Method of sampling.  "auto" corrects Laplace's draws by importance sampling, which needs no
         tuning and no further compilation; once that is unreliable (Pareto k-hat above 0.7), it
@@ -152,7 +152,7 @@ class CoresetSampler:
             Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
             sparse: that of Laplace's approximation, in place of differences of gradients.
         """
-        _ = self.log_prior  # which copies share
+        _ = self.rest  # which copies share
         other = copy(self)
         other.quadratic, other._curvature = quadratic, curvature  # noqa: SLF001 (its own)
         return other
@@ -191,7 +191,7 @@ class CoresetSampler:
         """Where a first search begins: the model's initial point, but for units.
 
         Nodes of units follow their modes by steps of Newton's from the middle of the posterior.
-        Far from there, where initial points may be, potentials of thousands of rows are wrong by
+        Far from there, where initial points may be, sums over thousands of rows are wrong by
         nats: their slopes are not those of the values, and a search ends on a ridge that is none.
         """
         middle = self._in_the_middle
@@ -210,7 +210,7 @@ class CoresetSampler:
 
     @property
     def n_terms(self) -> int:
-        """See `Potentials`."""
+        """See `PointwiseLogLikelihood`."""
         return self.loglikelihood.n_terms
 
     @property
@@ -224,24 +224,24 @@ class CoresetSampler:
         return self.loglikelihood.observations.space
 
     @cached_property
-    def log_prior(self) -> LogPrior:
+    def rest(self) -> RestLogDensity:
         """The log-density without rows and quadratic."""
         if self.quadratic is None:
-            return self.loglikelihood.log_prior
-        return self.loglikelihood.functions.log_prior_beside(self.quadratic.graph)
+            return self.loglikelihood.rest
+        return self.loglikelihood.functions.rest_beside(self.quadratic.graph)
 
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `Potentials.scan`."""
-        return self.loglikelihood.source.scan(size, key=key, distinct=distinct)
+    def subsample(self, size: int, *, key: int, distinct: bool = False) -> RowSample:
+        """Sample rows, see `PointwiseLogLikelihood.subsample`."""
+        return self.loglikelihood.source.subsample(size, key=key, distinct=distinct)
 
     def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
-        """Potentials of some rows, (n_rows, n_draws), in nats; not all of them may be finite."""
+        """Log-likelihoods of some rows, (n_rows, n_draws), in nats; some may not be finite."""
         return self.loglikelihood.matrix(draws, rows, finite=False)
 
     def sums(
         self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
-        """Evaluate all rows at the draws, see `Potentials.sums`."""
+        """Evaluate all rows at the draws, see `PointwiseLogLikelihood.sums`."""
         sums = self.loglikelihood.sums(draws, n_candidates=n_candidates, scale=scale, key=key)
         n_finite = int(np.count_nonzero(np.isfinite(sums.total)))
         self._count(n_not_finite=len(sums.total) - n_finite)
@@ -271,7 +271,7 @@ class CoresetSampler:
         starts: np.ndarray | None = None,
         metric: CholeskyFactor | None = None,
         rng: np.random.Generator,
-    ) -> Drawn:
+    ) -> PosteriorDraws:
         """Draw on the unconstrained scale, using known approximations of the posterior.
 
         Parameters
@@ -291,12 +291,12 @@ class CoresetSampler:
         posterior = self.posterior(rows, weights)
         if self._kind == "laplace":
             around = self.laplace(rows, weights)
-            return Drawn(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
+            return PosteriorDraws(points=around.draw(n_draws, rng=rng, equally=0.0)[0])
         proposed, found = None, None
         if near is not None:
             proposed, log_weights = posterior.weighed(near, 2 * n_draws, rng=rng)
             points = resampled(proposed, log_weights, n_draws, rng=rng)
-            found = None if points is None else Drawn(points=points)
+            found = None if points is None else PosteriorDraws(points=points)
         if found is None and self.corrects:
             found = self._importance_sampled(posterior, n_draws, rng)
         if found is not None:
@@ -309,7 +309,7 @@ class CoresetSampler:
         if moved is None:
             known = self._starts if starts is None else list(starts)
             moved = self._nuts.draw(posterior, n_draws, starts=known, metric=metric, rng=rng)
-        return Drawn(points=moved)
+        return PosteriorDraws(points=moved)
 
     def _moved(
         self,
@@ -340,14 +340,14 @@ class CoresetSampler:
 
     def _importance_sampled(
         self, posterior: Surrogate, n_draws: int, rng: np.random.Generator
-    ) -> Drawn | None:
+    ) -> PosteriorDraws | None:
         """Draw by Laplace's approximation; None if that is not near."""
         found = None
         try:
             around = self.laplace(posterior.rows, posterior.weights)
             points = posterior.corrected_around(around, n_draws, rng=rng)
             if points is not None:
-                return Drawn(points=points)
+                return PosteriorDraws(points=points)
             _log.info("The posterior is too far from normal to correct Laplace's draws")
             if len(around.parts) == 1:
                 found = self._drawn_along_axes(around.parts[0], posterior, n_draws, rng)
@@ -358,17 +358,17 @@ class CoresetSampler:
 
     def _drawn_along_axes(
         self, near: Normal, posterior: Surrogate, n_draws: int, rng: np.random.Generator
-    ) -> Drawn | None:
+    ) -> PosteriorDraws | None:
         """Draw if the posterior is normal except in some directions; None if it is not."""
         density = Density(posterior.slopes)
         if self._curvature is not None:  # the mean over the posterior, not that at the mode
             near = laplace(density, near.location)
         most = 2**32 / posterior.n_products  # a few seconds
-        found = AxisTables.around(near, posterior.log_density, density.gradients, most=most)
+        found = GriddedMarginals.around(near, posterior.log_density, density.gradients, most=most)
         if found is None:
             return None
         points = posterior.corrected(found, n_draws, times=4, rng=rng)
-        return None if points is None else Drawn(points=points, along_axes=found)
+        return None if points is None else PosteriorDraws(points=points, along_axes=found)
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -446,8 +446,10 @@ class CoresetSampler:
         """Return the density of a sample of the rows."""
         if size >= self.n_rows:
             return self.density(InMemoryRows.of(self.loglikelihood.all_rows))
-        scan = self.scan(size, key=key, distinct=True)
-        return self.density(InMemoryRows.of(replace(scan.rows, base_weights=scan.weights)))
+        subsample = self.subsample(size, key=key, distinct=True)
+        return self.density(
+            InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights))
+        )
 
     def density(self, source: RowBlocks | None) -> Density:
         """Return the density of the rows of a source, or of none, with prior and quadratic.

@@ -1,4 +1,4 @@
-"""Weighting distributions: draws at which a construction compares the potentials of all rows.
+"""Weighting distributions: draws at which a construction compares the log-likelihoods of all rows.
 
 The closer a weighting distribution is to the posterior, the better a coreset of a given size.  Each
 docstring states the cost in passes over the data.
@@ -17,9 +17,9 @@ import xarray as xr
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, MIN_DRAWS
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.options import one_of, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import WRITTEN_MODE
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.curvature import laplace
@@ -139,11 +139,11 @@ class Subsample:
         """Sample the posterior of a uniform coreset."""
         wanted = self.size or max(2_000, 100 * sampler.n_dims)
         if wanted < sampler.n_rows:
-            scan = sampler.scan(wanted, key=random_key(rng))
-            rows, weights = scan.rows, scan.weights
+            subsample = sampler.subsample(wanted, key=random_key(rng))
+            rows, weights = subsample.rows, subsample.weights
         else:
             rows = sampler.loglikelihood.all_rows
-            weights = rows.base_weights
+            weights = rows.case_weights
         inner = sampler.with_kind(
             "laplace" if self.sampler == "laplace" else "nuts", tune=self.tune
         )
@@ -231,13 +231,13 @@ class Reserve:
     times the requested draws.  For other rows and weights they are re-weighted by
     ``exp(sum_n (w'_n - w_n) f_n)``, smoothed, and resampled; the sampler runs again only if Pareto
     k-hat exceeds 0.7, or the effective sample size falls below a quarter of the reserve (the number
-    requested).  Re-weighting costs the potentials of the coreset's rows at the reserve, and no pass
+    requested).  Re-weighting costs evaluations of the coreset's rows at the reserve, but no pass
     over the data.
 
     Parameters
     ----------
     sampler : CoresetSampler
-        Fills the reserve, and evaluates potentials.
+        Fills the reserve, and evaluates log-likelihoods.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class Reserve:
     Examples
     --------
     >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
+    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
@@ -301,7 +301,7 @@ class Samplers:
     Parameters
     ----------
     loglik : LogLikelihood
-        The potentials of the model.
+        The log-likelihoods of the model.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.numerics import ENTRIES_AT_ONCE, rows_at_once
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import PassSums, Potentials
+from pymc_coresets.rows.passes import PassSums, PointwiseLogLikelihood
 from pymc_coresets.rows.values import Rows
 
 type Vector = NDArray[np.float64]
@@ -21,10 +21,10 @@ type Matrix = NDArray[np.floating]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """Candidate rows, their base weights, and the exact sum that they have to match.
+    """Candidate rows, their case weights, and the exact sum that they have to match.
 
     Also the few operations that all methods share.  The candidates may be a subset of the data, so
-    ``target`` need not equal ``base_weights @ vectors``.  Nothing of the size of ``vectors`` is
+    ``target`` need not equal ``case_weights @ vectors``.  Nothing of the size of ``vectors`` is
     copied.  Sums over draws of selected rows are float64; only `project` runs in the matrix's own
     dtype.
 
@@ -35,7 +35,7 @@ class Problem:
         C and Fortran order are equally fast; other strides are slow.
     target : ndarray of shape (n_draws,)
         Exact sum of ``u_n V_n`` over all data.
-    base_weights : ndarray of shape (n_obs,)
+    case_weights : ndarray of shape (n_obs,)
         ``u_n >= 0``. Rows of weight 0 are absent from the data and never selected.
     total_norm : float, optional
         Sum of ``u_n ||V_n||`` over all data; by default that of the candidates.
@@ -50,14 +50,14 @@ class Problem:
     --------
     >>> import numpy as np
     >>> vectors = np.array([[3.0, 4.0], [0.0, 0.0]])
-    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), case_weights=np.ones(2))
     >>> problem.norms, problem.project(np.array([1.0, 0.0]))
     (array([5., 0.]), array([0.6, 0. ]))
     """
 
     vectors: Matrix
     target: Vector
-    base_weights: Vector
+    case_weights: Vector
     total_norm: float | None = None
     heldout_vectors: Matrix | None = None
     heldout_target: Vector | None = None
@@ -81,14 +81,14 @@ class Problem:
         These are zero (next to the longest row), or absent from the data.
         """
         selectable = self.norms > np.finfo(np.float64).eps * self.norms.max()
-        selectable &= self.base_weights > 0
+        selectable &= self.case_weights > 0
         return np.divide(1.0, self.norms, out=np.zeros(self.n_obs), where=selectable)
 
     @cached_property
     def sigma(self) -> float:
-        """Sum of base weight times norm over all data, as in Frank-Wolfe's polytope."""
+        """Sum of case weight times norm over all data, as in Frank-Wolfe's polytope."""
         known = self.total_norm
-        return float(self.base_weights @ self.norms) if known is None else known
+        return float(self.case_weights @ self.norms) if known is None else known
 
     @cached_property
     def rounding(self) -> float:
@@ -152,18 +152,18 @@ class Problem:
 
 
 def tangent_vectors(
-    potentials: Matrix, *, weights: Vector | None = None, in_place: bool = False
+    loglik: Matrix, *, weights: Vector | None = None, in_place: bool = False
 ) -> Vector:
-    """Centre potentials over the draws, and divide them by ``sqrt(n_draws)``.
+    """Centre log-likelihoods over the draws, and divide them by ``sqrt(n_draws)``.
 
     Parameters
     ----------
-    potentials : ndarray of shape (..., n_draws), float64
+    loglik : ndarray of shape (..., n_draws), float64
         In nats.
     weights : ndarray of shape (n_draws,), optional
         Importance weights of the draws, which sum to one; by default all the same.
     in_place : bool, default False
-        Overwrite the potentials, to avoid a copy.
+        Overwrite the log-likelihoods, to avoid a copy.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def tangent_vectors(
     >>> float(vector @ vector)
     1.0
     """
-    vectors = cast(Vector, potentials) if in_place else potentials.astype(np.float64)
+    vectors = cast(Vector, loglik) if in_place else loglik.astype(np.float64)
     with np.errstate(invalid="ignore"):  # of infinite values, which are refused
         mean = vectors.mean(axis=-1) if weights is None else vectors @ weights
         vectors -= mean[..., None]
@@ -190,7 +190,7 @@ def tangent_vectors(
             "A log-likelihood is NaN or infinite at a draw: check that the likelihood is positive "
             "at all points of the prior."
         )
-    vectors *= 1 / math.sqrt(potentials.shape[-1]) if weights is None else np.sqrt(weights)
+    vectors *= 1 / math.sqrt(loglik.shape[-1]) if weights is None else np.sqrt(weights)
     return vectors
 
 
@@ -274,7 +274,7 @@ def default_n_draws(size: int, n_dims: int) -> int:
 
 
 def tangent_problem[D](
-    potentials: Potentials[D], draws: D, *, rng: np.random.Generator
+    evaluator: PointwiseLogLikelihood[D], draws: D, *, rng: np.random.Generator
 ) -> tuple[Problem, Rows]:
     """Make the problem whose solution is a Hilbert coreset at the given draws.
 
@@ -284,7 +284,7 @@ def tangent_problem[D](
 
     Parameters
     ----------
-    potentials : Potentials
+    evaluator : PointwiseLogLikelihood
         Evaluates rows at the draws.
     draws
         Draws of the weighting distribution, at least 20; a fifth of them is held out.
@@ -300,16 +300,16 @@ def tangent_problem[D](
     InvalidDataError
         If there are too few draws, no potential varies over them, or their sum is not finite.
     """
-    probe = potentials.scan(1_000, key=random_key(rng))
-    loglik = potentials.loglik(draws, probe.rows)
-    sums = potentials.sums(
+    probe = evaluator.subsample(1_000, key=random_key(rng))
+    loglik = evaluator.loglik(draws, probe.rows)
+    sums = evaluator.sums(
         draws,
         n_candidates=n_candidates(loglik.shape[1]),
         scale=total_length(loglik, probe.weights),
         key=random_key(rng),
     )
-    known = sums.potentials
-    found = potentials.loglik(draws, sums.candidates) if known is None else known
+    known = sums.loglik
+    found = evaluator.loglik(draws, sums.candidates) if known is None else known
     return problem_at(found, sums, rng=rng), sums.candidates
 
 
@@ -319,7 +319,7 @@ def total_length(loglik: Matrix, weights: Vector) -> float:
     Parameters
     ----------
     loglik : ndarray of shape (n_rows, n_draws)
-        Potentials of some rows.
+        Log-likelihoods of some rows.
     weights : ndarray of shape (n_rows,)
 
     Examples
@@ -356,7 +356,7 @@ def problem_at(
     Parameters
     ----------
     loglik : ndarray of shape (n_candidates, n_draws)
-        Potentials of the candidates at the draws, in nats.
+        Log-likelihoods of the candidates at the draws, in nats.
     sums : PassSums
         The sum over all rows, and the candidates.
     rng : numpy.random.Generator
@@ -416,24 +416,24 @@ def problem_at(
     judges, own = None, None if weights is None else weights[heldout]
     if own is not None and own.sum() ** 2 > 30 * np.square(own).sum():
         judges = own / own.sum()  # Kish's effective sample size is large enough
-    members = sums.candidates.members
+    unit_rows = sums.candidates.unit_rows
     # A unit costs the root of the number of its rows.
     return Problem(
         vectors=_vectors_at(loglik, choosing, dtype),
         target=tangent_vectors(target[choosing]),
-        base_weights=sums.candidates.base_weights,
+        case_weights=sums.candidates.case_weights,
         total_norm=sums.norm_total,
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
-        prices=np.sqrt(members.sizes) if members else None,
+        prices=np.sqrt(unit_rows.sizes) if unit_rows else None,
     )
 
 
-def _vectors_at(potentials: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -> Matrix:
+def _vectors_at(loglik: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -> Matrix:
     """Tangent vectors at some of the draws, computed in blocks to save memory."""
-    vectors = np.empty((len(potentials), len(draws)), dtype=dtype)
+    vectors = np.empty((len(loglik), len(draws)), dtype=dtype)
     step = rows_at_once(len(draws))
-    for start in range(0, len(potentials), step):
+    for start in range(0, len(loglik), step):
         block = slice(start, start + step)
-        vectors[block] = tangent_vectors(potentials[block][:, draws], in_place=True)
+        vectors[block] = tangent_vectors(loglik[block][:, draws], in_place=True)
     return vectors

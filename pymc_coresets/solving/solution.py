@@ -94,7 +94,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Weighted:
+class Selection:
     """Weighted rows that represent all rows, together with a quadratic if there is one.
 
     Parameters
@@ -108,7 +108,7 @@ class Weighted:
 
     Examples
     --------
-    >>> Weighted(rows=Rows(np.arange(3), np.ones(3)), weights=np.array([0.0, 4.0, 2.0])).size
+    >>> Selection(rows=Rows(np.arange(3), np.ones(3)), weights=np.array([0.0, 4.0, 2.0])).size
     2
     """
 
@@ -122,22 +122,22 @@ class Weighted:
         return int(np.count_nonzero(self.weights))
 
     @property
-    def support(self) -> "Weighted":
+    def support(self) -> "Selection":
         """The rows of positive weight."""
         kept = np.flatnonzero(self.weights > 0)
-        return Weighted(
+        return Selection(
             rows=self.rows.take(kept), weights=self.weights[kept], quadratic=self.quadratic
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Solution(Weighted):
+class Solution(Selection):
     """The weighted rows that a method chose.
 
     Parameters
     ----------
     rows, weights, quadratic
-        See `Weighted`; all weights are positive.
+        See `Selection`; all weights are positive.
     history : mapping of str to ndarray
         The steps, see `History.columns`.
     status : Status
@@ -178,7 +178,7 @@ class Solution(Weighted):
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
         """Rows drawn at random, without measurement."""
-        chosen = Weighted(rows=rows, weights=weights)
+        chosen = Selection(rows=rows, weights=weights)
         return History().solution(chosen, Status.SIZE_REACHED, math.nan)
 
     def of(self, candidates: Rows) -> "Solution":
@@ -229,7 +229,7 @@ class History:
         return self._timed("seconds_drawing")
 
     def evaluating(self, n_rows: int, n_draws: int, *, of: int) -> AbstractContextManager[None]:
-        """Count potentials of some rows `of` all at some draws, and the time within the block."""
+        """Count evaluations of some rows `of` all at some draws, and the time within the block."""
         self._costs["n_evaluations"] += n_rows * n_draws
         self._costs["n_passes"] += n_rows / of
         return self._timed("seconds_evaluating")
@@ -251,7 +251,7 @@ class History:
 
     def solution(
         self,
-        chosen: Weighted,
+        chosen: Selection,
         status: Status,
         objective: float,
         **found: Any,  # noqa: ANN401

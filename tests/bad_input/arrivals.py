@@ -34,8 +34,8 @@ _STREAM = {
 def streams(draw: st.DrawFn) -> Call:
     """Options that are refused before the pilot is read."""
     given, bad = draw(arguments(_STREAM).filter(lambda drawn: drawn[1]))
-    call = partial(CoresetStream, stage.template(), pilot=_PILOT, **given)
-    return Call(run=call, given=given, names=bad, refused=True, model=stage.template())
+    call = partial(CoresetStream, stage.prototypes(), pilot=_PILOT, **given)
+    return Call(run=call, given=given, names=bad, refused=True, model=stage.prototypes())
 
 
 def _bad_chunk(draw: st.DrawFn) -> tuple[Any, tuple[str, ...]]:
@@ -67,8 +67,10 @@ def _bad_chunk(draw: st.DrawFn) -> tuple[Any, tuple[str, ...]]:
 @st.composite
 def pilots(draw: st.DrawFn) -> Call:
     pilot, names = _bad_chunk(draw)
-    call = partial(CoresetStream, stage.template(), pilot=pilot, random_seed=1)
-    return Call(run=call, given={"pilot": pilot}, names=names, refused=True, model=stage.template())
+    call = partial(CoresetStream, stage.prototypes(), pilot=pilot, random_seed=1)
+    return Call(
+        run=call, given={"pilot": pilot}, names=names, refused=True, model=stage.prototypes()
+    )
 
 
 @st.composite
@@ -90,7 +92,7 @@ def updates(draw: st.DrawFn) -> Call:
         finally:
             assert stream._state is before
 
-    return Call(run=run, given=given, names=names, refused=True, model=stage.template())
+    return Call(run=run, given=given, names=names, refused=True, model=stage.prototypes())
 
 
 @cache
@@ -129,7 +131,7 @@ def _altered(draw: st.DrawFn, folder: Path) -> Path:
 def restored(draw: st.DrawFn) -> Call:
     """Models and files that are none, or do not belong together."""
     folder = _folder()
-    model, path = stage.template(), folder / "stream.nc"
+    model, path = stage.prototypes(), folder / "stream.nc"
     what = draw(st.sampled_from(["model", "path", "contents"]))
     if what == "contents":
         path = _altered(draw, folder)
@@ -140,10 +142,10 @@ def restored(draw: st.DrawFn) -> Call:
             st.sampled_from([stage.folder() / "coreset.nc", folder, folder / "nothing.nc", 1.5])
         )
     given = {"model": model, "path": path}
-    names = ("model", "path", "file", "draws", "template", "cannot be read")
+    names = ("model", "path", "file", "draws", "prototype", "cannot be read")
     return Call(
         run=partial(CoresetStream.from_netcdf, path, model),
-        given=given, names=names, refused=True, model=stage.template(),
+        given=given, names=names, refused=True, model=stage.prototypes(),
     )  # fmt: skip
 
 

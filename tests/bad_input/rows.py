@@ -70,8 +70,8 @@ def bad_builds(draw: st.DrawFn) -> Call:
     given, bad = draw(arguments(_BUILD).filter(lambda drawn: drawn[1]))
     if "rows" not in bad:
         given["rows"] = stage.rows()
-    call = partial(build_coreset, stage.template(), method="uniform", progressbar=False, **given)
-    return Call(run=call, given=given, names=bad, refused=True, model=stage.template())
+    call = partial(build_coreset, stage.prototypes(), method="uniform", progressbar=False, **given)
+    return Call(run=call, given=given, names=bad, refused=True, model=stage.prototypes())
 
 
 @st.composite
@@ -84,7 +84,7 @@ def other_methods(draw: st.DrawFn) -> Call:
         )
     )  # fmt: skip
     call = partial(
-        build_coreset, stage.template(), rows=stage.rows(), progressbar=False, **{name: value}
+        build_coreset, stage.prototypes(), rows=stage.rows(), progressbar=False, **{name: value}
     )
     names = ("rows", name)
-    return Call(run=call, given={name: value}, names=names, refused=True, model=stage.template())
+    return Call(run=call, given={name: value}, names=names, refused=True, model=stage.prototypes())

@@ -46,7 +46,7 @@ def rows() -> RowSource:
 
 
 @cache
-def template() -> pm.Model:
+def prototypes() -> pm.Model:
     """The same regression, which holds a few of the rows."""
     with pm.Model() as made:
         x, y = (pm.Data(name, values) for name, values in rows().head(7).items())
@@ -61,16 +61,16 @@ def coreset() -> Coreset:
 
 @cache
 def coreset_of_rows() -> Coreset:
-    """One that can be merged: its rows are data of a template."""
+    """One that can be merged: the model holds prototypes of its rows."""
     return build_coreset(
-        template(), rows=rows(), size=5, method="uniform", random_seed=1, progressbar=False
+        prototypes(), rows=rows(), size=5, method="uniform", random_seed=1, progressbar=False
     )
 
 
 @cache
 def stream() -> CoresetStream:
     """A stream that has seen its pilot."""
-    return CoresetStream(template(), pilot={"x": X, "y": Y}, random_seed=1)
+    return CoresetStream(prototypes(), pilot={"x": X, "y": Y}, random_seed=1)
 
 
 @cache

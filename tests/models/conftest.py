@@ -8,10 +8,10 @@ import pytensor
 import pytest
 from pymc.model.transform.basic import prune_vars_detached_from_observed
 
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.rows.values import Rows
 from tests.models import (
     zoo_cells,

@@ -1,4 +1,4 @@
-"""What PyMC itself says of a model: potentials of rows, densities and gradients, by name."""
+"""What PyMC itself says of a model: log-likelihoods of rows, densities and gradients, by name."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -21,7 +21,7 @@ N_POINTS = 2
 
 
 class Reference:
-    """A model, points on its unconstrained scale, and PyMC's own potentials there.
+    """A model, points on its unconstrained scale, and PyMC's own log-likelihoods there.
 
     Parameters
     ----------
@@ -51,12 +51,12 @@ class Reference:
 
     @cached_property
     def loglik(self) -> np.ndarray:
-        """Potentials of shape (n_obs, n_points)."""
+        """Log-likelihoods of shape (n_obs, n_points)."""
         weights = np.zeros(self.n_obs)
         return np.stack([self._evaluate(p, weights)[0] for p in self.points], axis=1)
 
     def weighted(self, point: Point, weights: np.ndarray) -> tuple[float, Point]:
-        """Log-prior plus weighted potentials, and their gradient by name."""
+        """Log-prior plus weighted log-likelihoods, and their gradient by name."""
         _, logp, *gradient = self._evaluate(point, weights)
         return float(logp), self._named(gradient)
 

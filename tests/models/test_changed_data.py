@@ -12,10 +12,10 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 N, FEW = 400, 5
 RNG = np.random.default_rng(1)
@@ -197,7 +197,7 @@ def test_data_may_bound_a_variable_of_the_rows(compiled):
     functions, rows = loglik.functions, loglik.in_memory.all
     kernel = (functions.as_loops if compiled else functions).gradients
     evaluate = kernel.program.given(np.array([[0.3], [-1.0]]))
-    found, slopes = evaluate(rows.base_weights, *kernel.arrays(rows))
+    found, slopes = evaluate(rows.case_weights, *kernel.arrays(rows))
     logp = model.compile_logp(model["y"], jacobian=False, mode=PLAIN_MODE)
     at = [np.array([logp({"rate_interval__": x + h}) for x in (0.3, -1.0)]) for h in (-H, 0.0, H)]
     assert_allclose(found, at[1])

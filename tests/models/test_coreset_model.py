@@ -1,4 +1,4 @@
-"""Potentials of the zoo's models are PyMC's, and coreset models are these with a few rows.
+"""Log-likelihoods of the zoo's models are PyMC's, and coreset models are these with a few rows.
 
 Both are here so that each model is read and compiled once.
 """
@@ -19,11 +19,11 @@ from scipy.stats import norm
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
 from tests.models.reference import density
 from tests.models.zoo import CASES
@@ -37,7 +37,7 @@ def case_name(case):
     return case.name
 
 
-# -- potentials of any rows at any draws -----------------------------------------------------------
+# -- log-likelihoods of any rows at any draws ------------------------------------------------------
 
 
 def test_potentials_of_all_rows_in_blocks(specimen):

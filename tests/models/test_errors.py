@@ -15,11 +15,11 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import reference_of, verify
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.verification import reference_of, verify
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
 
 # -- models ----------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from pymc_coresets.glm.given_scales.exact_draws import (
     has_scales,
     may_be_normal,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import heavy_tailed
 
@@ -111,7 +111,7 @@ def posterior(request):
 
 def scales_at(found, logs):
     """Return the scales by name."""
-    hierarchy, space = found.near.hierarchy, found.log_prior.space
+    hierarchy, space = found.near.hierarchy, found.rest.space
     numbers = np.flatnonzero(hierarchy.is_scale)
     names = {int(own): name for name, own in space.columns.items() if np.size(own) == 1}
     return {names[int(number)]: np.exp(value) for number, value in zip(numbers, logs, strict=True)}
@@ -153,7 +153,7 @@ def test_effects_given_the_scales_have_the_mean_and_covariance_of_dense_algebra(
     precision = np.linalg.inv(prior) + design.T @ design / scales["s"] ** 2
     mean = np.linalg.solve(precision, design.T @ DENSE[build][0] / scales["s"] ** 2)
     place = np.cumsum(~hierarchy.is_scale) - 1
-    columns = found.log_prior.space.columns
+    columns = found.rest.space.columns
     order = place[np.concatenate([np.ravel(columns[name]) for name in names])]
     assert_allclose(near.given_mode.location[order], mean, atol=1e-8)
     covariance = near.given_mode.covariance[np.ix_(order, order)]
@@ -163,7 +163,7 @@ def test_effects_given_the_scales_have_the_mean_and_covariance_of_dense_algebra(
 def test_it_differs_from_the_models_density_by_a_constant(posterior):
     _, model, _, found = posterior
     points, _ = found.near.draw(30, rng=np.random.default_rng(3))
-    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.log_prior.space
+    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.rest.space
     expected = np.array([float(log_density(space.point(x))) for x in points])
     assert np.var(expected - found.log_density(points)) < 1e-15
 
@@ -317,7 +317,7 @@ def test_rows_of_several_widths_are_summed_by_their_kinds(likelihood):
     assert may_be_normal(observations)
     found = _posterior_of(LogLikelihood(observations), rng=np.random.default_rng(1))
     points, _ = found.near.draw(20, rng=np.random.default_rng(3))
-    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.log_prior.space
+    log_density, space = model.compile_logp(mode=PLAIN_MODE), found.rest.space
     expected = np.array([float(log_density(space.point(x))) for x in points])
     assert np.var(expected - found.log_density(points)) < 1e-12
 
@@ -333,7 +333,7 @@ def test_widths_of_each_row_are_too_many_kinds():
 
 
 def test_a_second_mode_of_the_scales_is_found(posterior, monkeypatch):
-    near, space = posterior[3].near, posterior[3].log_prior.space
+    near, space = posterior[3].near, posterior[3].rest.space
     middle, near = near.scales.location, replace(near, scales=near.scales.parts[0])
     near = replace(near, scales=replace(near.scales, factor=factor_of(4 * np.eye(3))))
 

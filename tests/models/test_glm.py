@@ -18,9 +18,9 @@ from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
 from pymc_coresets.papers.pass_glm import fix_variables
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 pytensor.config.blas__ldflags = ""
 
@@ -461,11 +461,11 @@ def test_predictor_and_link_give_the_potentials(specimen):
         used, found.coefficients, mode=PLAIN_MODE, on_unused_input="ignore"
     )
     eta = found.predictor(np.array([function(*(v[0] for v in values.values()))]))
-    potentials = found.loglik(eta, compiled=False).T
+    logliks = found.loglik(eta, compiled=False).T
     function = pytensor.function(
         used, found.observations.reference, mode=PLAIN_MODE, on_unused_input="ignore"
     )
-    np.testing.assert_allclose(potentials[0], function(*(v[0] for v in values.values())))
+    np.testing.assert_allclose(logliks[0], function(*(v[0] for v in values.values())))
 
 
 def test_predictor_of_draws():

@@ -7,10 +7,10 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from scipy import stats
 
 from pymc_coresets import build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 QUIET = {"random_seed": 1, "progressbar": False}
 

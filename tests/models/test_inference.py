@@ -5,9 +5,9 @@ import pymc as pm
 import pytest
 
 from pymc_coresets.loops.plain_loops import density_mode
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 N, FEW = 40, np.arange(0, 40, 5)
 QUIET = {"progressbar": False, "random_seed": 1}

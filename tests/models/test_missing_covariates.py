@@ -15,13 +15,13 @@ from scipy.stats import bernoulli, norm
 
 from pymc_coresets import build_coreset
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.units import chosen_units, may_have_units, unit_model
-from pymc_coresets.potentials.verification import verify
-from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.observations import Observations
-from tests.models.units import nodes_at, potentials
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead
+from pymc_coresets.rowlogp.units import chosen_units, may_have_units, unit_model
+from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification_of_units import verify_units
+from tests.models.units import loglik_of, nodes_at
 
 N = 90
 RNG = np.random.default_rng(1)
@@ -118,7 +118,7 @@ def test_all_ways_of_writing_give_the_same_units(write):
     assert units.integrated == (name,)
     # Terms of few rows stay where they are, but for those that have variables of their own.
     expected = of_rows(~NO_X, of_x=write in (imputed, in_two_likelihoods))
-    assert_allclose(potentials(units)(SHARED), expected[order], rtol=0, atol=1e-6)
+    assert_allclose(loglik_of(units)(SHARED), expected[order], rtol=0, atol=1e-6)
     assert units.unselected == ()
 
 
@@ -132,7 +132,7 @@ def test_missing_values_are_integrated_out_without_being_named():
 def test_where_there_is_no_hole_the_number_of_nodes_does_not_matter():
     model = model_of(imputed)
     units = unit_model(model, ["x_unobserved"], {})
-    one, many = (potentials(nodes_at(units, degree))(SHARED) for degree in (1, 9))
+    one, many = (loglik_of(nodes_at(units, degree))(SHARED) for degree in (1, 9))
     assert_allclose(one[~NO_X], many[~NO_X], rtol=0, atol=1e-12)
     assert (np.abs(one - many)[NO_X] > 1e-4).any()
 
@@ -172,7 +172,7 @@ def test_holes_of_one_row_are_variables_of_one_unit(write, n_variables):
     )
     weights = LOG_WEIGHTS[:, None] + LOG_WEIGHTS
     expected = logsumexp(seen + of_x + of_z + weights, axis=(1, 2)).sum()
-    assert potentials(units)(SHARED).sum() == pytest.approx(expected, abs=1e-3)
+    assert loglik_of(units)(SHARED).sum() == pytest.approx(expected, abs=1e-3)
 
 
 def test_holes_that_the_rows_of_a_person_share_are_those_of_the_person():
@@ -193,7 +193,7 @@ def test_holes_that_the_rows_of_a_person_share_are_those_of_the_person():
         away = rows - mean[person]
         square = away @ np.linalg.solve(cov, away)
         expected.append(-(square + np.linalg.slogdet(2 * np.pi * cov)[1]) / 2)
-    assert_allclose(potentials(units)(SHARED), expected, rtol=0, atol=1e-8)
+    assert_allclose(loglik_of(units)(SHARED), expected, rtol=0, atol=1e-8)
 
 
 def test_discrete_covariates_take_all_their_values():
@@ -203,7 +203,7 @@ def test_discrete_covariates_take_all_their_values():
         x = pm.Bernoulli("x", logit_p=mu, observed=masked(seen, NO_X))
         pm.Bernoulli("y", logit_p=b[0] + b[1] * x + b[2] * Z, observed=Y)
 
-    found = potentials(units_of(model_of(binary)))(SHARED)
+    found = loglik_of(units_of(model_of(binary)))(SHARED)
     p, of_y = expit(0.7), lambda x: bernoulli.pmf(Y, expit(B[0] + B[1] * x + B[2] * Z))
     known = of_y(seen) * np.where(seen, p, 1 - p)
     assert_allclose(found, np.log(np.where(NO_X, p * of_y(1) + (1 - p) * of_y(0), known)))

@@ -92,7 +92,7 @@ def test_draws_that_lack_them_are_predicted():
 
 
 def test_many_are_left_to_predict(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.sampling.stand_in.MOST_RECORDED", 10)
+    monkeypatch.setattr("pymc_coresets.sampling.approximate_posterior.MOST_RECORDED", 10)
     coreset = build_coreset(model_of(*CASES["numbers"]), **QUIET)
     assert set(coreset.sample(**FEW)["posterior"].data_vars) == {"slope"}
 
@@ -105,7 +105,7 @@ def test_few_are_drawn_beside_many():
         mu = pm.Normal("mu")
         pm.Normal("few", mu, 1.0, observed=few)
         pm.Normal("many", mu, 1.0, observed=many)
-    own = build_coreset(model, size=5, method="uniform", **QUIET).stand_in
+    own = build_coreset(model, size=5, method="uniform", **QUIET).approximation
     draws = xr.Dataset({"mu": (("chain", "draw"), np.zeros((1, 50)))})
     idata = xr.DataTree.from_dict({"posterior": draws})
     found = with_missing(idata, own, rng=np.random.default_rng(1), most=10)

@@ -15,21 +15,21 @@ from scipy.stats import t as student
 from pymc_coresets import Level, Reason, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import verify_form
-from pymc_coresets.potentials.unit_modes import _moments_of
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.reading.units.observations_of_units import normal_moments
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import verify_form
+from pymc_coresets.rowlogp.unit_modes import _moments_of
 from pymc_coresets.sampling import curvature
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.units.centring import _Form, _Group, _Nodes, _Sample, centred
-from tests.models.units import by_grid, nodes_at, potentials, read
+from tests.models.units import by_grid, loglik_of, nodes_at, read
 
 ENOUGH = 1e-3  # nats: the error of nodes that a build accepts
 
@@ -94,7 +94,7 @@ def test_effects_of_heavy_tails_are_integrated_out(nu):
 
         integral, _ = quad_vec(density, -40, 40, epsabs=1e-12, epsrel=1e-12, points=[0.0])
         expected = np.log(integral * np.array([1, 3, 3, 1]))[SUCCESSES]
-        errors.append((potentials(units)(x) - expected).sum())
+        errors.append((loglik_of(units)(x) - expected).sum())
     # Constants change nothing.
     assert np.ptp(errors) < 3 * ENOUGH**0.5
 
@@ -106,7 +106,7 @@ def test_rates_of_a_small_shape_are_those_of_a_negative_binomial_distribution():
         pm.Poisson("y", pm.Gamma("z", alpha=a, beta=b, shape=70), observed=counts)
     units = chosen(model)
     for shape, rate in [(0.3, 0.2), (0.25, 0.3)]:
-        found = potentials(units)({"a": shape, "b": rate})
+        found = loglik_of(units)({"a": shape, "b": rate})
         expected = nbinom.logpmf(counts, shape, rate / (1 + rate))
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
 
@@ -145,7 +145,7 @@ def test_units_of_two_distant_modes_have_nodes_around_both():
     assert units.source.n_modes == 2
     assert units.n_nodes == 2 * len(units.nodes[0].values)
     for w in (0.8, 1.5, 2.5):
-        np.testing.assert_allclose(potentials(units)({"w": w}), closed_form(w), rtol=0, atol=1e-8)
+        np.testing.assert_allclose(loglik_of(units)({"w": w}), closed_form(w), rtol=0, atol=1e-8)
 
 
 @pytest.mark.slow  # PyTensor compiles a coreset of one of them
@@ -172,7 +172,7 @@ def test_nodes_around_modes_that_meet_integrate_each_once():
         found, x = nodes_at(units, Rule(241, tails=True), n_modes=n_modes), np.zeros(1)
         expected = by_grid(found, x, half=200.0, step=0.02)
         # Shares that did not add up to one would be off by log 2.
-        np.testing.assert_allclose(potentials(found)(x), expected, rtol=0, atol=5e-3)
+        np.testing.assert_allclose(loglik_of(found)(x), expected, rtol=0, atol=5e-3)
 
 
 def test_nodes_around_two_modes_of_two_variables_are_as_good_as_around_one():

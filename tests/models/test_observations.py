@@ -6,11 +6,11 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.user_model import given_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.verification import verify
 from tests.models.zoo import REAL, N, X
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")

@@ -77,7 +77,7 @@ def coreset():
 
 @pytest.fixture(scope="module")
 def elsewhere():
-    """The same rows, of which the model holds a template."""
+    """The same rows, of which the model holds prototypes."""
     return uniform(poisson_model(30), rows=open_rows(DATA))
 
 
@@ -199,16 +199,16 @@ def test_means_in_compiled_loops_are_those_of_numpy(
     request, which, new, var_names, n_cores, idata, monkeypatch
 ):
     """One draw after the other on many cores, sixteen together on two."""
-    stand_in = request.getfixturevalue(which)
+    approximation = request.getfixturevalue(which)
     rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
-    expected = stand_in.predict(idata, **options)
+    expected = approximation.predict(idata, **options)
     monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
     monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
     monkeypatch.setattr(forward, "n_cores", lambda: n_cores)
     monkeypatch.setattr(forward, "_LARGE_CONSTANT", 10)
-    found = stand_in.predict(idata, **options)
+    found = approximation.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:
         xr.testing.assert_allclose(found[group].to_dataset(), expected[group].to_dataset())
@@ -297,13 +297,13 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
     """Each has a function with random numbers of its own, of the same rows."""
-    stand_in = request.getfixturevalue(which)
+    approximation = request.getfixturevalue(which)
     monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
     monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
     found = []
     for n_threads in (1, 5):
         monkeypatch.setattr(memory, "n_cores", lambda n=n_threads: n)
-        found.append(stand_in.predict(idata, kind=kind, random_seed=1, progressbar=False))
+        found.append(approximation.predict(idata, kind=kind, random_seed=1, progressbar=False))
     one, five = (f["posterior_predictive"].to_dataset() for f in found)
     xr.testing.assert_equal(one, five)
 
@@ -327,9 +327,9 @@ def test_copies_of_a_function_see_the_same_data_and_draw_the_same():
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 def test_new_rows_need_what_predicts_them(request, which, idata):
-    stand_in = request.getfixturevalue(which)
+    approximation = request.getfixturevalue(which)
     new = {"X": np.array([[0.0, 0.0], [1.0, -1.0], [2.0, 0.0]]), "group": np.array([3, 0, 1])}
-    found = stand_in.predict(idata, rows=new, progressbar=False)
+    found = approximation.predict(idata, rows=new, progressbar=False)
     posterior = idata["posterior"]
     eta = (
         posterior["slope"].to_numpy() @ new["X"].T
@@ -363,11 +363,11 @@ def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata,
     """The rows of one after the other where they lie elsewhere, and else the draws."""
     monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
     monkeypatch.setattr(forward, "_ENTRIES", 6_000)
-    stand_in = request.getfixturevalue(which)
+    approximation = request.getfixturevalue(which)
     options = {"kind": kind, "draws": 30, "random_seed": 1, "progressbar": False}
     blocks = []
-    assert not stand_in.predict(idata, to=blocks.append, **options).children
-    expected = stand_in.predict(idata, **options)["posterior_predictive"].to_dataset()
+    assert not approximation.predict(idata, to=blocks.append, **options).children
+    expected = approximation.predict(idata, **options)["posterior_predictive"].to_dataset()
     along = "obs" if which == "elsewhere" else "draw"
     assert len(blocks) == (3 if which == "elsewhere" else 1 if kind == "mean" else 2)
     joined = xr.concat(blocks, along) if len(blocks) > 1 else blocks[0]
@@ -379,15 +379,15 @@ def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata,
 def test_blocks_are_appended_to_a_store(request, which, idata, tmp_path, monkeypatch):
     """As the documentation has it."""
     monkeypatch.setattr(forward, "_ENTRIES", 6_000)
-    stand_in = request.getfixturevalue(which)
+    approximation = request.getfixturevalue(which)
     store, along = tmp_path / "y.zarr", "draw" if which == "coreset" else "obs"
     options = {"kind": "draws", "var_names": ["y", "rate"], "random_seed": 1, "progressbar": False}
 
     def append(block):
         block.to_zarr(store, append_dim=along if store.exists() else None, consolidated=False)
 
-    stand_in.predict(idata, to=append, **options)
-    expected = stand_in.predict(idata, **options)["posterior_predictive"].to_dataset()
+    approximation.predict(idata, to=append, **options)
+    expected = approximation.predict(idata, **options)["posterior_predictive"].to_dataset()
     xr.testing.assert_equal(xr.open_zarr(store, consolidated=False).load(), expected)
 
 

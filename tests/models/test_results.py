@@ -85,7 +85,7 @@ COLUMNS = {
 }
 
 
-def template():
+def prototypes():
     with pm.Model(coords={"name": list("abcde")}) as model:
         held = {name: pm.Data(name, COLUMNS[name][:9]) for name in COLUMNS if name != "n"}
         effect = pm.Normal("effect", dims="name")
@@ -96,8 +96,8 @@ def template():
 
 @pytest.fixture(scope="module")
 def elsewhere():
-    """Rows in chunks, with base weights."""
-    return unequal(build_coreset(template(), rows=open_rows(COLUMNS, weight="n"), **BUILD))
+    """Rows in chunks, with case weights."""
+    return unequal(build_coreset(prototypes(), rows=open_rows(COLUMNS, weight="n"), **BUILD))
 
 
 @pytest.fixture(params=["in_memory", "cells", "merged", "elsewhere"])
@@ -176,7 +176,7 @@ def test_rows_that_are_gone_are_not_known(elsewhere, tmp_path):
     pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
     elsewhere.to_netcdf(tmp_path / "coreset.nc")
     table = elsewhere.summary()
-    for model in (template(), None):
+    for model in (prototypes(), None):
         found = Coreset.from_netcdf(tmp_path / "coreset.nc", model)
         assert found.summary()["all"].loc["x[0]"].isna().all()
         lines = found.summary(["x"])[["chosen", "weighted"]]

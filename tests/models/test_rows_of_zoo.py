@@ -1,4 +1,4 @@
-"""Each model of the zoo with its rows elsewhere: PyMC's potentials of all, or a refusal by name."""
+"""Each model of the zoo with its rows elsewhere: PyMC's log-likelihoods, or a refusal by name."""
 
 import numpy as np
 import pymc as pm
@@ -18,13 +18,13 @@ from pymc_coresets.compat.pymc_api import (
     set_coords,
 )
 from pymc_coresets.compat.pytensor_api import SymbolicOp
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
-from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.selection_rules import rebuild
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import converted_back, convertible
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets.rowlogp.verification import verify
 from tests.models import zoo
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, N

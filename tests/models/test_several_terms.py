@@ -7,12 +7,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_coresets import build_coreset, open_rows
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import verify_form
-from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import verify_form
+from pymc_coresets.rowlogp.verification import verify
 from tests.models.reference import density
 
 rng = np.random.default_rng(0)

@@ -13,13 +13,13 @@ from numpy.testing import assert_allclose
 
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import widened
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.units.placement import with_loops
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.starts import known_metric
-from tests.models.units import by_grid, nodes_at, potentials, read
+from tests.models.units import by_grid, loglik_of, nodes_at, read
 
 _PROGRAM = """
 import numpy as np, pymc as pm, pytensor
@@ -153,5 +153,5 @@ def test_effects_are_integrated_out_in_double_precision():
             pm.StudentT("y", nu=5, mu=effect[units], sigma=1.0, observed=y)
         x = np.array([0.2])
         found = nodes_at(read(model, "effect"), 25, x)
-        assert_allclose(potentials(found)(x), by_grid(found, x), rtol=1e-5)
+        assert_allclose(loglik_of(found)(x), by_grid(found, x), rtol=1e-5)
         assert with_loops(found.loglik).dtype == "float64"

@@ -22,11 +22,6 @@ from scipy.special import factorial2, gammaln, logsumexp
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.row_graph import row_graph_of
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.potentials import evaluation
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.units import chosen_units
-from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.predictive.pymc_densities import (
     _GRIDS,
     _places,
@@ -41,10 +36,15 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.units.placement import with_loops
+from pymc_coresets.rowlogp import evaluation
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead
+from pymc_coresets.rowlogp.units import chosen_units
+from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
-from tests.models.units import by_grid, nodes_at, potentials, read
+from tests.models.units import by_grid, loglik_of, nodes_at, read
 
 # -- normal rows, normal levels: a closed form -----------------------------------------------------
 
@@ -84,7 +84,7 @@ def closed_form(shared: dict[str, float]) -> np.ndarray:
 
 @cache
 def few_nodes(*, centred: bool) -> Callable[..., np.ndarray]:
-    return potentials(nodes_at(read(normal_rows(centred=centred), "z"), 5))
+    return loglik_of(nodes_at(read(normal_rows(centred=centred), "z"), 5))
 
 
 #: Where nodes begin, in the middle of a posterior, at its ends, and where it has lost its way.
@@ -127,7 +127,7 @@ def test_gradients_are_those_of_the_closed_form():
 
 
 def gradient_of(units: Observations) -> Callable[[dict[str, float]], list[np.ndarray]]:
-    """Return the gradient of the sum of all potentials, in the order of the given variables."""
+    """Return the gradient of the sum of log-likelihoods, in the order of the given variables."""
     inputs = [*units.parameters.values(), *(row.placeholder for row in units.inputs), units.n_rows]
     names = list(units.parameters)
     slopes = pt.grad(units.loglik.sum(), list(units.parameters.values()))
@@ -146,7 +146,7 @@ def test_permuting_rows_changes_nothing_and_permuting_levels_permutes_units():
     level, y, order = LEVEL[kept], REAL[kept], rng.permutation(kept.sum())
     others = np.array([6, 5, 4, 3, 2, 1, 0])
     found, shuffled, renamed = (
-        potentials(nodes_at(read(normal_rows(centred=True, level=g, y=x), "z"), 5))(PLACES[1])
+        loglik_of(nodes_at(read(normal_rows(centred=True, level=g, y=x), "z"), 5))(PLACES[1])
         for g, x in [(level, y), (level[order], y[order]), (others[level], y)]
     )
     np.testing.assert_allclose(shuffled, found, rtol=1e-13)
@@ -222,7 +222,7 @@ def test_integrals_are_those_of_a_fine_grid(family, prior):
         z = PRIORS[prior]()
         FAMILIES[family](pm.Normal("b") * X + z[UNITS])
     units = nodes_at(read(model, "z"), 61)
-    found = potentials(units)
+    found = loglik_of(units)
     for x in unconstrained_places(units):
         np.testing.assert_allclose(found(x), by_grid(units, x), rtol=0, atol=ERRORS[prior])
 
@@ -259,7 +259,7 @@ def around_modes(degree: int, mean: float, width: float) -> list[float]:
 
 def test_one_node_is_the_method_of_laplace():
     units = nodes_at(counts(centred=True), 1)
-    found = potentials(units)({"mean": 0.0, "w": 1.0})
+    found = loglik_of(units)({"mean": 0.0, "w": 1.0})
     for level, of_nodes in enumerate(around_modes(1, 0.0, 1.0)):
         y = COUNT[level == UNITS]
         z = brentq(lambda z, y=y: y.sum() - len(y) * np.exp(z) - z, -20, 20, xtol=1e-13)
@@ -273,12 +273,12 @@ def test_one_node_is_the_method_of_laplace():
 @pytest.mark.parametrize("width", [0.1, pytest.param(0.4, marks=pytest.mark.slow), 1.0])
 def test_both_ways_to_write_a_scale_have_the_same_integral(width):
     shared = {"mean": 0.4, "w": width}
-    one, other = (potentials(nodes_at(counts(centred=c), 81))(shared) for c in (True, False))
+    one, other = (loglik_of(nodes_at(counts(centred=c), 81))(shared) for c in (True, False))
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
 
 
 def test_no_scale_is_so_small_that_rounding_makes_a_mode_there():
-    one, other = (potentials(nodes_at(counts(centred=c), 17)) for c in (True, False))
+    one, other = (loglik_of(nodes_at(counts(centred=c), 17)) for c in (True, False))
     for power in range(3, 30):
         shared = {"mean": 0.4, "w": 10.0**-power}
         found, exact = one(shared), other(shared)  # whose variables are of size one
@@ -292,7 +292,7 @@ def test_the_error_of_nodes_falls_geometrically():
     units = counts(centred=True)
     x = np.array([0.3, -0.2])
     exact = by_grid(nodes_at(units, 1), x)
-    errors = [np.abs(potentials(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
+    errors = [np.abs(loglik_of(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
     # Around exact modes, Laplace's method is better than three nodes in this model.
     laplace, of_three = (
         np.abs(np.array(around_modes(d, 0.3, np.exp(-0.2))) - exact).max() for d in (1, 5)
@@ -306,7 +306,7 @@ def test_the_error_of_nodes_falls_geometrically():
 
 def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():
     units = nodes_at(counts(centred=True), 41)
-    found, slopes, h = potentials(units), gradient_of(units), 1e-5
+    found, slopes, h = loglik_of(units), gradient_of(units), 1e-5
     shared = {"mean": 0.4, "w": 0.6}
     for name, slope in zip(shared, slopes(shared), strict=True):
         ahead, behind = (found(shared | {name: shared[name] + d}).sum() for d in (h, -h))
@@ -324,7 +324,7 @@ def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
         pm.StudentT("y", nu=2, mu=z[level], sigma=pm.HalfNormal("s"), observed=y)
     units = centred(read(model, "z"), enough=1.0, key=1).observations
     assert units.rule == (13, False, 0, None)
-    found, scales = potentials(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
+    found, scales = loglik_of(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
     x = np.array(units.at) + scales * rng.normal(size=(40, 3))
     errors = [(found(at) - by_grid(units, at)).sum() for at in x]
     # Within what 39 degrees of freedom leave, and the wider draws that it is stated for.
@@ -606,7 +606,7 @@ def test_units_are_found_however_they_are_written(name):
     units = nodes_at(found, options["degree"])
     assert units.integrated == options["names"]
     assert not set(options["names"]) & set(units.parameters)
-    found = potentials(units)
+    found = loglik_of(units)
     for x in unconstrained_places(units):
         expected = by_grid(units, x, **options["grid"])
         np.testing.assert_allclose(found(x), expected, rtol=0, atol=options["error"])
@@ -621,7 +621,7 @@ def test_models_of_named_dimensions_are_the_same():
         normal(pm.Normal("z", 0, scale("w"), shape=G)[UNITS])
     units, others = (nodes_at(read(m, "z"), 13) for m in (model, plain))
     assert units.dim == "user"
-    found, expected = (potentials(u)(np.array([-0.4])) for u in (units, others))
+    found, expected = (loglik_of(u)(np.array([-0.4])) for u in (units, others))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -641,7 +641,7 @@ def test_the_model_of_a_coreset_is_the_weighted_sum_without_the_data_of_other_ro
     arrays = [v.get_value() for v in small.data_vars]
     assert all(len(a) <= sum(UNITS == 1) + sum(UNITS == 3) for a in arrays if a.ndim)
     x = np.array([0.3, -0.5, 0.2])
-    point, found = units.space.point(x), potentials(units)
+    point, found = units.space.point(x), loglik_of(units)
     prior = logp_without(model, ["y", "z"])
     others = {name: v for name, v in model.initial_point().items() if name not in point}
 
@@ -673,15 +673,15 @@ def test_a_pass_over_units_keeps_the_potentials_of_its_candidates():
     draws = loglik.observations.space.constrain(points)
     sums = loglik.sums(draws, n_candidates=loglik.n_rows)
     assert len(sums.candidates) == loglik.n_rows
-    np.testing.assert_allclose(sums.potentials, loglik.matrix(draws, sums.candidates), rtol=1e-12)
+    np.testing.assert_allclose(sums.loglik, loglik.matrix(draws, sums.candidates), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n_units", "members", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
+@pytest.mark.parametrize(("n_units", "unit_rows", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
 def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
-    n_units, members, shortest, monkeypatch
+    n_units, unit_rows, shortest, monkeypatch
 ):
     """Units of few rows, and of many, of which not even one fits into a block at all draws."""
-    level = np.repeat(np.arange(n_units), members)
+    level = np.repeat(np.arange(n_units), unit_rows)
     y = np.random.default_rng(2).normal(size=level.size)
     with pm.Model() as model:
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("w"), shape=n_units)
@@ -694,7 +694,7 @@ def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
     arrays = Kernel.arrays
 
     def seeing(kernel: Kernel, rows: Rows) -> list[np.ndarray]:
-        seen.append(rows.n_members)
+        seen.append(rows.n_unit_rows)
         return arrays(kernel, rows)
 
     monkeypatch.setattr(Kernel, "arrays", seeing)
@@ -727,7 +727,7 @@ def of_pymc() -> tuple[list[np.ndarray], np.ndarray]:
 
 def log_densities(x: list[np.ndarray], degree: int) -> np.ndarray:
     units = nodes_at(counts(centred=True), degree)
-    prior, found = logp_without(units.model, ["y", "z"]), potentials(units)
+    prior, found = logp_without(units.model, ["y", "z"]), loglik_of(units)
     others = {"z": np.zeros(G)} if "z" in {v.name for v in units.model.value_vars} else {}
     return np.array([prior(units.space.point(at) | others) + found(at).sum() for at in x])
 

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.reading.units.integral import UnitDensity
-from tests.models.units import by_grid, nodes_at, potentials, read
+from tests.models.units import by_grid, loglik_of, nodes_at, read
 
 RNG = np.random.default_rng(8)
 G, N = 5, 14
@@ -72,5 +72,5 @@ def test_sums_over_all_values(
     x = RNG.normal(size=units.observations_at_zero.space.n_dims)
     found = nodes_at(units, 1, x)
     np.testing.assert_allclose(
-        potentials(found)(x), by_grid(found, x, values=values), rtol=1e-10, atol=1e-10
+        loglik_of(found)(x), by_grid(found, x, values=values), rtol=1e-10, atol=1e-10
     )

@@ -11,13 +11,13 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import verify_form
-from pymc_coresets.potentials.verification import _compare, verify
 from pymc_coresets.predictive.pymc_densities import log_densities
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.likelihood.template import Template
+from pymc_coresets.reading.likelihood.prototypes import Prototypes
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import verify_form
+from pymc_coresets.rowlogp.verification import _compare, verify
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
 
 WIDE = np.linspace(-60, 60, N)
@@ -232,7 +232,7 @@ def test_what_is_taken_for_equal(found, expected, accepted):
             loglik=pt.zeros(1),
             n_obs=1,
             parameters={"a": pt.dscalar()},
-            template=Template(),
+            prototypes=Prototypes(),
         ),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])

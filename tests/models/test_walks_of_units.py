@@ -14,14 +14,14 @@ from scipy.stats import kstest, multivariate_normal
 
 from pymc_coresets import build_coreset
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.units import chosen_units, why_none_is_chosen
-from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.units import chosen_units, why_none_is_chosen
+from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.sampling.units.conditionals import Conditionals
 from tests.models.reference import density, logp_without
-from tests.models.units import Shared, nodes_at, potentials, read
+from tests.models.units import Shared, loglik_of, nodes_at, read
 
 AREAS, YEARS, PER_CELL = 7, 3, 2
 AREA, YEAR = (a.ravel() for a in np.indices((AREAS, YEARS, PER_CELL))[:2])
@@ -135,7 +135,7 @@ def test_few_nodes_are_exact_for_what_is_normal(name):
     units = read(model_of(name), "z")
     assert units.factor.n_dims == YEARS - (name == "sums to zero")
     verify_units(units, rng=np.random.default_rng(1))
-    found = potentials(nodes_at(units, 5))
+    found = loglik_of(nodes_at(units, 5))
     for shared in PLACES:
         np.testing.assert_allclose(found(shared), log_evidence(name, shared), rtol=0, atol=1e-8)
 
@@ -167,7 +167,7 @@ def test_a_matrix_with_a_row_for_each_walk_is_the_same():
     with pm.Model() as long:
         cells = np.indices(table.shape).reshape(2, -1)
         pm.Normal("y", _walk()[tuple(cells)], 0.8, observed=table.ravel())
-    found, expected = (potentials(nodes_at(read(m, "z"), 5)) for m in (matrix, long))
+    found, expected = (loglik_of(nodes_at(read(m, "z"), 5)) for m in (matrix, long))
     np.testing.assert_allclose(found(PLACES[0]), expected(PLACES[0]), rtol=1e-9)
 
 
@@ -217,17 +217,17 @@ def test_far_from_where_they_were_placed_nodes_have_no_density_of_their_own():
         counts = rng.poisson(np.exp(0.8 + walk[area, year]))
         pm.Poisson("y", pm.math.exp(mean + z[area, year]), observed=counts)
     units = read(model, "z")
-    found, there = (potentials(nodes_at(units, 9, at)) for at in (placed, far))
+    found, there = (loglik_of(nodes_at(units, 9, at)) for at in (placed, far))
     np.testing.assert_allclose(found(far), there(far), rtol=0, atol=2e-4)
     assert found(far).sum() < found(np.array(placed)).sum() - 10.0
 
 
 def test_a_column_that_is_not_there_has_no_density():
     units = nodes_at(read(model_of("walk"), "z"), 1)
-    columns = [a for a in units.data_of_members if a.values.dtype.kind == "i"]
+    columns = [a for a in units.data_of_unit_rows if a.values.dtype.kind == "i"]
     assert len(columns) == 1
     columns[0].values[units.sizes[0] - 1] = YEARS
-    found = potentials(units)(PLACES[0])
+    found = loglik_of(units)(PLACES[0])
     assert not np.isfinite(found[0])
     assert np.isfinite(found[1:]).all()
 
@@ -282,7 +282,7 @@ def test_walks_by_their_values_at_a_few_times_are_integrated_out():
         pm.Normal("y", (_walk() @ weights)[AREA, month], 0.8, observed=Y)
     units = read(model, "z")
     verify_units(units, rng=np.random.default_rng(1))
-    found = potentials(nodes_at(units, 5))(PLACES[0])
+    found = loglik_of(nodes_at(units, 5))(PLACES[0])
     middle, walk = of_walk(PLACES[0])
     for area in range(AREAS):
         at = weights[:, month[area == AREA]].T

@@ -11,14 +11,14 @@ import pytensor.tensor as pt
 from pytensor.graph import vectorize_graph
 from scipy.special import logsumexp
 
-from pymc_coresets.potentials.of_model import units_at
-from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.rowlogp.of_model import units_at
+from pymc_coresets.rowlogp.units import unit_model
 
-__all__ = ["Shared", "by_grid", "nodes_at", "potentials", "read"]
+__all__ = ["Shared", "by_grid", "loglik_of", "nodes_at", "read"]
 
 #: Values of the shared variables, on their own scale.
 type Shared = Mapping[str, Any]
@@ -43,8 +43,8 @@ def nodes_at(
     return units_at(units, settings | {"at": start, "node_error": 0.0})
 
 
-def potentials(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:
-    """Return the potentials of all units, (n_units,), as a function of the shared variables.
+def loglik_of(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:
+    """Return the log-likelihoods of all units, (n_units,), as a function of the shared variables.
 
     By NumPy, so that nothing is compiled.
     """
@@ -84,7 +84,7 @@ def by_grid(
     values : ndarray of shape (n_values, q), optional
         All values of discrete variables, which are summed instead.
     """
-    factor, model = units.source.factor, units.source.rows.held.whole
+    factor, model = units.source.factor, units.source.rows.snapshot.whole
     axis = np.arange(-half, half + step / 2, step)
     grid = np.array(list(product(axis, repeat=factor.n_dims))) if values is None else values
     own = {}

@@ -1,4 +1,4 @@
-"""Likelihoods with structure: mixtures, vectors, potentials, several terms, missing values."""
+"""Likelihoods with structure: mixtures, vectors, log-likelihoods, several terms, missing values."""
 
 import warnings
 from typing import Any

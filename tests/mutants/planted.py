@@ -9,7 +9,7 @@ def plant(module: str, *changes: tuple[str, str]) -> list[tuple[str, str, str]]:
 
 PLANTED = [
     *plant(
-        "potentials/functions.py",
+        "rowlogp/functions.py",
         ("are_all and n_numbers <= _FEW", "n_numbers <= _FEW"),
         ("_OF_SAMPLE * n_rows / observations.n_obs", "_OF_SAMPLE"),
         ("n_numbers > _FEW_AT_ONCE", "n_numbers >= _FEW_AT_ONCE"),
@@ -90,7 +90,7 @@ PLANTED = [
         ("* below[:, -1:]", ""),
     ),
     *plant(
-        "sampling/climbs/central_differences.py",
+        "sampling/maximisation/central_differences.py",
         ("/ (2 * lengths[:, None])", "/ lengths[:, None]"),
     ),
     *plant(
@@ -99,7 +99,7 @@ PLANTED = [
         ("(from_mean.T * weights) @ from_mean", "from_mean.T @ from_mean / len(from_mean)"),
     ),
     *plant(
-        "potentials/unit_modes.py",
+        "rowlogp/unit_modes.py",
         ("+ nodes.log_weights + np.log(width)", "+ np.log(width)"),
         ("found.places + width * nodes.points[:, 0]", "found.places + nodes.points[:, 0]"),
     ),
@@ -126,12 +126,12 @@ PLANTED = [
         ("found - ones * step[at]", "found - ones"),
     ),
     *plant(
-        "potentials/log_prior.py",
+        "rowlogp/rest.py",
         ("(own * pull).sum()", "own.sum()"),
     ),
     *plant(
         "solving/problem.py",
-        ("1 / math.sqrt(potentials.shape[-1])", "1 / math.sqrt(potentials.shape[0])"),
+        ("1 / math.sqrt(loglik.shape[-1])", "1 / math.sqrt(loglik.shape[0])"),
         (
             "mean = vectors.mean(axis=-1) if",
             "mean = np.full(vectors.shape[:-1], vectors.mean()) if",
@@ -141,7 +141,7 @@ PLANTED = [
     ),
     *plant(
         "solving/problem.py",
-        ("selectable &= self.base_weights > 0", "selectable &= self.base_weights >= 0"),
+        ("selectable &= self.case_weights > 0", "selectable &= self.case_weights >= 0"),
         ("cosines *= length", "cosines *= 1"),
         (
             "weights[support] @ self.heldout_vectors[support]",
@@ -178,8 +178,8 @@ PLANTED = [
     ),
     *plant(
         "glm/given_scales/exact_draws.py",
-        ("log_prior.values(found.points) - found.logq,", "-found.logq,"),
-        ("self.log_prior.values(points) + self.of_rows(points)", "self.of_rows(points)"),
+        ("rest.values(found.points) - found.logq,", "-found.logq,"),
+        ("self.rest.values(points) + self.of_rows(points)", "self.of_rows(points)"),
     ),
     *plant(
         "sampling/units/frames.py",
@@ -258,7 +258,7 @@ PLANTED = [
         "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
-        ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),
+        ("of_sums(values @ rows.case_weights", "of_sums(values.sum(axis=1)"),
         ("np.take(values, kept, axis=1) + means", "np.take(values, kept, axis=1)"),
         ("if len(known) > len(positions):", "if False:"),
         ("* (total / size)", "* (total / len(rows))"),
@@ -280,9 +280,9 @@ PLANTED = [
         "rows/keyed.py",
         ("int(positions[0]) // 4", "int(positions[0])"),
         ("numbers[positions - 4 * counter]", "numbers[positions - positions[0]]"),
-        ("-np.log1p(-numbers_of(positions, key)) / base_weights", "numbers_of(positions, key)"),
+        ("-np.log1p(-numbers_of(positions, key)) / case_weights", "numbers_of(positions, key)"),
         ("weights *= total / weights.sum()", "pass"),
-        ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
+        ("case_weights, beyond, total))", "case_weights, np.inf, total))"),
         ("[: self._size])", "[self._size :])"),
     ),
     *plant(
@@ -355,8 +355,8 @@ PLANTED = [
     ),
     *plant(
         "papers/sensitivity.py",
-        ("hit_by(rows.base_weights * values, some", "hit_by(values, some"),
-        ("heights[-1], rows.base_weights * values", "heights[-1], values"),
+        ("hit_by(rows.case_weights * values, some", "hit_by(values, some"),
+        ("heights[-1], rows.case_weights * values", "heights[-1], values"),
         ("(total / size) / values[drawn]", "(total / size) * values[drawn]"),
         ("replace(sample, weights=weights)", "sample"),
     ),
@@ -506,7 +506,7 @@ PLANTED = [
         ("if not found.drifted:", "if True:"),
         ("origin=masses / widening @ _centred", "origin=weights.mean() * masses @ _centred"),
         ("replace(state, origin=state.seen.total, n_rows", "replace(state, n_rows"),
-        ("rows.take(rows.base_weights > 0)", "rows.take(rows.base_weights >= 0)"),
+        ("rows.take(rows.case_weights > 0)", "rows.take(rows.case_weights >= 0)"),
         ("return replace(state, n_rows=end)", "return state"),
         ("rows.take(slice(0, n_taken))", "rows.take(slice(0, n_taken + 1))"),
         ("keys=np.where(stands, 0.0, keys)[stays]", "keys=keys[stays]"),
@@ -522,22 +522,22 @@ PLANTED = [
         ("rows.moved(start)", "rows.moved(0)"),
     ),
     *plant(
-        "potentials/kept_rows.py",
+        "rowlogp/kept_rows.py",
         ("return rows, prior\n", "return rows, True\n"),
     ),
     *plant(
-        "potentials/known_rows.py",
+        "rowlogp/known_rows.py",
         ("n if p < _COINCIDENCE else 0", "n"),
         ("(counts > 0)", "(counts > 1)"),
     ),
     *plant(
-        "potentials/filled_model.py",
+        "rowlogp/filled_model.py",
         ("values[0].nbytes", "0"),
     ),
     *plant(
         "growth/reductions.py",
         ('self.kept["position"] + n_rows', 'self.kept["position"] + 50_000'),
-        ('base_weights=self.kept["weight"]', 'base_weights=self.kept["base_weight"]'),
+        ('case_weights=self.kept["weight"]', 'case_weights=self.kept["case_weight"]'),
     ),
     *plant(
         "growth/new_rows.py",
@@ -580,7 +580,7 @@ PLANTED = [
         ("one_by_one = self._summed is None", "one_by_one = self._n_together == 1"),
     ),
     *plant(
-        "sampling/stand_in.py",
+        "sampling/approximate_posterior.py",
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
     *plant(
@@ -595,7 +595,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/approximations.py",
-        (".total + loglik.log_prior.values(points)", ".total"),
+        (".total + loglik.rest.values(points)", ".total"),
     ),
     *plant(
         "sampling/normal.py",
@@ -632,12 +632,12 @@ PLANTED = [
         ),
     ),
     *plant(
-        "sampling/climbs/many_modes.py",
+        "sampling/maximisation/many_modes.py",
         ("going = going[better]", "pass"),
         ("(beyond < own / 4)", "(beyond < own)"),
     ),
     *plant(
-        "sampling/climbs/paths.py",
+        "sampling/maximisation/paths.py",
         (
             "if left.size:\n            paths = straight[left]",
             "if False:\n            paths = straight[left]",
@@ -656,7 +656,7 @@ PLANTED = [
         ("[start_size] + [larger] * has_more", "[start_size]"),
     ),
     *plant(
-        "sampling/climbs/climbing.py",
+        "sampling/maximisation/one_start.py",
         ("return start.at(found.x)", "return start.location"),
         ("plus(Slopes(points @ slope, slope))", "plus(Slopes(points @ slope, 0 * slope))"),
         (".max() < CLOSE", ".max() > CLOSE"),
@@ -679,7 +679,7 @@ PLANTED = [
         ("here.values - there.values", "here.values"),
     ),
     *plant(
-        "sampling/climbs/data_starts.py",
+        "sampling/maximisation/data_starts.py",
         ("(np.sort(order[:border]), np.sort(order[border:]))", "(np.sort(order[:border]),)"),
     ),
     *plant(
@@ -791,7 +791,7 @@ PLANTED = [
     *plant(
         "after/summary.py",
         ('"weighted": coreset.weights}', '"weighted": np.ones(len(chosen))}'),
-        ("values[name], rows.base_weights,", "values[name], np.ones(len(rows)),"),
+        ("values[name], rows.case_weights,", "values[name], np.ones(len(rows)),"),
     ),
     *plant(
         "after/summary.py",
@@ -849,7 +849,7 @@ PLANTED = [
         ("accepted(a) - accepted(move.inverse(a))", "accepted(a) - 1.0"),
     ),
     *plant(
-        "potentials/log_concavity.py",
+        "rowlogp/log_concavity.py",
         ("Convexity(convex=self.concave, concave=self.convex)", "self"),
         ("_of_logs(convex=self.log_concave, concave=self.log_convex)", "self"),
         ("replace(self.and_of(other), log_concave=False)", "self.and_of(other)"),
@@ -977,12 +977,12 @@ PLANTED = [
     ),
     *plant(
         "growth/new_units.py",
-        ("base_weights=weights)", "base_weights=None)"),
+        ("case_weights=weights)", "case_weights=None)"),
         ("if (counts > 1).any():", "if (counts > 2).any():"),
         ("start = stop", "pass"),
     ),
     *plant(
-        "potentials/units.py",
+        "rowlogp/units.py",
     ),
     *plant(
         "loops/vectormath.py",

@@ -15,7 +15,7 @@ PASS_GLM = "tests/statistical/test_pass_glm.py"
 GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
-STAND_IN = "tests/statistical/test_stand_in.py"
+STAND_IN = "tests/statistical/test_approximate_posterior.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
@@ -70,13 +70,13 @@ TESTS = {
     "papers/": (*unit("sensitivity"), BUILD),
     "exceptions": (*unit("warnings", "topics"), ERRORS),
     "rows/": unit("passes", "memory", "candidates"),
-    "rows/values": unit("members", "passes", "memory", "candidates"),
+    "rows/values": unit("unit_rows", "passes", "memory", "candidates"),
     "rows/keyed": (*unit("passes", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/proportional": (*unit("passes", "streamed", "sensitivity"), STREAMS, ENGINES),
     "rows/executors": (ENGINES,),
     "rows/memory": (*unit("passes", "memory", "candidates"), ROWS_ELSEWHERE, ENGINES),
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES, UPDATES),
-    "rows/fingerprints": (SOURCE_ERRORS, ROW_SOURCES, "tests/rows/test_first_reading.py"),
+    "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES, "tests/rows/test_first_reading.py"),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/finders": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/readers": (
@@ -89,8 +89,8 @@ TESTS = {
     "compat/pyarrow_api": (ROW_SOURCES,),
     "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS),
-    "reading/likelihood/template": (
-        "tests/models/test_template_refusals.py",
+    "reading/likelihood/prototypes": (
+        "tests/models/test_prototype_refusals.py",
         ROWS_ELSEWHERE,
         ERRORS,
     ),
@@ -136,30 +136,30 @@ TESTS = {
     "reading/units/integral": ("tests/models/test_values_of_units.py", UNITS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
-    "potentials/": (ERRORS, MODELS, BUILD),
+    "rowlogp/": (ERRORS, MODELS, BUILD),
     "loops/": (FUSED_LOOPS, VECTORMATH, *unit("black_boxes")),
     "loops/fused_loops": (FUSED_LOOPS, ENGINES, MODELS),
     "loops/rewrites": (FUSED_LOOPS, *unit("pushdown", "folding")),
     "loops/parts": ("tests/loops/test_parts.py", FUSED_LOOPS),
     "loops/batches": ("tests/loops/test_batches.py", FUSED_LOOPS),
     "loops/direct_calls": ("tests/loops/test_direct_calls.py", FUSED_LOOPS),
-    "potentials/unit_modes": (MODES_OF_UNITS, UNITS),
-    "potentials/units": (UNITS, WALKS_OF_UNITS, UNITS_OF_CORESETS),
+    "rowlogp/unit_modes": (MODES_OF_UNITS, UNITS),
+    "rowlogp/units": (UNITS, WALKS_OF_UNITS, UNITS_OF_CORESETS),
     "loops/vectormath": (VECTORMATH, MODELS),
-    "potentials/filled_model": ("tests/rows/test_units_of_rows.py",),
-    "potentials/known_rows": (UPDATES, STREAMS),
-    "potentials/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
-    "potentials/of_model": (
-        "tests/models/test_template_refusals.py",
+    "rowlogp/filled_model": ("tests/rows/test_units_of_rows.py",),
+    "rowlogp/known_rows": (UPDATES, STREAMS),
+    "rowlogp/kept_rows": (ROWS_ELSEWHERE, *unit("storage"), UPDATES, STREAMS),
+    "rowlogp/of_model": (
+        "tests/models/test_prototype_refusals.py",
         ROWS_ELSEWHERE,
         BUILD,
         APPROXIMATIONS,
     ),
-    "potentials/log_concavity": unit("log_concavity"),
-    "potentials/functions": unit("compiled_functions"),
-    "potentials/log_prior": (APPROXIMATIONS, PASS_GLM),
-    "potentials/verification": (VERIFICATION, ERRORS),
-    "potentials/verification_of_units": (
+    "rowlogp/log_concavity": unit("log_concavity"),
+    "rowlogp/functions": unit("compiled_functions"),
+    "rowlogp/rest": (APPROXIMATIONS, PASS_GLM),
+    "rowlogp/verification": (VERIFICATION, ERRORS),
+    "rowlogp/verification_of_units": (
         VERIFICATION,
         UNITS,
         WALKS_OF_UNITS,
@@ -186,7 +186,7 @@ TESTS = {
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
     "sampling/steps/curved_ridges": unit("curved_ridges"),
-    "sampling/steps/near_normal": unit("axis_tables"),
+    "sampling/steps/near_normal": unit("gridded_marginals"),
     "sampling/steps/split_hmc": unit("split_hmc"),
     "sampling/units/staying_nodes": unit("staying_nodes"),
     "sampling/steps/many_chains": unit("many_chains"),
@@ -197,16 +197,16 @@ TESTS = {
     "sampling/steps/metropolis": unit("metropolis", "metric"),
     "sampling/normal": (*unit("proposal", "modes", "sparse_curvature"), PROPOSALS),
     "sampling/curvature": unit("proposal", "sparse_curvature", "weighting"),
-    "sampling/climbs/central_differences": unit("modes", "proposal", "sparse_curvature"),
-    "sampling/climbs/many_modes": unit("modes", "proposal", "weighting"),
-    "sampling/climbs/paths": unit("modes"),
-    "sampling/climbs/climbing": unit("descent", "proposal", "hierarchy"),
+    "sampling/maximisation/central_differences": unit("modes", "proposal", "sparse_curvature"),
+    "sampling/maximisation/many_modes": unit("modes", "proposal", "weighting"),
+    "sampling/maximisation/paths": unit("modes"),
+    "sampling/maximisation/one_start": unit("descent", "proposal", "hierarchy"),
     "sampling/mode": unit("modes"),
     "sampling/found_modes": unit("modes"),
     "sampling/sample_search": unit("modes", "proposal", "symmetries"),
     "sampling/symmetry/": unit("symmetries"),
-    "sampling/climbs/data_starts": unit("symmetries"),
-    "sampling/climbs/many_climbs": unit("many_climbs", "modes"),
+    "sampling/maximisation/data_starts": unit("symmetries"),
+    "sampling/maximisation/many_starts": unit("many_starts", "modes"),
     "sampling/density": (
         *unit("compiled_functions", "unconstrained", "proposal", "metropolis"),
         ROWS_ELSEWHERE,
@@ -226,9 +226,9 @@ TESTS = {
     "sampling/units/regressions": unit("frames"),
     "sampling/probing": unit("probing"),
     "sampling/certified_draws/around_mode": unit("around_mode"),
-    "sampling/stand_in": (STAND_IN,),
+    "sampling/approximate_posterior": (STAND_IN,),
     "predictive/": ("tests/models/test_predict.py", "tests/models/test_missing_outcomes.py"),
-    "predictive/stand_ins": (STAND_IN,),
+    "predictive/approximate_posterior": (STAND_IN,),
     "predictive/model_data": (
         "tests/models/test_data_of_draws.py",
         "tests/models/test_predict.py",

@@ -38,10 +38,10 @@ def run(name: str, problem: Problem, size: int) -> Solution:
     return solve(TESTED[name](), problem, size)
 
 
-def problem_of(vectors: np.ndarray, base_weights: np.ndarray | None = None) -> Problem:
-    weights = np.ones(len(vectors)) if base_weights is None else base_weights
+def problem_of(vectors: np.ndarray, case_weights: np.ndarray | None = None) -> Problem:
+    weights = np.ones(len(vectors)) if case_weights is None else case_weights
     target = weights @ vectors.astype(np.float64)
-    return Problem(vectors=vectors, target=target, base_weights=weights)
+    return Problem(vectors=vectors, target=target, case_weights=weights)
 
 
 def dense(solution: Solution, n_obs: int) -> np.ndarray:
@@ -176,11 +176,11 @@ def test_base_weights_stand_for_repeated_rows(name, vectors):
 @given(vectors=generic_vectors(), data=st.data())
 def test_absent_rows_change_nothing(name, vectors, data):
     present = np.array(data.draw(st.lists(st.booleans(), min_size=1, max_size=len(vectors))))
-    base_weights = np.ones(len(vectors))
-    base_weights[: len(present)] = present
-    assume(base_weights.any())
-    solution = run(name, problem_of(vectors, base_weights), len(vectors))
-    assert (base_weights[solution.rows.positions] > 0).all()
+    case_weights = np.ones(len(vectors))
+    case_weights[: len(present)] = present
+    assume(case_weights.any())
+    solution = run(name, problem_of(vectors, case_weights), len(vectors))
+    assert (case_weights[solution.rows.positions] > 0).all()
 
 
 @every_method
@@ -205,7 +205,7 @@ def test_nothing_to_match_needs_no_rows(name):
 
 @every_method
 def test_no_row_points_at_the_target(name):
-    problem = Problem(vectors=-np.eye(2), target=np.ones(2), base_weights=np.ones(2))
+    problem = Problem(vectors=-np.eye(2), target=np.ones(2), case_weights=np.ones(2))
     solution = run(name, problem, 2)
     assert len(solution.rows.positions) == 0
     assert solution.status is Status.OPTIMAL
@@ -213,9 +213,9 @@ def test_no_row_points_at_the_target(name):
 
 @every_method
 def test_equal_rows_are_represented_by_their_sum(name):
-    base_weights = np.arange(1.0, 6.0)
+    case_weights = np.arange(1.0, 6.0)
     vectors = np.tile([1.0, -2.0, 0.1], (5, 1))
-    solution = run(name, problem_of(vectors, base_weights), 1)
+    solution = run(name, problem_of(vectors, case_weights), 1)
     assert solution.weights == pytest.approx([15.0])
     assert solution.history["objective"][-1] < 1e-24 * solution.history["objective"][0]
 
@@ -261,7 +261,7 @@ def test_single_precision_is_nearly_as_good(name, vectors):
     single = Problem(
         vectors=vectors.astype(np.float32),
         target=problem.target,
-        base_weights=problem.base_weights,
+        case_weights=problem.case_weights,
     )
     expected = run(name, problem, size).history["objective"][-1]
     found = distance(problem, dense(run(name, single, size), len(vectors)))
@@ -272,7 +272,7 @@ def test_single_precision_is_nearly_as_good(name, vectors):
 def test_inputs_are_left_alone(name):
     vectors = np.random.default_rng(3).normal(size=(30, 10))
     problem = problem_of(vectors.copy())
-    for array in (problem.vectors, problem.target, problem.base_weights):
+    for array in (problem.vectors, problem.target, problem.case_weights):
         array.setflags(write=False)
     run(name, problem, 10)
     assert (problem.vectors == vectors).all()
@@ -294,7 +294,7 @@ def test_target_may_cover_more_than_the_candidates(name):
     problem = Problem(
         vectors=vectors[:100],
         target=vectors.sum(0),
-        base_weights=np.ones(100),
+        case_weights=np.ones(100),
         total_norm=float(np.linalg.norm(vectors, axis=1).sum()),
     )
     objective = run(name, problem, 40).history["objective"]

@@ -26,11 +26,11 @@ from pymc_coresets.glm.predictor import predictors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.streamed import StreamedRows
 
 N, P = 6_000, 60
@@ -132,7 +132,7 @@ def assert_same(found, expected, **tolerance):
 
 @pytest.fixture(scope="module", params=MODELS)
 def elsewhere(request):
-    """The potentials of rows elsewhere, and the sums of the same rows in memory."""
+    """The log-likelihoods of rows elsewhere, and the sums of the same rows in memory."""
     make = MODELS[request.param]
     held = LogLikelihood(find_observations(make(COLUMNS, N)))
     loglik = likelihood_of_rows(

@@ -43,7 +43,7 @@ from pymc_coresets.glm.control_variates.averaged import average
 from pymc_coresets.glm.predictor.finding import find_linear_predictor, find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.papers.polynomial.parts import PredictorRows
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.executors import Cluster, Task, Threads, engine_of
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -130,11 +130,14 @@ def passes(gradient):
         sums = loglik.sums(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
         slopes = source.reduce(gradient_pass(gradient, POINTS, 2**14))
-        scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
+        subsample, distinct = (
+            source.subsample(50, key=1),
+            source.subsample(50, key=2, distinct=True),
+        )
         some = source.at(np.array([0, 3, 99_999, N - 1]))
-        rows = (sums.candidates, scan.rows, distinct.rows, some)
+        rows = (sums.candidates, subsample.rows, distinct.rows, some)
         arrays = (array for part in rows for array in (part.positions, *part.arrays))
-        return [sums.total, sums.norm_total, *slopes, scan.weights, *arrays]
+        return [sums.total, sums.norm_total, *slopes, subsample.weights, *arrays]
 
     return of
 
@@ -372,7 +375,7 @@ def poisoned(rows, where, act):
                 act()
             return super().weighted(chunk, names)
 
-    return Poisoned(rows._reader, rows._recipes, rows._weight, rows.chunks)
+    return Poisoned(rows._reader, rows._mappings, rows._weight, rows.chunks)
 
 
 @pytest.mark.slow  # workers are started anew, one after the other

@@ -1,29 +1,29 @@
-"""Fingerprints, and the notes of chunks joined."""
+"""Digests, and the notes of chunks joined."""
 
 import numpy as np
 import pytest
 
 from pymc_coresets import InvalidDataError, open_rows
-from pymc_coresets.rows.fingerprints import FirstReading, all_finite, fingerprint
+from pymc_coresets.rows.first_reading import FirstReading, all_finite, array_hash
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?"])
 @pytest.mark.parametrize("size", [1, 5, 1021, 5000])
 def test_a_fingerprint_changes_with_every_value(dtype, size):
     array = (np.arange(size) % 2).astype(dtype)
-    print_ = fingerprint(array)
-    assert (fingerprint(array.copy()), len(print_)) == (print_, 8)
+    print_ = array_hash(array)
+    assert (array_hash(array.copy()), len(print_)) == (print_, 8)
     for place in {0, size // 2, size - 1}:
         changed = array.copy()
         changed[place] = 1 - array[place]
-        assert fingerprint(changed) != print_
+        assert array_hash(changed) != print_
 
 
 def test_a_fingerprint_changes_with_the_last_bit_of_a_large_sum():
     array = np.full(100_000, 1e9)
     changed = array.copy()
     changed[7] = np.nextafter(1e9, 2e9)
-    assert fingerprint(changed) != fingerprint(array)
+    assert array_hash(changed) != array_hash(array)
 
 
 def test_a_fingerprint_changes_with_shape_and_dtype():
@@ -34,7 +34,7 @@ def test_a_fingerprint_changes_with_shape_and_dtype():
         np.zeros(6, "i8"),
         np.zeros(12, "f4"),
     ]
-    assert len({fingerprint(array) for array in arrays}) == len(arrays)
+    assert len({array_hash(array) for array in arrays}) == len(arrays)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
@@ -66,19 +66,19 @@ def test_chunks_may_be_joined_in_any_order():
     rows = open_rows(chunks)
     assert len(rows.chunks) == 3
     notes = [rows.examine(chunk)[-1] for chunk in rows.chunks]
-    scan = FirstReading.joined(notes[::-1])
-    assert scan.ranges == {"g": (0, 12)}
-    assert scan.n_rows == scan.total_weight == len(rows)
-    found = [(p.kind, p.first, p.n_rows) for p in scan.problems]
+    notes = FirstReading.joined(notes[::-1])
+    assert notes.ranges == {"g": (0, 12)}
+    assert notes.n_rows == notes.total_weight == len(rows)
+    found = [(p.kind, p.first, p.n_rows) for p in notes.problems]
     assert found == [
         ("infinite", "chunk 0, row 1", 2),
         ("NaN", "chunk 2, row 0", 2),
     ]
-    assert [scan.problems[0].position, scan.problems[1].position] == [1, 2**17 + 2]
+    assert [notes.problems[0].position, notes.problems[1].position] == [1, 2**17 + 2]
 
 
 def test_base_weights_may_sum_to_less_than_1():
     rows = open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n")
-    scan = rows.check()
-    scan.require_usable()
-    assert scan.total_weight == 0.25
+    notes = rows.check()
+    notes.require_usable()
+    assert notes.total_weight == 0.25

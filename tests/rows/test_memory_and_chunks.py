@@ -21,7 +21,7 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.potentials.of_model import template_of_rows
+from pymc_coresets.rowlogp.of_model import model_of_prototypes
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from tests.unit.test_streamed import in_chunks
@@ -113,57 +113,57 @@ def many():
 
 
 @pytest.fixture(scope="module")
-def template(many):
-    return template_of_rows(line(many), open_rows(many).columns)
+def prototypes(many):
+    return model_of_prototypes(line(many), open_rows(many).columns)
 
 
 def assert_same_rows(found, expected):
     assert_array_equal(found.positions, expected.positions)
-    assert_array_equal(found.base_weights, expected.base_weights)
+    assert_array_equal(found.case_weights, expected.case_weights)
     for one, other in zip(found.arrays, expected.arrays, strict=True):
         assert_array_equal(one, other)
 
 
-def answers(template, source, n):
+def answers(prototypes, source, n):
     """All that a method asks of rows."""
     options = {"n_candidates": 50, "scale": float(n), "key": 4}
     places = np.unique(np.linspace(0, n - 1, 9).astype(int))
     return (
-        template.reading(source).sums(DRAWS, **options),
-        [source.scan(40, key=5, distinct=distinct) for distinct in (False, True)],
+        prototypes.reading(source).sums(DRAWS, **options),
+        [source.subsample(40, key=5, distinct=distinct) for distinct in (False, True)],
         source.at(places),
         list(source.blocks(n // 3)),
     )
 
 
-def assert_same_answers(template, columns, sizes):
+def assert_same_answers(prototypes, columns, sizes):
     arrays, n = [columns["x"], columns["y"]], sum(sizes)
-    names = [row.name for row in template.observations.rows]
+    names = [row.name for row in prototypes.observations.rows]
     order = {name: columns[name] for name in names}
     streamed = StreamedRows(in_chunks(order, sizes), {name: np.dtype(float) for name in names})
-    sums, scans, some, blocks = answers(template, streamed, n)
+    sums, scans, some, blocks = answers(prototypes, streamed, n)
     memory = InMemoryRows([order[name] for name in names])
-    look_, scans_, some_, blocks_ = answers(template, memory, n)
+    look_, scans_, some_, blocks_ = answers(prototypes, memory, n)
     assert len(arrays) == len(names)
     assert_array_equal(sums.total, look_.total)
     assert sums.norm_total == look_.norm_total
     assert_same_rows(sums.candidates, look_.candidates)
-    for scan, scan_ in zip(scans, scans_, strict=True):
-        assert_same_rows(scan.rows, scan_.rows)
-        assert_array_equal(scan.weights, scan_.weights)
+    for subsample, scan_ in zip(scans, scans_, strict=True):
+        assert_same_rows(subsample.rows, scan_.rows)
+        assert_array_equal(subsample.weights, scan_.weights)
     assert_same_rows(some, some_)
     for block, block_ in zip(blocks, blocks_, strict=True):
         assert_same_rows(block, block_)
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_the_cut_makes_no_difference_to_any_bit(template, many, cut):
-    assert_same_answers(template, many, CUTS[cut])
+def test_the_cut_makes_no_difference_to_any_bit(prototypes, many, cut):
+    assert_same_answers(prototypes, many, CUTS[cut])
 
 
-def test_neither_do_as_many_chunks_as_rows(template, many):
+def test_neither_do_as_many_chunks_as_rows(prototypes, many):
     few = {name: column[:FEW] for name, column in many.items()}
-    assert_same_answers(template, few, [1] * FEW)
+    assert_same_answers(prototypes, few, [1] * FEW)
 
 
 def test_single_precision_is_that_of_the_values_only(many):
@@ -172,7 +172,7 @@ def test_single_precision_is_that_of_the_values_only(many):
     totals = []
     for columns in (single, double):
         rows = open_rows(columns)
-        loglik = template_of_rows(line(rows.head(20)), rows.columns)
+        loglik = model_of_prototypes(line(rows.head(20)), rows.columns)
         types = {row.name: row.values.dtype for row in loglik.observations.rows}
         totals.append(loglik.reading(StreamedRows(rows, types)).sums(DRAWS).total)
     assert_allclose(*totals, rtol=1e-12)

@@ -229,16 +229,16 @@ def test_every_kind_of_source_returns_the_same_rows(source):
 
 def test_a_scan_is_the_same_for_every_kind_of_source(source):
     rows = opened(source, weight="n")
-    scan, data = rows.check(), frame()
-    assert scan.problems == ()
-    scan.require_usable()
-    assert scan.n_rows == N
-    assert scan.total_weight == data["n"].sum()
-    assert scan.ranges == {
+    subsample, data = rows.check(), frame()
+    assert subsample.problems == ()
+    subsample.require_usable()
+    assert subsample.n_rows == N
+    assert subsample.total_weight == data["n"].sum()
+    assert subsample.ranges == {
         "hour": (data["hour"].min(), data["hour"].max()), "carrier": (0, 2), "late": (0, 1),
     }  # fmt: skip
     for chunk in rows.chunks:
-        scan.verify(chunk.start, rows.read(chunk))
+        subsample.verify(chunk.start, rows.read(chunk))
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function", "DuckDB", "Ibis"}))

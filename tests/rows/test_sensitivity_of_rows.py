@@ -18,8 +18,8 @@ from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.papers.sensitivity import Sensitivities, SignedBlocks
 from pymc_coresets.papers.signed_rows import signed_by_labels
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
 
 N = 15_001  # so that the clusters are found in a sample
@@ -70,10 +70,10 @@ def test_bounds_and_rows_are_those_of_the_rows_in_memory(case):
     assert found.largest == pytest.approx(expected.largest, rel=1e-9)
     every = signed_by_labels(held.of(InMemoryRows([], weights, np.arange(N)).all))
     assert found.largest == pytest.approx(expected.bound.values(every).max(), rel=1e-9)
-    scan, its = (each.draw(300, key=9) for each in (found, expected))
-    assert_array_equal(scan.rows.positions, its.rows.positions)
-    assert_allclose(scan.weights, its.weights, rtol=1e-9)
-    assert_array_equal(scan.rows.base_weights, weights[scan.rows.positions])
+    subsample, its = (each.draw(300, key=9) for each in (found, expected))
+    assert_array_equal(subsample.rows.positions, its.rows.positions)
+    assert_allclose(subsample.weights, its.weights, rtol=1e-9)
+    assert_array_equal(subsample.rows.case_weights, weights[subsample.rows.positions])
 
 
 def test_the_coreset_is_that_of_the_rows_in_memory():

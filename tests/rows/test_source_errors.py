@@ -350,13 +350,13 @@ def test_chunks_that_differ_when_they_are_read_again():
 def test_values_that_differ_in_a_later_reading_are_noticed():
     x = np.arange(3000.0)
     rows = open_rows({"x": x, "i": np.arange(3000)})
-    scan = rows.check()
+    subsample = rows.check()
     for change in ([5, 6], [5, 2999], [2998, 2999]):
         x[change] = x[change[::-1]]
         with pytest.raises(InvalidDataError, match="rows 0 to 2,999: 'x' is not what it was in"):
-            scan.verify(0, rows.read(rows.chunks[0]))
+            subsample.verify(0, rows.read(rows.chunks[0]))
         x[change] = x[change[::-1]]
-        scan.verify(0, rows.read(rows.chunks[0]))
+        subsample.verify(0, rows.read(rows.chunks[0]))
 
 
 def test_libraries_are_loaded_when_they_are_needed_and_named_where_they_are_missing():

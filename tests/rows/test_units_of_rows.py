@@ -18,8 +18,8 @@ from pymc_coresets import (
     open_rows,
     sample,
 )
-from pymc_coresets.potentials import filled_model
-from pymc_coresets.potentials.of_model import RowsToRead
+from pymc_coresets.rowlogp import filled_model
+from pymc_coresets.rowlogp.of_model import RowsToRead
 
 N_LEVELS = 300
 _rng = np.random.default_rng(3)
@@ -38,40 +38,40 @@ def model_of(n_rows: int, offset: ArrayLike = 0.0) -> pm.Model:
 
 
 @pytest.fixture(scope="module")
-def template() -> pm.Model:
+def prototypes() -> pm.Model:
     return model_of(40)
 
 
 @pytest.fixture(scope="module")
-def coreset(template: pm.Model) -> Coreset:
-    return build_coreset(template, rows=open_rows(ROWS), random_seed=1, progressbar=False)
+def coreset(prototypes: pm.Model) -> Coreset:
+    return build_coreset(prototypes, rows=open_rows(ROWS), random_seed=1, progressbar=False)
 
 
-def test_it_is_the_coreset_of_a_model_that_holds_all_rows(template, coreset):
+def test_it_is_the_coreset_of_a_model_that_holds_all_rows(prototypes, coreset):
     whole = build_coreset(model_of(900), random_seed=1, progressbar=False)
     np.testing.assert_array_equal(coreset.indices, whole.indices)
     np.testing.assert_array_equal(coreset.weights, whole.weights)
     assert coreset.n_observations == N_LEVELS
     assert [v.name for v in coreset.model.free_RVs] == ["sd", "b"]
-    assert len(template["x"].get_value()) == 40  # the user's model is left as it is
+    assert len(prototypes["x"].get_value()) == 40  # the user's model is left as it is
 
 
-def test_it_is_read_from_its_file_with_the_rows(template, coreset, tmp_path: Path):
+def test_it_is_read_from_its_file_with_the_rows(prototypes, coreset, tmp_path: Path):
     coreset.to_netcdf(tmp_path / "a.nc")
     draws = coreset.sample(draws=100, chains=2, random_seed=1, progressbar=False)
-    again = Coreset.from_netcdf(tmp_path / "a.nc", template, rows=open_rows(ROWS))
+    again = Coreset.from_netcdf(tmp_path / "a.nc", prototypes, rows=open_rows(ROWS))
     assert again.verify(draws).difference < 1e-6
     found, known = (each.recover(draws, levels=["u3"], random_seed=2) for each in (again, coreset))
     np.testing.assert_array_equal(found["z"], known["z"])
     with pytest.raises(InvalidDataError, match="built for 300 observations, but the model has 3"):
-        Coreset.from_netcdf(tmp_path / "a.nc", template)
+        Coreset.from_netcdf(tmp_path / "a.nc", prototypes)
     others = open_rows(ROWS | {"seen": ROWS["seen"] + 1.0})
     with pytest.raises(InvalidDataError):
-        Coreset.from_netcdf(tmp_path / "a.nc", template, rows=others)
+        Coreset.from_netcdf(tmp_path / "a.nc", prototypes, rows=others)
 
 
-def test_one_call_draws_the_effects_of_all_levels(template):
-    idata = sample(template, rows=open_rows(ROWS), random_seed=1, progressbar=False)
+def test_one_call_draws_the_effects_of_all_levels(prototypes):
+    idata = sample(prototypes, rows=open_rows(ROWS), random_seed=1, progressbar=False)
     assert idata.attrs["level"] == "Reliable"
     assert idata["posterior"]["z"].sizes["name"] == N_LEVELS
     # Each mean is a shrunken one of three rows, up to Monte Carlo error.
@@ -79,7 +79,7 @@ def test_one_call_draws_the_effects_of_all_levels(template):
     sums = np.bincount(ROWS["user"], ROWS["seen"] - float(draws["b"]) * ROWS["x"])
     errors = draws["z"].values - sums / (3 + float(draws["sd"]) ** -2)
     assert np.abs(errors).max() < 0.1
-    again = coreset_of(idata, template, rows=open_rows(ROWS))
+    again = coreset_of(idata, prototypes, rows=open_rows(ROWS))
     assert (again.n_observations, again.loglikelihood.n_dims) == (N_LEVELS, 2)
 
 
@@ -96,16 +96,16 @@ def test_effects_of_single_rows_are_those_of_all_rows():
     assert found.loglikelihood.n_dims == 2
 
 
-def test_what_cannot_be_held_together_is_refused(template, monkeypatch, caplog):
+def test_what_cannot_be_held_together_is_refused(prototypes, monkeypatch, caplog):
     weighted = open_rows(ROWS | {"w": np.ones(900)}, weight="w")
     with pytest.raises(InvalidOptionError, match="weights of their own"):
-        build_coreset(template, rows=weighted, integrate="z", progressbar=False)
+        build_coreset(prototypes, rows=weighted, integrate="z", progressbar=False)
     with pytest.raises(UnsupportedModelError, match="900 rows are few for 302"):
-        build_coreset(template, rows=weighted, progressbar=False)
+        build_coreset(prototypes, rows=weighted, progressbar=False)
     assert "Variables of levels remain parameters. Rows with weights" in caplog.text
     monkeypatch.setattr(filled_model, "free_memory", lambda: 100_000)
     with pytest.raises(InvalidOptionError, match=r"take 0\.0 GB, more than 0\.125 of"):
-        build_coreset(template, rows=open_rows(ROWS), integrate="z", progressbar=False)
+        build_coreset(prototypes, rows=open_rows(ROWS), integrate="z", progressbar=False)
 
 
 def test_shapes_that_are_numbers_of_rows_are_refused():
@@ -114,19 +114,19 @@ def test_shapes_that_are_numbers_of_rows_are_refused():
         build_coreset(model, rows=rows, progressbar=False)
 
 
-def test_columns_that_are_missing_or_out_of_range_are_refused(template):
+def test_columns_that_are_missing_or_out_of_range_are_refused(prototypes):
     fewer = {name: values for name, values in ROWS.items() if name != "user"}
     with pytest.raises(InvalidDataError, match="do not fit together"):
-        build_coreset(template, rows=open_rows(fewer), progressbar=False)
+        build_coreset(prototypes, rows=open_rows(fewer), progressbar=False)
     beyond = open_rows(ROWS | {"user": ROWS["user"] + 1})
     with pytest.raises(InvalidDataError, match="Codes count from 0"):
-        build_coreset(template, rows=beyond, progressbar=False)
+        build_coreset(prototypes, rows=beyond, progressbar=False)
 
 
-def test_rows_of_units_need_no_executor(template):
+def test_rows_of_units_need_no_executor(prototypes):
     with ThreadPoolExecutor(1) as pool:
         wanted = RowsToRead(rows=open_rows(ROWS), integrate="auto", executor=pool)
-        filled, inside = filled_model.with_rows_of_units(template, wanted)
+        filled, inside = filled_model.with_rows_of_units(prototypes, wanted)
     assert (inside.rows, inside.executor) == (None, None)
     np.testing.assert_array_equal(filled["seen"].get_value(), ROWS["seen"])
 

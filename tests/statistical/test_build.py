@@ -525,7 +525,7 @@ def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatc
     def contradicted(*_, **__):
         raise UnsupportedModelError("PyMC gives something else")
 
-    for check in ("potentials.of_model.verify", "build.verify_form"):
+    for check in ("rowlogp.of_model.verify", "build.verify_form"):
         with monkeypatch.context() as patch:
             patch.setattr(f"pymc_coresets.{check}", contradicted)
             patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))

@@ -260,7 +260,7 @@ def test_a_union_is_exactly_the_sum_of_its_parts(alone, swapped, months, rows_al
     assert union.size == sum(part.size for part in parts)
     assert union.history.attrs["objective_of_parts"] == sum(part.objective for part in parts)
     points = Draws(draws).take(slice(0, 5))
-    own, *each = (c.stand_in.replacement.loglik(points) for c in (union, *parts))
+    own, *each = (c.approximation.replacement.loglik(points) for c in (union, *parts))
     difference = own - sum(each)
     assert np.abs(difference - difference[0]).max() < 1e-7  # of thousands of nats
     if not (alone or swapped):
@@ -297,7 +297,7 @@ def test_ratios_are_relative_to_the_coreset_before_and_exact_for_new_rows(
 
 
 def with_a_heavy_row(coreset, model, weight):
-    """Return another stand-in: a row counts for more, and the quadratic for less."""
+    """Return another approximation: a row counts for more, and the quadratic for less."""
     q, n = coreset.quadratic, coreset.indices[0]
     data = {name: model[name].get_value()[n] for name in ("x", "y")}
     x = np.array([1.0 if name == "base" else data["x"][int(name[7:-1])] for name in q.names])
@@ -317,7 +317,7 @@ def test_a_sum_that_is_convex_somewhere_is_reduced(months, whole):
     # What is left is of the order of the error of a variance of 400 draws, 7 %.
     assert np.linalg.eigvalsh(found.quadratic.curvature)[-1] < 0.1 * convex
     assert found.objective <= 0.01
-    own, *each = (c.stand_in.replacement.loglik(Draws(draws)) for c in (found, heavy, second))
+    own, *each = (c.approximation.replacement.loglik(Draws(draws)) for c in (found, heavy, second))
     assert np.var(own - sum(each)) < 0.05  # draws of a posterior some 0.1 nats away
 
 

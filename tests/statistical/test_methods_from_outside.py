@@ -39,12 +39,12 @@ class ByLength:
         return min(n_rows, 100 * n_dims)
 
     def run(self, job: Job[Any]) -> Solution:
-        rows = job.posterior.scan(job.posterior.n_rows, key=0, distinct=True).rows
+        rows = job.posterior.subsample(job.posterior.n_rows, key=0, distinct=True).rows
         draws = job.weighting(self.n_draws, rng=job.rng)
-        lengths = rows.base_weights * job.posterior.loglik(draws, rows).std(axis=1)
+        lengths = rows.case_weights * job.posterior.loglik(draws, rows).std(axis=1)
         counts = job.rng.multinomial(job.size, lengths / lengths.sum())
         chosen = np.flatnonzero(counts)
-        weights = rows.base_weights * counts * lengths.sum() / (job.size * lengths)
+        weights = rows.case_weights * counts * lengths.sum() / (job.size * lengths)
         return Solution.sampled(rows.take(chosen), weights[chosen])
 
 

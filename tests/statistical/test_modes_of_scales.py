@@ -6,8 +6,8 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import logsumexp
 
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 

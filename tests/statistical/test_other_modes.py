@@ -7,8 +7,8 @@ from scipy import stats
 
 from benchmarks.reliability_models import MODELS
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 

@@ -16,7 +16,7 @@ from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
 from pymc_coresets.sampling.normal import Mixture, Normal, Tails, heavy_tailed
-from pymc_coresets.sampling.steps.near_normal import AxisTables, Table
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
 from pymc_coresets.storage import write_netcdf
 from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
 
@@ -131,7 +131,7 @@ def test_draws_for_other_priors_or_data_are_not_kept(case):
 
 
 #: The second of two coordinates is not normal along its axis.
-TABLES = AxisTables(
+TABLES = GriddedMarginals(
     np.array([1.0, 2.0]),
     np.array([[2.0, 0.5], [0.0, 1.0]]),
     {1: Table(np.array([0.0, 1.0, 3.0]), np.array([0.0, -1.0, -9.0]))},

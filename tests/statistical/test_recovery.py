@@ -12,10 +12,10 @@ from scipy.special import ndtri
 from scipy.stats import gamma, kstest, logistic, norm, t
 
 from pymc_coresets import CoresetWarning, build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.placement import Placement
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.sampling.units import recovery
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles

@@ -20,7 +20,7 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.streamed import StreamedRows
 
 N = 6_000
@@ -88,7 +88,7 @@ def test_the_rows_come_with_their_data(coreset):
     assert_array_equal(kept["data X"], COLUMNS["X"][coreset.indices])
     assert kept["where"].values[0] == f"row {coreset.indices[0]}"
     assert_array_equal(coreset.model["X"].get_value(), COLUMNS["X"][coreset.indices])
-    with pytest.raises(CoresetError, match="template"):
+    with pytest.raises(CoresetError, match="prototypes"):
         coreset.full_model  # noqa: B018
 
 
@@ -119,7 +119,7 @@ def test_files_keep_the_rows(coreset, tmp_path):
 
 @pytest.mark.parametrize("kind", ["int32", "int8"])
 def test_whole_numbers_that_do_not_fit_are_refused(kind):
-    """`pm.Data` makes int32 of the template's numbers: others would change their sign."""
+    """`pm.Data` makes int32 of the prototypes' numbers: others would change their sign."""
     rows = open_rows({"n": np.r_[np.arange(1_000), 2**31 + 5]})
     with pm.Model() as model:
         n = pm.Data("n", rows.head(100)["n"].astype(kind))

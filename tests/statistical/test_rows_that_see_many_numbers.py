@@ -15,9 +15,9 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 N, K, P = 4_000, 7, 5

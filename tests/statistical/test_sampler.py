@@ -20,9 +20,9 @@ from scipy.stats import t as student
 
 from pymc_coresets.build import build_coreset
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.modes import proposal

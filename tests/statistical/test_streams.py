@@ -23,8 +23,8 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.growth.coverage import Coverage
-from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rowlogp.of_model import model_of_prototypes
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import chosen_rows
@@ -477,7 +477,7 @@ def test_coresets_of_other_models_are_refused(halves, other, words):
     second = {}
     if other is not None:
         columns = {name: array[0] for name, array in DATA.items()}
-        second = replace(halves[1], loglikelihood=template_of_rows(other, columns))
+        second = replace(halves[1], loglikelihood=model_of_prototypes(other, columns))
     with pytest.raises((InvalidDataError, InvalidOptionError), match=words):
         merge(halves[0], second)
     with pytest.raises(CoresetError, match="without its model"):
@@ -502,7 +502,7 @@ def test_sensitivities_are_merged():
     assert merged.size <= 500
     assert_array_equal(merged.rows["data x"], x[merged.indices])
     coefficients = rng.normal(size=(30, 2)) / 2
-    potentials = -np.logaddexp(0, -(2 * y - 1)[:, None] * (x @ coefficients.T))
-    full, own = potentials.sum(axis=0), merged.weights @ potentials[merged.indices]
+    loglik = -np.logaddexp(0, -(2 * y - 1)[:, None] * (x @ coefficients.T))
+    full, own = loglik.sum(axis=0), merged.weights @ loglik[merged.indices]
     # Weighted sums of 500 draws have relative errors near 1 / sqrt(500), twice.
     assert (np.abs(own / full - 1) < 0.25).all()

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.units import unit_model
+from pymc_coresets.rowlogp.of_model import RowsToRead
+from pymc_coresets.rowlogp.units import unit_model
 from pymc_coresets.sampling.units import centring, recovery
 from tests.models.reference import density
 
@@ -286,4 +286,4 @@ def test_equal_units_are_evaluated_once_where_nodes_are_placed():
     assert sample.has_all
     assert len(group.rows) == len(np.unique(y))
     assert group.weights.sum() == 2_000
-    np.testing.assert_array_equal(group.weights, group.rows.base_weights)
+    np.testing.assert_array_equal(group.weights, group.rows.case_weights)

@@ -23,11 +23,11 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.units import unit_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.labels import texts_of
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.units import unit_model
 from tests.models.units import by_grid, nodes_at
 
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -123,7 +123,7 @@ def divergence(coreset: Coreset, of_all: Coreset) -> float:
 
 
 def own_loglik(coreset: Coreset, values: Any) -> np.ndarray:
-    return coreset.stand_in.replacement.loglik(Draws.of(values, coreset.loglikelihood.shapes))
+    return coreset.approximation.replacement.loglik(Draws.of(values, coreset.loglikelihood.shapes))
 
 
 # -- new users -------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def test_units_in_memory_are_those_of_pymc_and_count_what_they_represent(first, 
     # The same units in a model of all users.
     every = unit_model(model_of(joined(PARTS[:2])), ["effect"], {})
     of_all = by_grid(nodes_at(every, 3), x, half=6.0)
-    labels = [int(label[1:]) for label in units.source.rows.held.whole.coords["user"]]
+    labels = [int(label[1:]) for label in units.source.rows.snapshot.whole.coords["user"]]
     np.testing.assert_allclose(found, of_all[labels], atol=2e-4)
-    weights = longer.loglikelihood.in_memory.all.base_weights
+    weights = longer.loglikelihood.in_memory.all.case_weights
     np.testing.assert_array_equal(weights[: first.size], first.weights)
     np.testing.assert_array_equal(weights[first.size :], 1.0)
 
@@ -175,8 +175,8 @@ def test_a_stream_of_three_parts_is_as_good_as_one_build(longer):
 
 
 def test_new_rows_may_be_in_files(first, longer):
-    template = model_of(PARTS[1], rows=30)
-    found = first.extend(template, rows=rows_of(PARTS[1]), random_seed=1)
+    prototypes = model_of(PARTS[1], rows=30)
+    found = first.extend(prototypes, rows=rows_of(PARTS[1]), random_seed=1)
     np.testing.assert_array_equal(found.indices, longer.indices)
     np.testing.assert_allclose(found.weights, longer.weights)
 
@@ -253,7 +253,7 @@ def test_other_priors_of_effects_need_no_rows(longer, in_files):
     prior = 0.3
     other = longer.with_model(model_of(PARTS[1], prior=prior, rows=30 if in_files else None))
     points = other.loglikelihood.observations.space.free(POINTS)
-    known, found = (c.loglikelihood.log_prior.values(points) for c in (longer, other))
+    known, found = (c.loglikelihood.rest.values(points) for c in (longer, other))
     changed = np.square(POINTS.values["s"]) * (1 - prior**-2) / 2
     np.testing.assert_allclose(np.diff(found - known), np.diff(changed))
     np.testing.assert_allclose(own_loglik(other, POINTS), own_loglik(longer, POINTS), atol=1e-6)
@@ -263,8 +263,8 @@ def test_other_priors_of_effects_need_no_rows(longer, in_files):
 
 @pytest.mark.slow
 def test_coresets_of_rows_in_files_take_other_priors_by_a_template():
-    template = model_of(PARTS[1], rows=30)
-    coreset = build_coreset(template, rows=rows_of(PARTS[1]), **QUIET)
+    prototypes = model_of(PARTS[1], rows=30)
+    coreset = build_coreset(prototypes, rows=rows_of(PARTS[1]), **QUIET)
     other = coreset.with_model(model_of(PARTS[1], prior=0.2, rows=40))
     known = build_coreset(model_of(PARTS[1]), **QUIET).with_model(model_of(PARTS[1], prior=0.2))
     one, two = (c.loglikelihood.sums(POINTS).total for c in (other, known))
@@ -457,7 +457,7 @@ def test_units_of_single_rows_are_joined_by_the_labels_of_rows():
 
 def test_equal_units_are_merged_with_all_that_they_represent():
     model = unlabelled({"of": np.array([0, 1, 1, 2]), "seen": np.array([4, 1, 2, 4]), "w": [0] * 3})
-    units = replace(unit_model(model, ["effect"], {}), base_weights=np.array([5.0, 2.0, 3.0]))
+    units = replace(unit_model(model, ["effect"], {}), case_weights=np.array([5.0, 2.0, 3.0]))
     loglik = LogLikelihood(nodes_at(units, 3), collapse=True)
-    np.testing.assert_array_equal(loglik.in_memory.all.base_weights, [8.0, 2.0])
+    np.testing.assert_array_equal(loglik.in_memory.all.case_weights, [8.0, 2.0])
     np.testing.assert_array_equal(loglik.collapsed(collapse=False).total_weight, 10.0)

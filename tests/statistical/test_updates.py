@@ -21,8 +21,8 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.potentials import known_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.rowlogp import known_rows
 
 N, MONTHS, SIZE = 1_500, 4, 12
 _rng = np.random.default_rng(7)
@@ -367,16 +367,16 @@ def test_samples_of_old_and_new_rows_have_the_right_mean(appended):
     """Of multinomial sums: their variance is (W sum u x^2 - (sum u x)^2) / size."""
     source, size, keys = appended.loglikelihood.source, 40, range(400)
     every = appended.loglikelihood.all_rows
-    x, u = every.arrays[0], every.base_weights
+    x, u = every.arrays[0], every.case_weights
     sums = []
     for key in keys:
-        scan = source.scan(size, key=key)
-        assert_allclose(scan.weights.sum(), source.total_weight)
-        sums.append(scan.weights @ scan.rows.arrays[0])
+        subsample = source.subsample(size, key=key)
+        assert_allclose(subsample.weights.sum(), source.total_weight)
+        sums.append(subsample.weights @ subsample.rows.arrays[0])
     se = np.sqrt((u.sum() * u @ x**2 - (u @ x) ** 2) / size / len(keys))
     assert abs(np.mean(sums) - u @ x) < 4 * se
     assert abs(np.std(sums) / se / np.sqrt(len(keys)) - 1) < 4 / np.sqrt(2 * len(keys))
-    distinct = source.scan(size, key=1, distinct=True)
+    distinct = source.subsample(size, key=1, distinct=True)
     assert len(distinct.rows) == size
     assert_allclose(distinct.weights.sum(), source.total_weight)
 

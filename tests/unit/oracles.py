@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.closed_forms import InMemoryPotentials
+from benchmarks.closed_forms import InMemoryLogLikelihoods
 from pymc_coresets.rows.memory import InMemoryRows
 
 
@@ -18,7 +18,7 @@ def dense(solution, n_rows):
 
 @dataclass(frozen=True)
 class Conjugate:
-    """A coreset posterior that is Gaussian: standard normal prior, quadratic potentials.
+    """A coreset posterior that is Gaussian: standard normal prior, quadratic log-likelihoods.
 
     Potential n is ``-(y_n - B_n theta)^T (y_n - B_n theta) / 2`` up to a constant, for a matrix
     B_n of shape (k, d) and y_n of shape (k,).
@@ -26,11 +26,11 @@ class Conjugate:
 
     matrices: np.ndarray
     responses: np.ndarray
-    base_weights: np.ndarray
+    case_weights: np.ndarray
 
     @cached_property
     def source(self):
-        return InMemoryRows([self.matrices, self.responses], self.base_weights)
+        return InMemoryRows([self.matrices, self.responses], self.case_weights)
 
     @property
     def n_rows(self):
@@ -46,11 +46,11 @@ class Conjugate:
     def n_dims(self):
         return self.matrices.shape[2]
 
-    def scan(self, size, *, key, distinct=False):
-        return self.source.scan(size, key=key, distinct=distinct)
+    def subsample(self, size, *, key, distinct=False):
+        return self.source.subsample(size, key=key, distinct=distinct)
 
     def sums(self, draws, **options):
-        return InMemoryPotentials(self.source, self.n_dims, self.loglik).sums(draws, **options)
+        return InMemoryLogLikelihoods(self.source, self.n_dims, self.loglik).sums(draws, **options)
 
     def gaussian(self, weights):
         """Mean and covariance of the weighted posterior."""
@@ -77,14 +77,14 @@ class Conjugate:
     def kl(self, weights):
         """KL(pi_w || pi) in nats."""
         (mean, covariance), (full, full_covariance) = map(
-            self.gaussian, (weights, self.base_weights)
+            self.gaussian, (weights, self.case_weights)
         )
         ratio = np.linalg.solve(full_covariance, covariance)
         shift = np.linalg.solve(full_covariance, full - mean) @ (full - mean)
         return 0.5 * (np.trace(ratio) - len(mean) - np.linalg.slogdet(ratio)[1] + shift)
 
     def kl_gradient(self, weights):
-        return -self.covariance(weights) @ (self.base_weights - weights)
+        return -self.covariance(weights) @ (self.case_weights - weights)
 
 
 class Location(Conjugate):

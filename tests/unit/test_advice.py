@@ -12,9 +12,9 @@ from pymc_coresets import RiemannianPursuit
 from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import History, Solution, Status
 

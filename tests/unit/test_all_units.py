@@ -20,6 +20,6 @@ def test_few_units_for_many_shared_parameters_are_all_kept():
         mean = pm.math.exp(own[person] + of_item[item])
         pm.Poisson("y", mean, observed=rng.poisson(np.exp(log_mean)))
         coreset = build_coreset(random_seed=1, progressbar=False)
-    assert coreset.stand_in.parts[0].observations.integrated == ("own",)
+    assert coreset.approximation.parts[0].observations.integrated == ("own",)
     assert coreset.method == "exact"
     assert len(coreset.indices) == n_persons

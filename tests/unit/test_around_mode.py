@@ -10,8 +10,8 @@ import pytest
 import pymc_coresets as pmc
 from pymc_coresets import InvalidDataError, UnsupportedModelError, build_coreset, one_call
 from pymc_coresets.diagnostics.importance import khat_threshold
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.certified_draws import around_mode
 from pymc_coresets.sampling.certified_draws.around_mode import AroundMode, drawn_around_mode
 
@@ -129,7 +129,7 @@ def test_weights_lines_and_modes_must_all_serve(found):
 def test_draws_of_two_passes_have_the_weights_of_one(found):
     own, loglik = found.proposal, found.loglikelihood
     points = loglik.observations.space.free(own.draws)
-    ratios = loglik.sums(own.draws).total + loglik.log_prior.values(points)
+    ratios = loglik.sums(own.draws).total + loglik.rest.values(points)
     ratios -= own.around.log_density(points)
     assert np.ptp(own.log_ratios - ratios) < 1e-8
 

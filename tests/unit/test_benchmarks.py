@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import FILE, to_measure
-from benchmarks.closed_forms import InMemoryPotentials, LinearRegression, Location, full_and_prior
+from benchmarks.closed_forms import (
+    InMemoryLogLikelihoods,
+    LinearRegression,
+    Location,
+    full_and_prior,
+)
 from benchmarks.contenders import at_support, contenders, each_size, following, points_of, uniform
 from benchmarks.curves import (
     MATCHED,
@@ -87,7 +92,7 @@ class TestClosedForms:
 
     def test_total_is_the_sum_over_all_rows(self, model):
         at = rng(8).normal(size=(5, D))
-        assert model.total(at) == pytest.approx(model.potentials(at).sum(axis=0))
+        assert model.total(at) == pytest.approx(model.loglik_of_all(at).sum(axis=0))
 
     def test_draws_are_of_the_posterior(self, model):
         """Five standard errors of a mean."""
@@ -109,9 +114,9 @@ class TestClosedForms:
 )
 def test_the_fast_look_agrees_with_one_at_every_row(model):
     everything = model.source.all
-    at = model.draw(everything, everything.base_weights, 7, rng=rng(19))
+    at = model.draw(everything, everything.case_weights, 7, rng=rng(19))
     total = model.sums(at).total
-    assert total == pytest.approx(InMemoryPotentials.sums(model, at).total)
+    assert total == pytest.approx(InMemoryLogLikelihoods.sums(model, at).total)
     full = model.sums(at, n_candidates=N)
     assert full.total == pytest.approx(total)
     assert len(full.candidates) == N

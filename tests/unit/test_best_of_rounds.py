@@ -7,13 +7,13 @@ import pytest
 
 from pymc_coresets.exceptions import OutOfTimeError, SamplingError
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
-from pymc_coresets.methods.loop import Measured
+from pymc_coresets.methods.loop import Measurement
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Status, Weighted
+from pymc_coresets.solving.solution import Selection, Status
 
 NOWHERE = Rows(np.arange(0), np.ones(0))
-NOTHING = Weighted(rows=NOWHERE, weights=np.ones(0))
+NOTHING = Selection(rows=NOWHERE, weights=np.ones(0))
 
 
 def of_divergence(variance, n_draws=400):
@@ -21,7 +21,7 @@ def of_divergence(variance, n_draws=400):
     z = np.random.default_rng(1).normal(size=n_draws)
     total = np.sqrt(variance) * z / z.std()
     sums = PassSums(total=total, norm_total=0.0, candidates=NOWHERE)
-    return Measured.of(NOTHING, np.zeros(n_draws), sums)
+    return Measurement.of(NOTHING, np.zeros(n_draws), sums)
 
 
 class Again:

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from benchmarks.closed_forms import InMemoryPotentials
+from benchmarks.closed_forms import InMemoryLogLikelihoods
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.solving.problem import problem_at, tangent_problem
@@ -13,16 +13,16 @@ from pymc_coresets.solving.problem import problem_at, tangent_problem
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 
 
-#: Potentials ``-(x_n . theta)^2 / 2`` of draws theta of shape (n_draws, 4).
-QUADRATIC = InMemoryPotentials(
+#: Log-likelihoods ``-(x_n . theta)^2 / 2`` of draws theta of shape (n_draws, 4).
+QUADRATIC = InMemoryLogLikelihoods(
     InMemoryRows([ROWS]), 4, lambda draws, rows: -0.5 * np.square(rows.arrays[0] @ draws.T)
 )
 
 
 def columns(vectors):
-    """Draws by the potentials of two rows, on a scale that does not depend on their number."""
-    potentials = (vectors[:2] - vectors[:2].min(axis=1, keepdims=True)) * np.sqrt(vectors.shape[1])
-    return Counter(map(tuple, potentials.T.round(9)))
+    """Draws by the log-likelihoods of two rows, on a scale that does not depend on their number."""
+    loglik = (vectors[:2] - vectors[:2].min(axis=1, keepdims=True)) * np.sqrt(vectors.shape[1])
+    return Counter(map(tuple, loglik.T.round(9)))
 
 
 def test_a_fifth_of_the_draws_is_held_out():
@@ -44,14 +44,16 @@ def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
 
 def test_potentials_that_cancel_are_refused():
     two = InMemoryRows([np.array([1.0, -1.0])])
-    potentials = InMemoryPotentials(two, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    loglik = InMemoryLogLikelihoods(two, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
     with pytest.raises(InvalidDataError, match="does not vary"):
-        tangent_problem(potentials, np.arange(50.0), rng=np.random.default_rng(1))
+        tangent_problem(loglik, np.arange(50.0), rng=np.random.default_rng(1))
 
 
 def test_few_draws_that_repeat_themselves_are_refused():
     source = InMemoryRows([np.arange(5.0)])
-    posterior = InMemoryPotentials(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    posterior = InMemoryLogLikelihoods(
+        source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws)
+    )
     with pytest.raises(InvalidDataError, match="Only 3 of 60 weighting draws differ"):
         tangent_problem(posterior, np.repeat([0.0, 1.0, 3.0], 20), rng=np.random.default_rng(1))
 

@@ -7,18 +7,18 @@ import pymc as pm
 import pytest
 from scipy.stats import norm, poisson
 
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.sampling.density import pass_of
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 COUNTS = np.array([0, 1, 4])
 
 
-def rows(n_obs, *, mean_size=1.0, n_nodes=1, template=False):
+def rows(n_obs, *, mean_size=1.0, n_nodes=1, prototypes=False):
     return SimpleNamespace(
-        n_obs=n_obs, mean_size=mean_size, n_nodes=n_nodes, template=template, inputs=[]
+        n_obs=n_obs, mean_size=mean_size, n_nodes=n_nodes, prototypes=prototypes, inputs=[]
     )
 
 
@@ -29,7 +29,7 @@ def rows(n_obs, *, mean_size=1.0, n_nodes=1, template=False):
         (rows(8_001), False),
         (rows(200, mean_size=4.0, n_nodes=10), True),
         (rows(200, mean_size=4.0, n_nodes=11), False),
-        (rows(10, template=True), False),
+        (rows(10, prototypes=True), False),
     ],
 )
 def test_numpy_evaluates_few_rows_if_they_are_all(given, few):
@@ -45,7 +45,7 @@ def test_numpy_evaluates_few_rows_if_they_are_all(given, few):
         (rows(1_000, n_nodes=5), False),
         (rows(319_000), True),
         (rows(320_000), False),
-        (rows(10, template=True), False),
+        (rows(10, prototypes=True), False),
     ],
 )
 def test_numpy_evaluates_the_slopes_of_few_searches(given, few):

@@ -42,20 +42,20 @@ from pymc_coresets.glm.control_variates.surroundings import (
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.climbs.climbing import Guarded
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation.one_start import FiniteObjective
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import WarmNuts
@@ -94,7 +94,7 @@ def regression(kind, x=X, y=None):
 def rows_of(model, *, collapse="auto"):
     loglik = LogLikelihood(find_observations(model), collapse=collapse)
     every = loglik.in_memory.all
-    return RowsInMemory(find_predictors(loglik.observations), every.positions, every.base_weights)
+    return RowsInMemory(find_predictors(loglik.observations), every.positions, every.case_weights)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def rows():
 
 def average(rows, center, draws):
     """Return the sums of all rows, read in blocks, and the quadratic of each."""
-    source = InMemoryRows([], rows.base_weights, rows.which)
+    source = InMemoryRows([], rows.case_weights, rows.which)
     found = averaged.average(source, SeenRows(rows.found), center, draws, n_kept=len(rows), key=7)
     spread = np.zeros(len(rows))
     spread[np.searchsorted(rows.which, found.sample.rows.positions)] = found.sample.spread
@@ -261,13 +261,13 @@ def test_equal_rows_that_were_merged_count_as_often():
     y = (np.arange(120) % 3 == 0).astype(int)
     model, draws = regression("logistic", x, y), DRAWS[:, :2]
     merged, every = (rows_of(model, collapse=c) for c in (True, False))
-    assert (len(merged), len(every), merged.base_weights.sum()) == (6, 120, 120.0)
+    assert (len(merged), len(every), merged.case_weights.sum()) == (6, 120, 120.0)
     found, expected = (average(r, CENTER[:2], draws) for r in (merged, every))
     for name in ("slope", "curvature", "residual"):
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-11)
     assert_allclose(found.slopes, expected.slopes[:, merged.which])
     single = expected.spread[merged.which]
-    assert_allclose(found.spread, merged.base_weights * single, rtol=1e-9, atol=1e-14)
+    assert_allclose(found.spread, merged.case_weights * single, rtol=1e-9, atol=1e-14)
 
 
 def test_residuals_do_not_depend_on_the_coordinates(rows):
@@ -701,10 +701,10 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior(sign):
     expected = (before - after) / 2e-5
     space = posterior.space
     slopes = derivatives(lambda points: coefficient_draws(found, space.constrain(points)), x)
-    pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
+    pull = quadratic.slopes_at(sampler.rest.coefficients(x[None]))
 
     def gradients(points):
-        return sampler.log_prior.slopes(points, np.repeat(pull, len(points), axis=0))[1]
+        return sampler.rest.slopes(points, np.repeat(pull, len(points), axis=0))[1]
 
     precision = precision_near(slopes, gradients, quadratic.curvature, x)
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())
@@ -981,17 +981,17 @@ def test_a_search_that_ended_where_rows_are_convex_goes_on_to_a_mode(kind, monke
             return np.zeros(P)
         return given_the_rest(space, start, free, most_steps=most_steps)
 
-    climbed, ends = method._Run._climbed, []
+    ascended, ends = method._Run._ascended, []
 
     def end(run, quadratic, source):
         assert not is_concave(quadratic.curvature)
         assert_array_equal(run.posteriors.mode, np.zeros(P))
-        ends.append((run.posteriors, climbed(run, quadratic, source)))
+        ends.append((run.posteriors, ascended(run, quadratic, source)))
         raise _ArrivedError
 
     monkeypatch.setattr(posteriors, "mode_given_the_rest", not_over)
     monkeypatch.setattr(posteriors.Posteriors, "_normal_at", lambda *_: Normal(np.zeros(P), None))
-    monkeypatch.setattr(method._Run, "_climbed", end)
+    monkeypatch.setattr(method._Run, "_ascended", end)
     with pytest.raises(_ArrivedError):
         build_coreset(model, **SETTINGS)
     [(found, quadratic)] = ends
@@ -1009,8 +1009,10 @@ def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
         p = pm.math.invlogit(x @ pm.Normal("beta", 0, 1, shape=30))
         pm.Bernoulli("y", p, observed=rng.integers(2, size=2_000))
     loglik, found, steps = LogLikelihood(find_observations(model)), [], []
-    evaluate = Guarded.__call__
-    monkeypatch.setattr(Guarded, "__call__", lambda *given: steps.append(0) or evaluate(*given))
+    evaluate = FiniteObjective.__call__
+    monkeypatch.setattr(
+        FiniteObjective, "__call__", lambda *given: steps.append(0) or evaluate(*given)
+    )
     for scaled in (True, False):
         if not scaled:
             monkeypatch.setattr(Posteriors, "_normal_at", lambda *_: None)

@@ -12,10 +12,10 @@ from pymc_coresets.solving.solution import Status
 N_OBS, STEPS = 40, 30
 VECTORS = np.random.default_rng(8).normal(size=(N_OBS, 15)) + 0.4
 NORMS = np.linalg.norm(VECTORS, axis=1)
-BASE_WEIGHTS = np.random.default_rng(9).uniform(0.5, 2, size=N_OBS)
-TARGET = BASE_WEIGHTS @ VECTORS
-PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=BASE_WEIGHTS)
-SIGMA = BASE_WEIGHTS @ NORMS
+CASE_WEIGHTS = np.random.default_rng(9).uniform(0.5, 2, size=N_OBS)
+TARGET = CASE_WEIGHTS @ VECTORS
+PROBLEM = Problem(vectors=VECTORS, target=TARGET, case_weights=CASE_WEIGHTS)
+SIGMA = CASE_WEIGHTS @ NORMS
 
 
 def weights_after(steps, *, polish=False, problem=PROBLEM):
@@ -58,7 +58,7 @@ def test_weights_stay_in_the_polytope(steps):
 
 def test_total_norm_of_all_data_sets_the_polytope():
     problem = Problem(
-        vectors=VECTORS, target=TARGET, base_weights=BASE_WEIGHTS, total_norm=3 * SIGMA
+        vectors=VECTORS, target=TARGET, case_weights=CASE_WEIGHTS, total_norm=3 * SIGMA
     )
     assert weights_after(5, problem=problem) @ NORMS == pytest.approx(3 * SIGMA)
 
@@ -70,8 +70,8 @@ def test_polished_weights_are_the_best_on_their_rows():
 
 
 def test_optimum_inside_the_polytope_is_recognised():
-    problem = Problem(vectors=np.eye(1), target=np.ones(1), base_weights=np.ones(1))
-    repeated = Problem(vectors=np.ones((3, 1)), target=np.array([3.0]), base_weights=np.ones(3))
+    problem = Problem(vectors=np.eye(1), target=np.ones(1), case_weights=np.ones(1))
+    repeated = Problem(vectors=np.ones((3, 1)), target=np.array([3.0]), case_weights=np.ones(3))
     for case in (problem, repeated):
         solution = solve(FrankWolfe(polish=False), case, case.n_obs)
         assert solution.history["objective"][-1] == 0

@@ -14,9 +14,9 @@ VECTORS = (np.random.default_rng(8).normal(size=(N_OBS, 15)) + 0.4) * np.linspac
     :, None
 ]
 NORMS = np.linalg.norm(VECTORS, axis=1)
-BASE_WEIGHTS = np.random.default_rng(9).uniform(0.5, 2, size=N_OBS)
-TARGET = BASE_WEIGHTS @ VECTORS
-PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=BASE_WEIGHTS)
+CASE_WEIGHTS = np.random.default_rng(9).uniform(0.5, 2, size=N_OBS)
+TARGET = CASE_WEIGHTS @ VECTORS
+PROBLEM = Problem(vectors=VECTORS, target=TARGET, case_weights=CASE_WEIGHTS)
 
 
 def weights_after(steps, *, polish=False, problem=PROBLEM):
@@ -83,7 +83,7 @@ def test_polished_weights_are_the_best_on_their_rows():
 
 
 def test_aligned_target_stops_at_once():
-    problem = Problem(vectors=np.eye(3), target=np.array([0, 5.0, 0]), base_weights=np.ones(3))
+    problem = Problem(vectors=np.eye(3), target=np.array([0, 5.0, 0]), case_weights=np.ones(3))
     solution = solve(GIGA(), problem, 3)
     assert solution.status is Status.OPTIMAL
     assert solution.rows.positions.tolist() == [1]
@@ -96,7 +96,7 @@ def test_long_runs_do_not_drift(dtype):
     rng = np.random.default_rng(3)
     vectors = (rng.normal(size=(2000, 4)) + 0.2).astype(dtype)
     target = vectors.astype(float).sum(0)
-    problem = Problem(vectors=vectors, target=target, base_weights=np.ones(2000))
+    problem = Problem(vectors=vectors, target=target, case_weights=np.ones(2000))
     objective = solve(GIGA(polish=False), problem, 2000).history["objective"]
     assert objective[-1] < 1e-10 * objective[0]
     assert objective[-1] == pytest.approx(objective[-2], rel=1e-3, abs=1e-26 * objective[0])

@@ -14,10 +14,10 @@ from pymc_coresets import build_coreset
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian, find_hierarchy
 from pymc_coresets.glm.control_variates.precisions import with_entries
 from pymc_coresets.glm.predictor.finding import find_predictors
-from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.climbs.central_differences import differences
+from pymc_coresets.rowlogp.rest import RestLogDensity
+from pymc_coresets.sampling.maximisation.central_differences import differences
 
 LEVELS = 3
 LEVEL = np.arange(60) % LEVELS
@@ -71,11 +71,11 @@ def parted(predictor):
     """Return the model's log-prior, its coefficients, and the hierarchy."""
     observations = find_observations(observed(predictor))
     found = find_predictors(observations)
-    log_prior = LogPrior(observations, found.coefficients)
-    space = log_prior.space
+    rest = RestLogDensity(observations, found.coefficients)
+    space = rest.space
     columns = [np.ravel(own) for own in space.columns.values()]
-    hierarchy = find_hierarchy(log_prior.slopes, log_prior.coefficients, space.start, columns)
-    return log_prior, found, hierarchy
+    hierarchy = find_hierarchy(rest.slopes, rest.coefficients, space.start, columns)
+    return rest, found, hierarchy
 
 
 def quadratic_of(found, *, is_sparse=False):
@@ -104,8 +104,8 @@ def quadratic_of(found, *, is_sparse=False):
     ],
 )
 def test_the_scales_are_the_fewest_variables_given_which_the_rest_is_normal(predictor, scales):
-    log_prior, _, hierarchy = parted(predictor)
-    columns = log_prior.space.columns
+    rest, _, hierarchy = parted(predictor)
+    columns = rest.space.columns
     assert [name for name, own in columns.items() if hierarchy.is_scale[own].any()] == scales
 
 
@@ -132,14 +132,14 @@ def around_a_mean():
 
 
 def test_the_precision_of_many_effects_around_a_mean_takes_three_gradients():
-    log_prior, _, hierarchy = parted(around_a_mean)
+    rest, _, hierarchy = parted(around_a_mean)
     assert hierarchy.colors.max() == 1
     reference, free = hierarchy.reference, ~hierarchy.is_scale
     expanded = next(hierarchy.expanded(reference[hierarchy.is_scale][None]))
     found = with_entries(hierarchy.pattern, expanded.precisions[0]).toarray()
 
     def slopes(points):
-        return log_prior.slopes(points)[1][:, free]
+        return rest.slopes(points)[1][:, free]
 
     dense = -differences(slopes, reference, np.full(len(reference), 0.5))[free]
     assert_allclose(found, dense, atol=1e-9)
@@ -166,11 +166,11 @@ def test_scales_with_a_gradient_that_is_not_finite_have_no_weight(bad):
 )
 def test_draws_have_the_density_that_is_said(predictor, is_sparse):
     """Up to what depends on the scales alone, it is that of prior and quadratic."""
-    log_prior, found, hierarchy = parted(predictor)
+    rest, found, hierarchy = parted(predictor)
     quadratic = quadratic_of(found, is_sparse=is_sparse)
     near = ConditionalGaussian.of(hierarchy, quadratic)
     x, logq = near.draw(50, rng=np.random.default_rng(3))
-    logp = log_prior.values(x) + quadratic.at(log_prior.coefficients(x))
+    logp = rest.values(x) + quadratic.at(rest.coefficients(x))
     at = x[:, hierarchy.is_scale]
     given_scales = logp - near.log_marginals(at)
     of_scales = near.scales.log_density(at)
@@ -179,7 +179,7 @@ def test_draws_have_the_density_that_is_said(predictor, is_sparse):
 
 def test_the_marginal_of_the_scales_is_the_integral():
     """Over two effects, by the trapezoidal rule, which is exact for what is smooth and vanishes."""
-    log_prior, found, hierarchy = parted(of_two_scales)
+    rest, found, hierarchy = parted(of_two_scales)
     quadratic = quadratic_of(found)
     near = ConditionalGaussian.of(hierarchy, quadratic)
     scales = np.array([[-1.0, 0.5], [0.3, -0.2], [0.0, 1.0]])
@@ -188,7 +188,7 @@ def test_the_marginal_of_the_scales_is_the_integral():
     for some in scales:
         x = np.empty((len(effects), 4))
         x[:, hierarchy.is_scale], x[:, ~hierarchy.is_scale] = some, effects
-        logp = log_prior.values(x) + quadratic.at(log_prior.coefficients(x))
+        logp = rest.values(x) + quadratic.at(rest.coefficients(x))
         expected.append(logsumexp(logp))
     assert_allclose(np.diff(near.log_marginals(scales)), np.diff(expected), atol=1e-8)
 

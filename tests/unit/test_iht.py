@@ -15,7 +15,7 @@ VECTORS = (np.random.default_rng(8).normal(size=(N_OBS, 30)) + 0.2) * np.linspac
 NORMS = np.linalg.norm(VECTORS, axis=1)
 UNITS = VECTORS / NORMS[:, None]
 TARGET = VECTORS.sum(0)
-PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=np.ones(N_OBS))
+PROBLEM = Problem(vectors=VECTORS, target=TARGET, case_weights=np.ones(N_OBS))
 
 
 def largest(values, size):
@@ -69,14 +69,14 @@ def test_weights_are_the_best_on_their_rows():
 
 
 def test_iterates_have_no_negative_weights():
-    problem = Problem(vectors=np.eye(4), target=np.array([3, 2, -1, -2]), base_weights=np.ones(4))
+    problem = Problem(vectors=np.eye(4), target=np.array([3, 2, -1, -2]), case_weights=np.ones(4))
     empty = State.empty(problem, 4)
     assert IHT().step(IHT().start(empty)).weights == pytest.approx([3, 2, 0, 0])
 
 
 def test_orthogonal_rows_are_solved_in_one_step():
     lengths = np.arange(1.0, 9.0)
-    problem = Problem(vectors=np.eye(8), target=lengths, base_weights=np.ones(8))
+    problem = Problem(vectors=np.eye(8), target=lengths, case_weights=np.ones(8))
     solution = solve(IHT(max_iterations=1), problem, 3)
     assert solution.rows.positions.tolist() == [5, 6, 7]
     assert solution.weights == pytest.approx([6, 7, 8])

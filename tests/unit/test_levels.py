@@ -21,9 +21,9 @@ from pymc_coresets.glm.control_variates.expansion import ResidualSample
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 G, EACH = 8, 120
 _rng = np.random.default_rng(1)
@@ -37,7 +37,7 @@ QUIET = {"random_seed": 3, "progressbar": False}
 def rows_of(model):
     loglik = LogLikelihood(find_observations(model), collapse=False)
     every = loglik.in_memory.all
-    return RowsInMemory(find_predictors(loglik.observations), every.positions, every.base_weights)
+    return RowsInMemory(find_predictors(loglik.observations), every.positions, every.case_weights)
 
 
 def model_of(level, *, other=None, n_slopes=0):
@@ -107,7 +107,7 @@ def cubic(n_rows=60, n_draws=200, *, seed=4):
     seen = z @ a.T
     return SimpleNamespace(
         positions=np.arange(n_rows),
-        base_weights=np.ones(n_rows),
+        case_weights=np.ones(n_rows),
         left=0.01 * seen**3,
         curved=-0.05 * seen**2,
         spread=0.01 * (seen**3).std(axis=0),
@@ -150,8 +150,8 @@ def test_whole_rows_keep_their_weights():
 
 def test_absent_rows_are_not_chosen():
     rows = cubic()
-    rows.base_weights[:30] = 0.0
-    rows.spread = rows.spread * rows.base_weights
+    rows.case_weights[:30] = 0.0
+    rows.spread = rows.spread * rows.case_weights
     level = PursuedLevel.of(**vars(rows), least=1e-12, key=1)
     assert min(level.choices[-1]) >= 30
     assert_allclose(level.target[0], rows.left[:, 30:].sum(axis=1))

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_concavity import (
+from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.log_concavity import (
     AFFINE,
     Convexities,
     is_log_concave,
     rows_are_log_concave,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
-from pymc_coresets.reading.observations import find_observations
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(50, 3))

@@ -23,10 +23,10 @@ from pymc_coresets.after.surrogates import difference_estimate
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.passes import BlockPass
 
 N, PRIOR_SD, NOISE = 500, 2.0, 1.3
@@ -177,7 +177,7 @@ def test_the_parts_of_the_error_are_apart(loglik, exact):
 
 
 def test_a_row_counts_as_often_as_it_stands_for(exact):
-    """Rows with base weights are the same as these rows, repeated."""
+    """Rows with case weights are the same as these rows, repeated."""
     counts = np.random.default_rng(4).poisson(2.0, size=300).astype(float)
     x, y = X[:300], Y[:300]
     weighted = Exact(x, y, counts)
@@ -327,12 +327,12 @@ def build_fine_polynomials(model, **options):
 
 @pytest.mark.parametrize("build", [build_coreset, build_fine_polynomials])
 def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
-    """Draws of the stand-in's posterior give the elpd of the full one, both by sums over a grid."""
-    stand_in = build(logistic, random_seed=1, progressbar=False)
+    """Draws of the approximation give the elpd of the full posterior, both by sums over a grid."""
+    approximation = build(logistic, random_seed=1, progressbar=False)
     grid = np.linspace(-1.0, 3.0, 4_001)
     values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
     on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
-    full, own = values.sum(axis=0), stand_in.stand_in.replacement.loglik(on_grid)
+    full, own = values.sum(axis=0), approximation.approximation.replacement.loglik(on_grid)
     weights, heights = (
         np.exp(log_p - log_p.max()) for log_p in (full - grid**2 / 18, own - grid**2 / 18)
     )
@@ -340,10 +340,10 @@ def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
     cumulative = np.cumsum(heights) / heights.sum()
     b = np.interp(np.random.default_rng(1).random(size=(4, 250)), cumulative, grid)
     idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), b)})})
-    found = stand_in.loo(idata, observations=100, random_seed=1)
+    found = approximation.loo(idata, observations=100, random_seed=1)
     assert abs(found.elpd - exact) < 3 * np.hypot(found.mcse, found.subsampling_se)
     assert "Monte Carlo standard error" in str(found)
-    assert found.elpd == stand_in.loo(idata, observations=100, random_seed=1).elpd
+    assert found.elpd == approximation.loo(idata, observations=100, random_seed=1).elpd
 
 
 def test_draws_that_were_corrected_are_refused(logistic):

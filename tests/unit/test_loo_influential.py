@@ -14,9 +14,9 @@ from scipy import stats
 
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
 from pymc_coresets.after.leave_one_out import units_of
-from pymc_coresets.after.surrogates import Surrogate, of_block
+from pymc_coresets.after.surrogates import ElpdSurrogate, of_block
 from pymc_coresets.after.without_rows import Moved
-from pymc_coresets.rows.values import NO_MEMBERS, Members, Rows
+from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
 
 KAPPA, SHAPE, RATE = 0.01, 2.0, 2.0
 REMOVED = "removed from the posterior instead"
@@ -236,14 +236,14 @@ def test_units_are_compared_with_the_same_units_alone(by_shop):
 
 def test_groupings_are_told_by_the_rows_of_each_unit():
     def named(sizes, positions):
-        members = Members(np.array(sizes), np.array(positions))
-        return units_of([SimpleNamespace(observations=SimpleNamespace(members=members))])
+        unit_rows = UnitRows(np.array(sizes), np.array(positions))
+        return units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=unit_rows))])
 
     one = named([2, 1], [0, 1, 2])
     assert one.startswith("2 units of several rows")
     assert one == named([2, 1], [0, 1, 2])
     assert len({one, named([1, 2], [0, 1, 2]), named([2, 1], [0, 2, 1])}) == 3
-    assert units_of([SimpleNamespace(observations=SimpleNamespace(members=NO_MEMBERS))]) == ""
+    assert units_of([SimpleNamespace(observations=SimpleNamespace(unit_rows=NO_UNIT_ROWS))]) == ""
 
 
 # -- which rows are left out in any case -----------------------------------------------------------
@@ -264,15 +264,15 @@ def test_at_most_as_many_rows_as_the_sample_has_are_left_out_in_any_case():
     influence = np.random.default_rng(1).exponential(size=300)
     zeros = np.zeros(300)
     assert_array_equal(
-        Surrogate(np.ones(300), zeros, zeros, influence).certain(20),
+        ElpdSurrogate(np.ones(300), zeros, zeros, influence).certain(20),
         np.sort(np.argsort(-influence)[:20]),
     )
-    assert not len(Surrogate(np.ones(300), zeros, zeros, zeros).certain(20))
+    assert not len(ElpdSurrogate(np.ones(300), zeros, zeros, zeros).certain(20))
 
 
 def test_values_that_are_not_finite_leave_their_row_to_no_sample():
     values = np.array([[0.0, 1.0, -np.inf], [0.0, 2.0, 0.0]])
-    surrogate = Surrogate(*of_block(values, Rows(np.arange(3), np.ones(3))))
+    surrogate = ElpdSurrogate(*of_block(values, Rows(np.arange(3), np.ones(3))))
     assert_allclose(surrogate.influence, [0.0, 0.25, np.inf])
     assert_array_equal(surrogate.certain(1), [2])
 

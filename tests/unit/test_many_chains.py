@@ -17,7 +17,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps import starts as choice
-from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, Tuned, adapted
+from pymc_coresets.sampling.steps.many_chains import ManyChains, Paths, WarmUp, adapted
 from pymc_coresets.sampling.steps.starts import spread_starts
 
 SHAPE, N_DIMS = 3.0, 8
@@ -203,7 +203,7 @@ def test_what_tuned_chains_found_is_left_to_nuts():
     near = Normal(np.array([0.9, -2.0, 0.0, 0.0, 0.0]), factor_of(16 * np.eye(5)))
     starts = near.draw(64, rng=rng)[0]
     found = sampler(most=1e6).draw(three_groups, near, starts, rng=rng)
-    assert isinstance(found, Tuned)
+    assert isinstance(found, WarmUp)
     assert found.settled
     assert found.points.shape == (64, 5)
     assert found.ways.shape[1:] == (5,)
@@ -292,9 +292,9 @@ def test_sample_joins_chains(coreset):
 
 @pytest.mark.usefixtures("not_independent")
 def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
-    points = np.zeros((6, coreset.stand_in.space.n_dims))
+    points = np.zeros((6, coreset.approximation.space.n_dims))
     near = Normal(points[0], factor_of(np.eye(points.shape[1])))
-    tuned = Tuned(near, points, points, settled=False)
+    tuned = WarmUp(near, points, points, settled=False)
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
     assert "tree_depth" in idata["sample_stats"]
@@ -303,10 +303,10 @@ def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
 @pytest.mark.usefixtures("not_independent")
 def test_nuts_goes_on_from_tuned_chains(coreset, monkeypatch):
     """With fewer points than a tail of importance weights needs."""
-    space = coreset.stand_in.space
+    space = coreset.approximation.space
     points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
     scales = np.arange(1.0, space.n_dims + 1)
-    tuned = Tuned(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True)
+    tuned = WarmUp(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True)
     monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
     options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
     found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)

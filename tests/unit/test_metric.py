@@ -131,13 +131,13 @@ def test_options_of_nuts_reach_it(started):
 def test_more_chains_than_draws(coreset):
     draws = coreset.proposal.draws.take(slice(0, 40))
     few = replace(coreset.proposal, draws=draws, log_ratios=coreset.proposal.log_ratios[:40])
-    found = known_metric(coreset.model, few, coreset.stand_in.space, CHAINS | {"chains": 50})
+    found = known_metric(coreset.model, few, coreset.approximation.space, CHAINS | {"chains": 50})
     assert len(found["initvals"]) == 50
 
 
 @pytest.mark.parametrize("vary", [True, False])
 def test_draws_of_an_unknown_distribution_give_starts_and_their_covariance(coreset, vary):
-    known, space = replace(coreset.proposal, around=None), coreset.stand_in.space
+    known, space = replace(coreset.proposal, around=None), coreset.approximation.space
     if not vary:  # in one direction, in which they have no width
         values = known.draws.values | {"last": np.ones(known.draws.n_draws)}
         known = replace(known, draws=Draws(values))

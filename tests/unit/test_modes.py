@@ -16,13 +16,13 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbs.paths import are_apart
 from pymc_coresets.sampling.curvature import laplace, laplace_parts
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.found_modes import FoundModes
+from pymc_coresets.sampling.maximisation.paths import are_apart
 from pymc_coresets.sampling.mode_search import (
     find_modes,
     mode_of,
@@ -469,8 +469,8 @@ class FromPoints:
         """That without rows is constant."""
         return of_points(lambda x: (np.zeros(len(x)), np.zeros_like(x)))
 
-    def scan(self, size, *, key, distinct):
-        return Scan(rows=Rows(np.arange(size), np.ones(size)), weights=np.ones(size))
+    def subsample(self, size, *, key, distinct):
+        return RowSample(rows=Rows(np.arange(size), np.ones(size)), weights=np.ones(size))
 
     def density_of_each(self, each):
         return of_points(self.slopes)

@@ -1,4 +1,4 @@
-"""By what the number of nodes of units is judged, whatever their potentials are."""
+"""By what the number of nodes of units is judged, whatever their log-likelihoods are."""
 
 from types import SimpleNamespace
 

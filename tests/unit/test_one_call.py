@@ -28,7 +28,7 @@ from pymc_coresets import (
 from pymc_coresets.deadline import stop_if_late, until
 from pymc_coresets.diagnostics.evaluated_draws import FIRST_DRAWS
 from pymc_coresets.methods.job import draws_around_mode, draws_to_certify
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling import sampler
 
 X = np.random.default_rng(1).normal(size=2_000)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.closed_forms import InMemoryPotentials
+from benchmarks.closed_forms import InMemoryLogLikelihoods
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows import memory
 from pymc_coresets.rows.keyed import numbers_of
@@ -52,11 +52,11 @@ def test_the_same_rows_and_sums_come_from_all_chunks(sizes, n_candidates):
 def test_kept_potentials_are_those_of_the_candidates(sizes, n_candidates):
     too_many = 0.2 * float(WEIGHTS @ NORMS)  # of which some are dropped in the end
     options = {"n_candidates": n_candidates, "scale": too_many, "key": 7}
-    assert look_in_chunks(sizes, **options).potentials is None
+    assert look_in_chunks(sizes, **options).loglik is None
     sums = look_in_chunks(sizes, keeps=True, **options)
     expected = VALUES[SOURCE.all.where(sums.candidates.positions)]
-    np.testing.assert_allclose(sums.potentials, expected, rtol=1e-14)
-    assert sums.potentials.flags.f_contiguous
+    np.testing.assert_allclose(sums.loglik, expected, rtol=1e-14)
+    assert sums.loglik.flags.f_contiguous
 
 
 def test_totals_are_centred_weighted_sums():
@@ -71,7 +71,7 @@ def test_totals_are_centred_weighted_sums():
 def test_all_rows_that_vary_are_candidates_where_they_fit():
     sums = look_in_chunks([], n_candidates=N)
     np.testing.assert_array_equal(sums.candidates.positions, POSITIONS[WEIGHTS > 0])
-    constant = InMemoryPotentials(InMemoryRows([np.arange(9.0)]), 1, lambda draws, rows: (
+    constant = InMemoryLogLikelihoods(InMemoryRows([np.arange(9.0)]), 1, lambda draws, rows: (
         np.outer(rows.arrays[0] > 4, draws)
     ))  # fmt: skip
     found = constant.sums(np.arange(5.0), n_candidates=9).candidates
@@ -86,9 +86,9 @@ def test_candidates_are_kept_with_the_probabilities_of_the_mixture():
     for key in range(n_keys):
         wanted = Priorities.of_all(n_candidates, n_rows=N, scale=scale, key=key)
         kept += np.isfinite(wanted.keys(rows, NORMS[:40])) / n_keys
-    scores = rows.base_weights * NORMS[:40]
+    scores = rows.case_weights * NORMS[:40]
     chances = np.minimum(1, n_candidates * (0.5 * scores / scale + 0.5 / N))
-    expected = np.where(rows.base_weights > 0, chances, 0)
+    expected = np.where(rows.case_weights > 0, chances, 0)
     errors = np.sqrt(expected * (1 - expected) / n_keys)
     assert (np.abs(kept - expected) <= 5 * errors + 1e-12).all()
 

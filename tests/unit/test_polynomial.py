@@ -33,8 +33,8 @@ from pymc_coresets.papers.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 N, P = 300, 3
 

@@ -293,9 +293,11 @@ def test_discrete_variables_stay_where_they_are():
         found[:, space.columns["mu"]] = -of_mu
         return log_density(x), found
 
-    stand_in = stands_in(space, log_density=log_density, slopes=slopes, free={"k": (), "mu": ()})
-    own = compared(Probes(), stand_in, draws)
+    approximation = stands_in(
+        space, log_density=log_density, slopes=slopes, free={"k": (), "mu": ()}
+    )
+    own = compared(Probes(), approximation, draws)
     assert own.misfit < own.misfit_limit
     moved = Draws({"k": k, "mu": draws.values["mu"] + 0.3})
-    other = compared(Probes(), stand_in, moved)
+    other = compared(Probes(), approximation, moved)
     assert other.misfit > other.misfit_limit

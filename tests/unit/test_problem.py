@@ -7,13 +7,13 @@ from pymc_coresets.solving.problem import Problem, tangent_vectors
 
 
 def make(**changes):
-    arguments = {"vectors": np.eye(3), "target": np.ones(3), "base_weights": np.ones(3)}
+    arguments = {"vectors": np.eye(3), "target": np.ones(3), "case_weights": np.ones(3)}
     return Problem(**(arguments | changes))
 
 
 def test_norms_of_many_blocks():
     vectors = np.random.default_rng(1).normal(size=(3000, 300)).astype(np.float32)
-    problem = make(vectors=vectors, target=np.ones(300), base_weights=np.ones(3000))
+    problem = make(vectors=vectors, target=np.ones(300), case_weights=np.ones(3000))
     assert problem.norms == pytest.approx(np.linalg.norm(vectors.astype(float), axis=1))
 
 
@@ -40,7 +40,7 @@ def test_the_target_matches_the_objective_of_the_sheet():
 
 def test_weights_of_draws_count_as_repeated_draws():
     rng = np.random.default_rng(1)
-    potentials, times = rng.normal(size=(3, 4)), np.array([1, 2, 4, 1])
-    repeated = tangent_vectors(np.repeat(potentials, times, axis=1))
-    weighted = tangent_vectors(potentials, weights=times / times.sum())
+    loglik, times = rng.normal(size=(3, 4)), np.array([1, 2, 4, 1])
+    repeated = tangent_vectors(np.repeat(loglik, times, axis=1))
+    weighted = tangent_vectors(loglik, weights=times / times.sum())
     assert_allclose(weighted @ weighted.T, repeated @ repeated.T, rtol=1e-12)

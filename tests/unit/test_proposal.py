@@ -11,19 +11,19 @@ from scipy import optimize, stats
 from pymc_coresets import open_rows
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import curvature, modes, sample_search
 from pymc_coresets.sampling import density as density_module
-from pymc_coresets.sampling.climbs.climbing import improve, improve_by_sample
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes, pass_of
 from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.maximisation.one_start import maximise, maximise_by_sample
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -147,7 +147,9 @@ def test_a_level_that_a_large_sample_lacks_is_found_by_the_gradient(elsewhere, m
     monkeypatch.setattr(keyed, "MANY_ROWS", 10_000)
     monkeypatch.setattr(keyed, "rows_to_begin_with", lambda *_: 4_000)
     n, key, rng = 20_000, 7, np.random.default_rng(1)
-    sample = InMemoryRows.of(Rows(np.arange(n), np.ones(n))).scan(4_000, key=key, distinct=True)
+    sample = InMemoryRows.of(Rows(np.arange(n), np.ones(n))).subsample(
+        4_000, key=key, distinct=True
+    )
     level = np.zeros(n, int)
     level[np.setdiff1d(np.arange(n), sample.rows.positions)[:3]] = 1
     y = RNG.normal(2.0 * level)
@@ -196,7 +198,7 @@ def densities():
 
 def test_the_mode_is_found_from_afar(densities):
     few, everything = densities
-    mode = improve(laplace(few, np.zeros(2)), everything)
+    mode = maximise(laplace(few, np.zeros(2)), everything)
     assert np.abs(everything.logp_and_gradient(mode)[1]).max() < 0.2
 
 
@@ -206,7 +208,7 @@ def test_a_sample_leads_to_the_mode_of_all_rows(sampler, size, n_gradients):
     full = sampler.density(sampler.loglikelihood.source)
     sample, half = (sampler.density_of_some(n, 5) for n in (size, size // 2))
     start = laplace(sample, sampler.start)
-    mode = improve_by_sample(start, full, sample, half)
+    mode = maximise_by_sample(start, full, sample, half)
     away = np.abs(np.linalg.cholesky(PRECISION).T @ (mode - MEAN)).max()
     assert away < 0.6  # twice as much as it aims at: the error is estimated from two halves
     assert full.n_gradients <= n_gradients
@@ -261,7 +263,7 @@ def test_a_search_goes_on_where_it_ended_on_a_ridge(ridge, seed):
     """The gradient is small far from the mode, and Newton's step leaves the ridge."""
     everything, mode = ridge
     like = like_ridge(seed)
-    found = normal_near(improve(like, everything), like, everything, polish=True)
+    found = normal_near(maximise(like, everything), like, everything, polish=True)
     best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))
     assert height > best - 1e-3
 
@@ -299,10 +301,10 @@ def failing(monkeypatch, *numbers):
 def test_a_second_climb_that_fails_leaves_the_result_of_the_first(ridge, monkeypatch):
     everything, mode = ridge
     like = like_ridge(1)
-    monkeypatch.setattr(curvature, "_is_flat", lambda *_: False)  # so that it climbs again
+    monkeypatch.setattr(curvature, "_is_flat", lambda *_: False)  # so that it ascents again
     monkeypatch.setattr(curvature, "_NOTICED", -np.inf)
     failing(monkeypatch, 0, 2)
-    found = normal_near(improve(like, everything), like, everything, polish=True)
+    found = normal_near(maximise(like, everything), like, everything, polish=True)
     best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))
     assert height > best - 1.0
 
@@ -315,9 +317,9 @@ def test_steps_on_a_flat_place_are_not_halved(monkeypatch):
         tried.extend(x[:, 0])
         return Slopes(-np.square(x - highest).sum(axis=1) / 2, -x)
 
-    failing(monkeypatch, 0)  # so that it climbs
+    failing(monkeypatch, 0)  # so that it ascents
     like = Normal(np.zeros(2), factor_of(np.eye(2)))
-    monkeypatch.setattr(curvature, "climb", lambda *_, **__: SimpleNamespace(x=np.zeros(2)))
+    monkeypatch.setattr(curvature, "minimise", lambda *_, **__: SimpleNamespace(x=np.zeros(2)))
     found = normal_near(highest, like, Density(add_up), polish=True)
     np.testing.assert_array_equal(found.location, highest)
     assert not {0.015, 0.0075} & set(np.round(tried, 6))

@@ -14,7 +14,7 @@ from pymc_coresets.solving.solution import Status
 
 VECTORS = np.random.default_rng(12).normal(size=(60, 25)) + 0.4
 TARGET = VECTORS.sum(0) + 10 * np.random.default_rng(9).normal(size=25)  # outside the cone
-PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=np.ones(60))
+PROBLEM = Problem(vectors=VECTORS, target=TARGET, case_weights=np.ones(60))
 
 
 def steps(problem, size):
@@ -64,7 +64,7 @@ def test_optimum_is_that_of_all_nonnegative_weights(seed, n_obs, n_draws):
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n_obs, n_draws)) * rng.gamma(0.5, size=(n_obs, 1))
     problem = Problem(
-        vectors=vectors, target=10 * rng.normal(size=n_draws), base_weights=np.ones(n_obs)
+        vectors=vectors, target=10 * rng.normal(size=n_draws), case_weights=np.ones(n_obs)
     )
     solution = solve(Pursuit(), problem, n_obs)
     _, distance = nnls(vectors.T, problem.target)
@@ -79,7 +79,7 @@ def test_status_at_the_optimum():
 def test_independent_rows_that_form_the_target_are_found():
     vectors = np.eye(8)
     weights = np.array([0, 3.0, 0, 0, 2.0, 0, 0, 7.0])
-    problem = Problem(vectors=vectors, target=weights @ vectors, base_weights=np.ones(8))
+    problem = Problem(vectors=vectors, target=weights @ vectors, case_weights=np.ones(8))
     solution = solve(Pursuit(), problem, 3)
     assert solution.rows.positions.tolist() == [1, 4, 7]
     assert solution.weights == pytest.approx([3, 2, 7])
@@ -101,7 +101,7 @@ def test_nearly_collinear_rows_at_every_scale(scale):
     rng = np.random.default_rng(6)
     vectors = rng.normal(size=(5, 40))[rng.integers(5, size=200)]
     vectors = scale * (vectors + 1e-13 * rng.normal(size=vectors.shape))
-    problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(200))
+    problem = Problem(vectors=vectors, target=vectors.sum(0), case_weights=np.ones(200))
     objective = solve(Pursuit(), problem, 100).history["objective"]
     assert objective[-1] < 1e-24 * objective[0]
 
@@ -111,7 +111,7 @@ def test_the_cheaper_of_two_rows_that_point_the_same_way_is_chosen():
     problem = Problem(
         vectors=vectors,
         target=vectors.sum(0),
-        base_weights=np.ones(3),
+        case_weights=np.ones(3),
         prices=np.array([5.0, 1.0, 30.0]),
     )
     solution = solve(Pursuit(), problem, 3)

@@ -17,9 +17,9 @@ from pymc_coresets.glm.control_variates.by_gradients import (
 )
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import interface_at
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 D = 3
 
@@ -113,7 +113,7 @@ def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
     # Along each direction, sums over rows are what is missed of all rows together.
     each = by_gradients._beyond_of(draws.mean(axis=0), found.directions, logistic.all_rows)
     np.testing.assert_allclose(
-        each @ logistic.all_rows.base_weights, found.missed, atol=1e-8 * len(each.T)
+        each @ logistic.all_rows.case_weights, found.missed, atol=1e-8 * len(each.T)
     )
 
 
@@ -128,7 +128,7 @@ def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(log
     chosen = expansion.chosen(averaged, quadratic, 150, goal=0.0)
     fresh = 0.3 * rng.normal(size=(200, 3))
     x = expansion._points(fresh)
-    of_all = logistic.weighted_sum(x, logistic.all_rows, logistic.all_rows.base_weights)
+    of_all = logistic.weighted_sum(x, logistic.all_rows, logistic.all_rows.case_weights)
     own = logistic.weighted_sum(x, chosen.rows, chosen.weights) + chosen.quadratic.at(fresh)
     alone = np.var(of_all - quadratic.at(fresh))
     assert np.var(of_all - own) < 0.2 * alone

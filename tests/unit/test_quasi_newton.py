@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.methods.loop import Measure, Measured
+from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.papers.adaptive import solve_adaptively
 from pymc_coresets.papers.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.rows.passes import PassSums
@@ -176,7 +176,7 @@ def test_a_change_is_judged_by_normalised_weights(seed):
     vectors = rng.normal(size=(3, n)) / np.sqrt(n)
     vectors -= vectors.mean(axis=1, keepdims=True)
     three, missing = Rows(np.arange(3), np.ones(3)), np.sqrt(n) * vectors.sum(axis=0)
-    coreset = Measured(
+    coreset = Measurement(
         rows=three,
         weights=np.ones(3),
         draws=None,

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.closed_forms import InMemoryPotentials
+from benchmarks.closed_forms import InMemoryLogLikelihoods
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import best_of_rounds, loop, pursuit, riemannian
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.methods.loop import Measured, decide
+from pymc_coresets.methods.loop import Measurement, decide
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
@@ -33,9 +33,9 @@ class Regression:
 
     n_rows, n_terms, n_dims = N, N, D
 
-    def __init__(self, base_weights=None):
+    def __init__(self, case_weights=None):
         self.n_drawn = 0
-        self.source = InMemoryRows([X, Y], base_weights)
+        self.source = InMemoryRows([X, Y], case_weights)
         self.total_weight = self.source.total_weight
 
     def posterior(self, rows, weights):
@@ -56,11 +56,11 @@ class Regression:
         x, y = rows.arrays
         return -0.5 * (y[:, None] - x @ draws.T) ** 2
 
-    def scan(self, size, *, key, distinct=False):
-        return self.source.scan(size, key=key, distinct=distinct)
+    def subsample(self, size, *, key, distinct=False):
+        return self.source.subsample(size, key=key, distinct=distinct)
 
     def sums(self, draws, **options):
-        return InMemoryPotentials(self.source, D, Regression.loglik.__get__(self)).sums(
+        return InMemoryLogLikelihoods(self.source, D, Regression.loglik.__get__(self)).sums(
             draws, **options
         )
 
@@ -78,11 +78,11 @@ class Interrupted(Regression):
         return super().draw(rows, weights, n_draws, rng=rng)
 
 
-class Recorded(Regression):
+class ChainRecord(Regression):
     """Keeps the coresets that were drawn from."""
 
-    def __init__(self, base_weights=None):
-        super().__init__(base_weights)
+    def __init__(self, case_weights=None):
+        super().__init__(case_weights)
         self.tried = []
 
     def draw(self, rows, weights, n_draws, *, rng):
@@ -90,7 +90,7 @@ class Recorded(Regression):
         return super().draw(rows, weights, n_draws, rng=rng)
 
 
-class Misleading(Recorded):
+class Misleading(ChainRecord):
     """Draws from far away for every coreset but uniform ones: their weights are multiples."""
 
     def draw(self, rows, weights, n_draws, *, rng):
@@ -99,7 +99,7 @@ class Misleading(Recorded):
         return draws if np.allclose(multiples, multiples.round()) else 100 * draws
 
 
-class Failing(Recorded):
+class Failing(ChainRecord):
     """Cannot be sampled the first `n_failures` times after the start."""
 
     def __init__(self, n_failures):
@@ -173,7 +173,7 @@ def test_it_uses_no_more_rows_than_a_quadratic_needs():
 
 
 def test_the_size_is_a_bound_and_the_best_round_is_returned():
-    posterior = Recorded()
+    posterior = ChainRecord()
     solution = construct(posterior, size=5, tolerance=1e-9)
     assert len(solution.rows) <= 5
     assert np.all(solution.weights > 0)
@@ -220,7 +220,7 @@ def test_ctrl_c_before_there_are_any_draws_is_passed_on():
 
 @pytest.mark.parametrize("start_size", [15, 500])
 def test_no_round_begins_after_the_deadline(start_size):
-    posterior = Recorded()
+    posterior = ChainRecord()
     method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=start_size)
     solution = run(method, posterior, 20, deadline=-np.inf)
     assert solution.status is Status.OUT_OF_TIME
@@ -308,7 +308,7 @@ def test_uniform_weights_within_the_tolerance_will_do():
 
 
 def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
-    posterior = Recorded()
+    posterior = ChainRecord()
     solution = construct(posterior, size=N, tolerance=0.5, start_size=10**6)
     assert solution.status is Status.TOLERANCE_REACHED
     start, chosen = solution.history["heldout_objective"]
@@ -328,7 +328,7 @@ def test_the_start_has_fifty_rows_per_dimension_and_a_thousand_at_least():
 
 
 def test_few_distinct_rows_are_drawn_a_thousand_times_for_the_start():
-    posterior = Recorded(np.where(np.arange(N) < 20, 1e4, 0.0))
+    posterior = ChainRecord(np.where(np.arange(N) < 20, 1e4, 0.0))
     construct(posterior, tolerance=10.0)
     rows, weights = posterior.tried[0]
     assert rows.positions.max() < 20
@@ -392,7 +392,7 @@ class Proposing(Counting):
     widening = 1.2
 
     def propose(self, n_draws, *, start_size, rng):
-        mean, covariance = self.posterior(self.source.all, self.source.all.base_weights)
+        mean, covariance = self.posterior(self.source.all, self.source.all.case_weights)
         wide = self.widening**2 * covariance
         draws = rng.multivariate_normal(mean, wide, size=n_draws, method="cholesky")
         centred = draws - mean
@@ -537,7 +537,7 @@ def test_draws_with_unreliable_weights_are_replaced_by_those_of_the_coreset(wide
     posterior.widening = widening
     found = one_look(posterior).proposal
     assert pareto_smooth(found.log_ratios[None]).pareto_khat < KHAT_RELIABLE
-    _, covariance = posterior.posterior(posterior.source.all, posterior.source.all.base_weights)
+    _, covariance = posterior.posterior(posterior.source.all, posterior.source.all.case_weights)
     ratio = found.draws.std(axis=0) / np.sqrt(covariance.diagonal())
     assert (len(found.draws) == 1_000) == own
     assert abs(ratio - (widening if own else 1.0)).max() < 4 / np.sqrt(800)
@@ -556,7 +556,7 @@ def test_no_time_for_a_certificate():
 def test_the_ratios_of_the_proposal_are_those_of_the_full_posterior():
     posterior = Proposing()
     found = one_look(posterior).proposal
-    mean, covariance = posterior.posterior(posterior.source.all, posterior.source.all.base_weights)
+    mean, covariance = posterior.posterior(posterior.source.all, posterior.source.all.case_weights)
     own = found.draws - mean
     exact = -0.5 * (own * np.linalg.solve(covariance, own.T).T).sum(axis=1)
     wide = -0.5 * (own * np.linalg.solve(posterior.widening**2 * covariance, own.T).T).sum(axis=1)
@@ -589,7 +589,7 @@ def test_held_out_draws_are_weighted_where_the_weights_are_reliable(
 def test_a_step_is_taken_back_where_it_came_out_worse_and_was_too_long(objective, length, accepted):
     nowhere, varied = Rows(np.arange(0), np.ones(0)), np.arange(1_000.0)
     views = [
-        Measured(
+        Measurement(
             rows=nowhere,
             weights=np.ones(0),
             draws=None,
@@ -619,7 +619,7 @@ def test_default_size(n_dims, n_rows, size):
 def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
     """The best of several coresets, by the draws that chose it, looks better than it is."""
     known = construct(Regression(), size=5, tolerance=1e-9).objective
-    posterior = Recorded()
+    posterior = ChainRecord()
     solution = construct(posterior, size=5, tolerance=times * known)
     assert len(solution.log_ratios) == n_draws == len(solution.draws)
     assert solution.objective == np.var(solution.log_ratios)
@@ -630,7 +630,7 @@ def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
 def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
     """Of two coresets that seem to meet it, the first one does not."""
     monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
-    posterior = Recorded()
+    posterior = ChainRecord()
     known = construct(posterior, tolerance=0.01)
     assert known.status is Status.TOLERANCE_REACHED
 
@@ -638,7 +638,7 @@ def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(
         monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
         return True
 
-    class Worse(Recorded):
+    class Worse(ChainRecord):
         def sums(self, draws, **options):
             sums = super().sums(draws, **options)
             wrong = len(draws) == 1_000 and len(self.tried) == len(posterior.tried) + 1

@@ -56,7 +56,7 @@ class Regression:
         """The same in blocks, beside other arrays."""
         every = self.signed(weights)
         source = InMemoryRows([every.vectors, *extra], every.weights)
-        return SignedBlocks(source, lambda r: SignedRows(r.arrays[0], r.base_weights), size)
+        return SignedBlocks(source, lambda r: SignedRows(r.arrays[0], r.case_weights), size)
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,23 @@ def binary10(n_obs):
     return Regression(design=design, labels=labels)
 
 
-def centers_of(rows, n_clusters=4, *, base_weights=None, seed=1):
-    rng, blocks = np.random.default_rng(seed), rows.blocks(base_weights)
+def centers_of(rows, n_clusters=4, *, case_weights=None, seed=1):
+    rng, blocks = np.random.default_rng(seed), rows.blocks(case_weights)
     sample, weights = blocks.sample(sample_size(n_clusters, rows.n_obs), key=random_key(rng))
     return signed_rows.centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
 
 
-def bounds_of(rows, centers, base_weights=None, **options):
-    signed, sums = rows.signed(base_weights), ClusterSums(centers)
+def bounds_of(rows, centers, case_weights=None, **options):
+    signed, sums = rows.signed(case_weights), ClusterSums(centers)
     sums.add(signed)
     bound = Sensitivity(**options).bound(sums)
     values = bound.values(signed)
     return Bounds(bound, values, np.average(values, weights=signed.weights))
 
 
-def all_of(rows, base_weights=None, *, size=64, n_clusters=4, extra=(), **options):
+def all_of(rows, case_weights=None, *, size=64, n_clusters=4, extra=(), **options):
     """Bounds on the sensitivities of all rows, read in blocks."""
-    blocks, rng = rows.blocks(base_weights, size, extra), np.random.default_rng(1)
+    blocks, rng = rows.blocks(case_weights, size, extra), np.random.default_rng(1)
     return Sensitivities.of(blocks, Sensitivity(**options).bound, n_clusters, rng=rng)
 
 
@@ -109,10 +109,10 @@ def losses(rows, thetas):
     return phi(signed.vectors @ np.column_stack([thetas, np.ones(len(thetas))]).T)
 
 
-def shares(rows, thetas, base_weights):
+def shares(rows, thetas, case_weights):
     """Each row's share of the log-likelihood, times the number of rows."""
     loss = losses(rows, thetas)
-    return base_weights.sum() * loss / (base_weights @ loss)
+    return case_weights.sum() * loss / (case_weights @ loss)
 
 
 def disc(center, radius):
@@ -122,24 +122,24 @@ def disc(center, radius):
     return center + (radii[:, None, None] * edge).reshape(-1, 2)
 
 
-def by_definition(rows, centers, base_weights, radius, theta, *, exact):
+def by_definition(rows, centers, case_weights, radius, theta, *, exact):
     """m_n of Lemma B.5 row by row, the cluster means recomputed without the row."""
     signed = rows.signed()
     z = signed.vectors
     nearest = [np.argmin([np.linalg.norm(row - c) for c in centers]) for row in z]
     result = []
     for n in range(len(z)):
-        total = base_weights[n]
+        total = case_weights[n]
         for i, center in enumerate(centers):
-            members = [m for m in range(len(z)) if nearest[m] == i and m != n]
-            mass = sum(base_weights[m] for m in members)
+            unit_rows = [m for m in range(len(z)) if nearest[m] == i and m != n]
+            mass = sum(case_weights[m] for m in unit_rows)
             if mass == 0:
                 continue
-            mean = sum(base_weights[m] * z[m] for m in members) / mass if exact else center
+            mean = sum(case_weights[m] * z[m] for m in unit_rows) / mass if exact else center
             apart = mean - z[n]
             along = abs(apart @ np.append(theta, 1))
             total += mass * np.exp(-radius * np.linalg.norm(apart[:-1]) - along)
-        result.append(base_weights.sum() / total)
+        result.append(case_weights.sum() / total)
     return np.array(result)
 
 
@@ -170,7 +170,7 @@ def test_no_point_of_the_ball_exceeds_the_bound(seed, n_obs, n_clusters, radius,
     rng = np.random.default_rng(seed)
     rows, theta = random_rows(rng, n_obs, offset=offset), rng.normal(size=2)
     weights = rng.choice([0.3, 1.0, 2.0, 7.5], size=n_obs)
-    centers = centers_of(rows, n_clusters, base_weights=weights)
+    centers = centers_of(rows, n_clusters, case_weights=weights)
     found = bounds_of(rows, centers, weights, radius=radius, center=theta, exact_centers=True)
     largest = shares(rows, disc(theta, radius), weights).max(axis=1)
     assert (found.values >= largest * (1 - 1e-9)).all()
@@ -301,7 +301,7 @@ def test_rows_of_base_weight_zero_are_absent():
     rng = np.random.default_rng(8)
     rows, weights = random_rows(rng, 40), np.repeat([1.0, 0.0], 20)
     first = Regression(design=rows.design[:20], labels=rows.labels[:20])
-    centers = centers_of(rows, base_weights=weights)
+    centers = centers_of(rows, case_weights=weights)
     assert centers == pytest.approx(centers_of(first))
     found = bounds_of(rows, centers, weights, exact_centers=True)
     expected = bounds_of(first, centers, exact_centers=True)
@@ -359,8 +359,8 @@ def sampled():
     found = all_of(rows, weights, size=16, extra=[loss], radius=1.5)
     totals = np.empty((10_000, 3))
     for key, total in enumerate(totals):
-        scan = found.draw(7, key=key)
-        total[:] = scan.weights @ scan.rows.arrays[-1]
+        subsample = found.draw(7, key=key)
+        total[:] = subsample.weights @ subsample.rows.arrays[-1]
     return found.bound.values(rows.signed(weights)), weights, loss, totals
 
 
@@ -390,8 +390,10 @@ def test_a_size_for_a_guarantee_keeps_it():
     size = guaranteed_size(found.mean, 2, epsilon=0.2, delta=Sensitivity().delta)
     assert size < 4_000
     for key in range(40):
-        scan = found.draw(size, key=key)
-        assert (np.abs(scan.weights @ scan.rows.arrays[-1] / loss.sum(axis=0) - 1) <= 0.2).all()
+        subsample = found.draw(size, key=key)
+        assert (
+            np.abs(subsample.weights @ subsample.rows.arrays[-1] / loss.sum(axis=0) - 1) <= 0.2
+        ).all()
 
 
 def test_size_for_a_guarantee_is_that_of_the_theorem():

@@ -12,7 +12,7 @@ from pymc_coresets.papers.giga import GIGA
 from pymc_coresets.papers.iht import IHT
 from pymc_coresets.request import known_methods
 from pymc_coresets.solving.problem import Problem
-from pymc_coresets.solving.solution import History, Status, Weighted
+from pymc_coresets.solving.solution import History, Selection, Status
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_max_iterations_must_be_positive():
 
 
 def test_tolerance_needs_heldout_draws():
-    problem = Problem(vectors=np.eye(2), target=np.ones(2), base_weights=np.ones(2))
+    problem = Problem(vectors=np.eye(2), target=np.ones(2), case_weights=np.ones(2))
     with pytest.raises(InvalidOptionError, match="heldout_vectors"):
         solve(Pursuit(tolerance=0.1), problem, 1)
 
@@ -158,7 +158,7 @@ def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
     problem = Problem(
         vectors=vectors,
         target=vectors.sum(axis=0),
-        base_weights=np.ones(40),
+        case_weights=np.ones(40),
         heldout_vectors=0.1 * vectors,
         heldout_target=-0.1 * vectors.sum(axis=0),
     )
@@ -171,6 +171,6 @@ def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
     ("objective", "stated"), [(np.inf, np.nan), (-np.inf, np.nan), (np.nan, np.nan), (2.0, 2.0)]
 )
 def test_an_objective_that_is_not_finite_is_not_known(objective, stated):
-    chosen = Weighted(rows=[], weights=np.zeros(0))
+    chosen = Selection(rows=[], weights=np.zeros(0))
     found = History().solution(chosen, Status.TOLERANCE_REACHED, objective).objective
     np.testing.assert_equal(found, stated)

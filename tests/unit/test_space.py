@@ -8,8 +8,8 @@ WEIGHTS = np.linspace(1, 2, 20)
 
 
 def make(vectors=VECTORS, **changes):
-    weights = changes.pop("base_weights", WEIGHTS)
-    return Problem(vectors=vectors, target=weights @ vectors, base_weights=weights, **changes)
+    weights = changes.pop("case_weights", WEIGHTS)
+    return Problem(vectors=vectors, target=weights @ vectors, case_weights=weights, **changes)
 
 
 def test_norms_and_their_sum():
@@ -38,7 +38,7 @@ def test_project_keeps_the_digits_of_single_precision():
 def test_rows_of_no_length_or_no_weight_are_barred():
     vectors, weights = VECTORS.copy(), WEIGHTS.copy()
     vectors[0], vectors[1], weights[2] = 0, 1e-17 * vectors[1], 0
-    space = make(vectors, base_weights=weights)
+    space = make(vectors, case_weights=weights)
     scores = np.full(20, -1.0)
     scores[:3], scores[7] = 5, -0.5
     assert (space.inverse_norms == 0).nonzero()[0].tolist() == [0, 1, 2]

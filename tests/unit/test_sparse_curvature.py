@@ -23,9 +23,9 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.climbs.central_differences import sparse_differences
 from pymc_coresets.sampling.factors.arrowhead import Arrowhead
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
+from pymc_coresets.sampling.maximisation.central_differences import sparse_differences
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 
 N, FIRST, SECOND = 3_000, 40, 30

@@ -9,7 +9,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.methods.loop import Measure, judge
 from pymc_coresets.papers.adaptive import solve_adaptively
 from pymc_coresets.papers.sparse_vi import SparseVI, _Adam
-from pymc_coresets.solving.solution import Status, Weighted
+from pymc_coresets.solving.solution import Selection, Status
 from tests.unit.oracles import Line, Location, dense
 
 N_OBS = 120
@@ -57,7 +57,7 @@ def test_gradient_is_unbiased(model, n_subsample):
     """Mean of 400 estimates, with 5 standard errors as tolerance; 1/S is the centring's bias."""
     weights, n_draws, source = some_weights(), 50, rng(3)
     chosen = np.arange(0, N_OBS, 5)
-    coreset = Weighted(rows=model.source.take(chosen), weights=weights[chosen])
+    coreset = Selection(rows=model.source.take(chosen), weights=weights[chosen])
     measure = Measure(model, source)
     gradients = np.array(
         [
@@ -74,8 +74,8 @@ def test_gradient_is_unbiased(model, n_subsample):
 def test_objective_is_the_variance_of_what_is_missing(model):
     """With S draws its relative standard error is about sqrt(2 / S), more for heavier tails."""
     weights = some_weights()
-    chosen, missing = np.flatnonzero(weights), model.base_weights - weights
-    coreset = Weighted(rows=model.source.take(chosen), weights=weights[chosen])
+    chosen, missing = np.flatnonzero(weights), model.case_weights - weights
+    coreset = Selection(rows=model.source.take(chosen), weights=weights[chosen])
     objective = Measure(model, rng()).at(coreset, 20_000).objective
     assert objective == pytest.approx(missing @ model.covariance(weights) @ missing, rel=0.1)
 
@@ -87,7 +87,7 @@ def test_selection_is_the_largest_correlation(model, steps):
     state = states(method, model, 10)[steps]
     loglik = model.loglik(state.coreset.draws)
     weights = dense(state.coreset, N_OBS)
-    missing = (model.base_weights - weights) @ loglik
+    missing = (model.case_weights - weights) @ loglik
     scores = np.array([np.corrcoef(row, missing)[0, 1] for row in loglik])
     scores = np.where(weights > 0, np.abs(scores), scores)
     assert method._select(state).positions == [scores.argmax()]
@@ -97,7 +97,7 @@ def test_selection_is_the_largest_correlation(model, steps):
 def test_selection_agrees_with_the_exact_correlations(model):
     method = SparseVI(draws=20_000, n_steps=1)
     covariance = model.covariance(np.zeros(N_OBS))
-    scores = covariance @ model.base_weights / np.sqrt(np.diag(covariance))
+    scores = covariance @ model.case_weights / np.sqrt(np.diag(covariance))
     [best] = method._select(method.start(Measure(model, rng()), 10)).positions
     assert scores[best] == pytest.approx(scores.max(), rel=0.02)
 
@@ -180,7 +180,7 @@ def test_default_steps_do_not_depend_on_the_scale_of_a_potential():
     scale = rng(4).uniform(0.1, 10, size=N_OBS)
     root = np.sqrt(scale)[:, None]
     scaled = Line(
-        model.matrices * root[:, None], model.responses * root, model.base_weights / root[:, 0] ** 2
+        model.matrices * root[:, None], model.responses * root, model.case_weights / root[:, 0] ** 2
     )
     original, other = weights_of(method, model, 4), weights_of(method, scaled, 4)
     assert other * scale == pytest.approx(original, rel=1e-6)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, storage
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import fingerprints
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.kept_rows import digests
 from pymc_coresets.storage import stored_fields, write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
@@ -245,7 +245,7 @@ def test_the_layout_of_the_data_in_memory_does_not_matter():
         with pm.Model() as model:
             pm.Normal("y", pm.Data("x", data) @ pm.Normal("b", shape=3), 1.0, observed=Y)
         loglik = LogLikelihood(find_observations(model))
-        found.append(fingerprints(loglik, loglik.source.at(np.arange(3)), of_data=True))
+        found.append(digests(loglik, loglik.source.at(np.arange(3)), of_data=True))
     assert found[0] == found[1]
 
 

@@ -42,7 +42,7 @@ def in_chunks(arrays, sizes, weights=None):
         )
         for i, (stop, size) in enumerate(zip(stops, sizes, strict=True))
     ]
-    return RowSource(reader, whole._recipes, whole._weight, chunks)
+    return RowSource(reader, whole._mappings, whole._weight, chunks)
 
 
 def streamed(cut, weights=None):
@@ -63,10 +63,10 @@ def test_blocks_do_not_depend_on_chunks(cut, size):
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("distinct", [True, False])
 def test_samples_are_those_of_rows_in_memory(cut, weights, distinct):
-    found = streamed(cut, WEIGHTS[weights]).scan(90, key=5, distinct=distinct)
-    expected = InMemoryRows([X], WEIGHTS[weights]).scan(90, key=5, distinct=distinct)
+    found = streamed(cut, WEIGHTS[weights]).subsample(90, key=5, distinct=distinct)
+    expected = InMemoryRows([X], WEIGHTS[weights]).subsample(90, key=5, distinct=distinct)
     assert_array_equal(found.rows.positions, expected.rows.positions)
-    assert_array_equal(found.rows.base_weights, expected.rows.base_weights)
+    assert_array_equal(found.rows.case_weights, expected.rows.case_weights)
     assert_array_equal(found.rows.arrays[0], X[found.rows.positions])
     assert_allclose(found.weights, expected.weights, rtol=1e-13)
 
@@ -85,17 +85,19 @@ def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, m
     first, initial = rows.examine(60, key=5)
     rows = replace(rows, first=first, initial_sample=initial)
     alone = StreamedRows(opened, {"x": X.dtype}, first)
-    expected = {n: alone.scan(n, key=5, distinct=True) for n in (1, 30, 60)}
-    other = alone.scan(30, key=6, distinct=True)
+    expected = {n: alone.subsample(n, key=5, distinct=True) for n in (1, 30, 60)}
+    other = alone.subsample(30, key=6, distinct=True)
     with monkeypatch.context() as nothing_is_read:
         nothing_is_read.setattr(StreamedRows, "read", None)
         for n, its in expected.items():
-            found = rows.scan(n, key=5, distinct=True)
+            found = rows.subsample(n, key=5, distinct=True)
             assert_array_equal(found.rows.positions, its.rows.positions)
             assert_array_equal(found.rows.arrays[0], its.rows.arrays[0])
             assert_array_equal(found.weights, its.weights)
-    assert_array_equal(rows.scan(30, key=6, distinct=True).rows.positions, other.rows.positions)
-    assert len(rows.scan(200, key=5, distinct=True).rows) == 200  # read again
+    assert_array_equal(
+        rows.subsample(30, key=6, distinct=True).rows.positions, other.rows.positions
+    )
+    assert len(rows.subsample(200, key=5, distinct=True).rows) == 200  # read again
 
 
 def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
@@ -108,8 +110,8 @@ def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
     rows = StreamedRows(open_rows(parts, columns={"x": "x"}, weight="n"), {"x": X.dtype})
     first, initial = rows.examine(60, key=5)
     assert len(rows._runs) == 10
-    found = replace(rows, first=first, initial_sample=initial).scan(60, key=5, distinct=True)
-    its = InMemoryRows([X], weights).scan(60, key=5, distinct=True)
+    found = replace(rows, first=first, initial_sample=initial).subsample(60, key=5, distinct=True)
+    its = InMemoryRows([X], weights).subsample(60, key=5, distinct=True)
     assert initial.sample(60, total=1.0) is None
     assert_array_equal(found.rows.positions, its.rows.positions)
     assert_allclose(found.weights, its.weights, rtol=1e-12)
@@ -125,7 +127,10 @@ def test_rows_at_positions():
 @pytest.mark.parametrize("distinct", [True, False])
 def test_rows_that_come_after_others_keep_their_distance(distinct):
     rows = replace(streamed("empty ones"), start=900)
-    for found in (rows.scan(30, key=5, distinct=distinct).rows, rows.at(np.array([900, 1_599]))):
+    for found in (
+        rows.subsample(30, key=5, distinct=distinct).rows,
+        rows.at(np.array([900, 1_599])),
+    ):
         assert_array_equal(found.arrays[0], X[found.positions - 900])
     assert [block.positions[0] for block in rows.blocks(300)] == [900, 1_200, 1_500]
     assert rows.place(907) == "row 7"
@@ -153,9 +158,9 @@ def test_base_weights_that_are_none_are_refused(weight):
     weights = np.ones(N)
     weights[8] = weight
     with pytest.raises(InvalidDataError, match=r"row 8, column 'n': (NaN|infinite|negative)"):
-        streamed("empty ones", weights).scan(5, key=1)
+        streamed("empty ones", weights).subsample(5, key=1)
 
 
 def test_a_sum_of_0_is_refused():
     with pytest.raises(InvalidDataError, match="sum to 0"):
-        streamed("one", np.zeros(N)).scan(5, key=1)
+        streamed("one", np.zeros(N)).subsample(5, key=1)

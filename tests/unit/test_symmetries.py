@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 
 from pymc_coresets.diagnostics.known_posterior import SeenModes
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbs.data_starts import starts_from_data
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.maximisation.data_starts import starts_from_data
 from pymc_coresets.sampling.mode_search import MOST_SEARCHED
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
@@ -293,7 +293,7 @@ def test_rows_on_either_side_of_a_gap_give_starts_at_both_clusters():
     rows = Rows(np.arange(len(y)), np.ones(len(y)), (y,))
     first = Normal(np.array([-20.0]), factor_of(np.array([[300.0]])))
     found = starts_from_data(
-        Scan(rows=rows, weights=np.ones(len(y))), clusters, first, rng=np.random.default_rng(1)
+        RowSample(rows=rows, weights=np.ones(len(y))), clusters, first, rng=np.random.default_rng(1)
     )
     np.testing.assert_allclose(found[:2, 0], [-20.0, 20.0], atol=0.2)
     assert len(found) > 10
@@ -304,7 +304,10 @@ def test_rows_of_which_none_has_a_density_give_no_starts():
     first = Normal(np.zeros(1), factor_of(np.eye(1)))
     with np.errstate(invalid="ignore"):
         found = starts_from_data(
-            Scan(rows=rows, weights=np.ones(200)), clusters, first, rng=np.random.default_rng(1)
+            RowSample(rows=rows, weights=np.ones(200)),
+            clusters,
+            first,
+            rng=np.random.default_rng(1),
         )
     assert found.shape == (0, 1)
 

@@ -55,7 +55,7 @@ SECTIONS = {
     (UnsupportedModelError, "papers.polynomial"): "regressions",
     (UnsupportedModelError, "papers.signed_rows"): "regressions",
     (InvalidDataError, "rows"): "rows-and-files",
-    (InvalidDataError, "potentials.kept_rows"): "coresets-in-files",
+    (InvalidDataError, "rowlogp.kept_rows"): "coresets-in-files",
     (InvalidDataError, "storage"): "coresets-in-files",
     (InvalidDataError, "growth.streams"): "streams",
 }

@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
+from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.sampling.density import Density
 
 
@@ -125,11 +125,11 @@ def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
     points[:, ~space.continuous] = np.arange(9)[:, None]
     kept = [v for v in (*model.basic_RVs, *model.potentials) if v is not summed]
     logp = model.compile_logp(vars=kept, mode=PLAIN_MODE)
-    log_prior = LogPrior(find_observations(model, observed="summed"))
-    log_density = log_prior.values
+    rest = RestLogDensity(find_observations(model, observed="summed"))
+    log_density = rest.values
     assert_allclose(log_density(points), [logp(space.point(x)) for x in points], rtol=1e-10)
     if not model.discrete_value_vars:
-        values, slopes = log_prior.slopes(points)
+        values, slopes = rest.slopes(points)
         assert_allclose(values, log_density(points), rtol=1e-10)
         steps = 1e-5 * np.eye(space.n_dims)
         expected = [(log_density(points + e) - log_density(points - e)) / 2e-5 for e in steps]

@@ -11,9 +11,9 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.sampler import CoresetSampler

@@ -6,12 +6,12 @@ import numpy as np
 
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.steps.near_normal import AxisTables
-from pymc_coresets.solving.solution import Weighted
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals
+from pymc_coresets.solving.solution import Selection
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Beside(Weighted):
+class QuadraticSelection(Selection):
     """Weighted rows beside a quadratic, and that of all rows; as many rows were tried.
 
     The chosen rows may be fewer than that.
@@ -21,9 +21,9 @@ class Beside(Weighted):
     tried: int
 
     @classmethod
-    def of_rows(cls, chosen: Weighted, *, of_all: Quadratic, tried: int) -> "Beside":
+    def of_rows(cls, chosen: Selection, *, of_all: Quadratic, tried: int) -> "QuadraticSelection":
         """Return weighted rows with the quadratic of all rows."""
-        kept = {each.name: getattr(chosen, each.name) for each in fields(Weighted)}
+        kept = {each.name: getattr(chosen, each.name) for each in fields(Selection)}
         return cls(**kept, of_all=of_all, tried=tried)
 
 
@@ -34,4 +34,4 @@ class Approximation:
     of_all: Quadratic
     points: np.ndarray
     near: ConditionalGaussian | None
-    along_axes: AxisTables | None
+    along_axes: GriddedMarginals | None

@@ -20,18 +20,18 @@ from pymc_coresets.glm.control_variates.by_levels import (
 )
 from pymc_coresets.glm.control_variates.expansion import (
     AveragedRows,
-    Chosen,
+    Choice,
     ResidualSample,
-    Sampled,
+    SumsAndSample,
     calibrated,
 )
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_density import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.units.nodes import Nodes
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.memory import InMemoryRows, in_threads
 from pymc_coresets.rows.passes import BlockPass, RowBlocks, added_up
 from pymc_coresets.rows.values import Rows
@@ -65,7 +65,7 @@ class RowQuadratics:
     left : ndarray of shape (n_draws, n_rows)
         In nats, centred.
     spread : ndarray of shape (n_rows,)
-        Standard deviation of a row's residual over the draws, in nats, times the row's base weight;
+        Standard deviation of a row's residual over the draws, in nats, times the row's case weight;
         infinite if its log-density is not finite nearby.
     """
 
@@ -167,7 +167,7 @@ class ByPredictors:
 
     def chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, size: int, *, goal: float
-    ) -> Chosen:
+    ) -> Choice:
         """Choose rows in addition to the quadratic of all of them.
 
         If weights of the sample have to shrink, the error is larger than its variance predicts.
@@ -209,7 +209,7 @@ class ByPredictors:
         size: int,
         *,
         goal: float,
-    ) -> Chosen:
+    ) -> Choice:
         """Choose rows of each level, by its own residual.
 
         Weights that have to shrink miss that: others follow, of which less is left.
@@ -222,7 +222,7 @@ class ByPredictors:
         posterior = precision_of(quadratic, averaged.draws)
         best, least = np.zeros(len(rows)), math.inf
         for importance in IMPORTANCES:
-            wanted = np.where(is_whole, rows.base_weights, 0.0)
+            wanted = np.where(is_whole, rows.case_weights, 0.0)
             for which, own in sample.weights(size, positions, each.left, curved, importance):
                 wanted[which] = own
             weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~is_whole)
@@ -242,12 +242,12 @@ def _beside(
     each: RowQuadratics,
     weights: np.ndarray,
     left: float,
-) -> Chosen:
+) -> Choice:
     """Return weighted rows with the quadratic of all rows, less their own."""
     kept = weights > 0
     slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
     rest = quadratic.minus(slope, curvature)
-    return Chosen(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=left)
+    return Choice(rows=chosen.take(kept), weights=weights[kept], quadratic=rest, left=left)
 
 
 def average(
@@ -284,7 +284,7 @@ def average(
     entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = rows_at_once(entries, least=256)
     work = partial(_of_block, seen, center, draws - center, n_kept, key)
-    add = partial(Sampled.joined, most=n_kept)
+    add = partial(SumsAndSample.joined, most=n_kept)
     sums, sample = source.reduce(BlockPass.of(size, work, add))
     return _averaged(draws, sums, sample)
 
@@ -300,18 +300,18 @@ def _averaged(
 
 
 def _sums(rows: RowsInMemory, each: RowQuadratics) -> Sums:
-    slope = rows.slope(rows.base_weights * each.slopes)
-    curvature = rows.gram(rows.base_weights * each.curvatures)
-    return slope, curvature, each.left @ rows.base_weights
+    slope = rows.slope(rows.case_weights * each.slopes)
+    curvature = rows.gram(rows.case_weights * each.curvatures)
+    return slope, curvature, each.left @ rows.case_weights
 
 
 def _of_block(
     seen: SeenRows, center: np.ndarray, away: np.ndarray, n_kept: int, key: int, some: Rows
-) -> Sampled:
+) -> SumsAndSample:
     rows = seen.of(some)
     each = row_quadratics(rows, center, away)
     sample = ResidualSample.of(some, each.spread, n_kept, key=key)
-    return Sampled(_sums(rows, each), sample)
+    return SumsAndSample(_sums(rows, each), sample)
 
 
 def _of_levels(
@@ -333,7 +333,7 @@ def _of_levels(
         pursued.append(
             PursuedLevel.of(
                 some.positions[own],
-                some.base_weights[own],
+                some.case_weights[own],
                 each.left[:, own],
                 curved[:, own],
                 each.spread[own],
@@ -400,7 +400,7 @@ def _quadratics(
     slopes = np.einsum("nba,bn->an", inverse, first)
     curvatures = np.einsum("nca,cdn,ndb->abn", inverse, second, inverse, optimize=True)
     left = _left(rows, middle, moved, own, slopes, curvatures)
-    spread = rows.base_weights * left.std(axis=0)
+    spread = rows.case_weights * left.std(axis=0)
     spread[impossible] = np.inf
     return RowQuadratics(slopes, curvatures, left, spread)
 

@@ -13,21 +13,21 @@ from pymc_coresets.glm.concavity import NOT_CONCAVE, precision_of
 from pymc_coresets.glm.control_variates.expansion import (
     OF_A_GRADIENT,
     AveragedRows,
-    Chosen,
+    Choice,
     ResidualSample,
-    Sampled,
+    SumsAndSample,
     calibrated,
 )
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbs.central_differences import differences
 from pymc_coresets.sampling.density import Slopes, pass_of
+from pymc_coresets.sampling.maximisation.central_differences import differences
 
 #: Directions along which residuals are measured, each at four values of all rows.
 _DIRECTIONS = 32
@@ -115,7 +115,7 @@ class ByGradients:
         size: int,
         *,
         goal: float,  # noqa: ARG002
-    ) -> Chosen:
+    ) -> Choice:
         """See `ByPredictors.chosen`: needs gradients of the chosen rows only.
 
         All weights shrink until the rows' curvature is at most 1.5 times that of all rows, plus the
@@ -134,7 +134,7 @@ class ByGradients:
         rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
         draws, center = averaged.draws, quadratic.center
         root = _root(quadratic, draws, averaged.prior)
-        weighted = InMemoryRows.of(replace(rows, base_weights=weights))
+        weighted = InMemoryRows.of(replace(rows, case_weights=weights))
         curvature = self._differences(weighted, center, root)
         of_prior = root.T @ averaged.prior @ root
         allowed = NOT_CONCAVE * np.eye(len(root)) - (NOT_CONCAVE - 1) * of_prior
@@ -147,7 +147,7 @@ class ByGradients:
         by, more = regressed(away, averaged.gradients - own - rest, root)
         left = float(np.var(averaged.missed - each @ weights))
         others = quadratic.minus(slope - by, curvature - more)
-        return Chosen(rows=rows, weights=weights, quadratic=others, left=left)
+        return Choice(rows=rows, weights=weights, quadratic=others, left=left)
 
     # -- all rows ------------------------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class ByGradients:
         """
         n_rows, p = self.loglik.n_rows, len(center)
         size = min(max(50 * p, 1_000, min(30 * n_rows // p, FIRST_SAMPLE)), n_rows)
-        scan = self.loglik.source.scan(size, key=key, distinct=True)
-        rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
+        subsample = self.loglik.source.subsample(size, key=key, distinct=True)
+        rows = InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights))
         found = self._differences(rows, center, np.eye(len(center)))
         if not np.isfinite(found).all():
             raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
@@ -199,7 +199,7 @@ class ByGradients:
         self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
     ) -> tuple[np.ndarray, ResidualSample]:
         points = self._points(_along(center, directions))
-        of_block, join = partial(_beyond, n_kept, key), partial(Sampled.joined, most=n_kept)
+        of_block, join = partial(_beyond, n_kept, key), partial(SumsAndSample.joined, most=n_kept)
         [missed], sample = self.loglik.of_all(points, of_block, join)
         return missed, sample
 
@@ -253,13 +253,13 @@ def _of_possible_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return missed, impossible
 
 
-def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> Sampled:
+def _beyond(n_kept: int, key: int, values: np.ndarray, rows: Rows) -> SumsAndSample:
     """Return the summed residual of some rows, (2 K,), and a sample by their residuals."""
     missed, impossible = _of_possible_rows(values)
-    spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
+    spread = rows.case_weights * np.sqrt(np.square(missed).mean(axis=0))
     spread[impossible] = np.inf
     sample = ResidualSample.of(rows, spread, n_kept, key=key)
-    return Sampled((missed @ rows.base_weights,), sample)
+    return SumsAndSample((missed @ rows.case_weights,), sample)
 
 
 # -- regression ------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class PursuedLevel:
     def of(
         cls,
         positions: np.ndarray,
-        base_weights: np.ndarray,
+        case_weights: np.ndarray,
         left: np.ndarray,
         curved: np.ndarray,
         spread: np.ndarray,
@@ -121,7 +121,7 @@ class PursuedLevel:
         ----------
         positions : ndarray of int64
             Of its rows.
-        base_weights, spread : ndarray of shape (n_rows,)
+        case_weights, spread : ndarray of shape (n_rows,)
         left, curved : ndarray of shape (n_draws, n_rows)
             Their residuals, and second-order terms, in nats.
         least : float
@@ -130,7 +130,7 @@ class PursuedLevel:
             Key of the rows' random numbers, if not all are candidates.
         """
         is_whole = np.isinf(spread)
-        target = np.stack([left, curved]) @ np.where(is_whole, 0.0, base_weights)
+        target = np.stack([left, curved]) @ np.where(is_whole, 0.0, case_weights)
         with np.errstate(divide="ignore"):
             keys = (1 - numbers_of(positions, key)) / np.where(is_whole, 0.0, spread)
         which, _ = smallest(keys, min(_MOST_CANDIDATES, int(np.isfinite(keys).sum())))

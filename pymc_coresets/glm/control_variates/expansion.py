@@ -20,7 +20,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Curvature, Quadratic, interface_at
 from pymc_coresets.rows.keyed import Smallest, numbers_of, smallest
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Weighted
+from pymc_coresets.solving.solution import Selection
 
 #: Spread of a row, in nats, that counts as infinite; its square is still finite.
 _LARGEST = 1e150
@@ -129,7 +129,7 @@ class ResidualSample:
         return float((variances / of_every).sum())
 
 
-class Sampled(NamedTuple):
+class SumsAndSample(NamedTuple):
     """Sums over rows, and a sample of them.
 
     Attributes
@@ -142,7 +142,7 @@ class Sampled(NamedTuple):
     sample: ResidualSample
 
     @classmethod
-    def joined(cls, parts: Iterable["Sampled"], most: int) -> Self:
+    def joined(cls, parts: Iterable["SumsAndSample"], most: int) -> Self:
         """Add up consecutive blocks, and keep at most `most` rows of their samples."""
         sums: tuple[Any, ...] | None = None
         kept = Smallest(most + 1)
@@ -202,7 +202,7 @@ type Interface = Predictors | FreeCoordinates
 
 @dataclass(frozen=True, eq=False)
 class AveragedRows:
-    """Sums over all rows, times their base weights, and a sample of the rows.
+    """Sums over all rows, times their case weights, and a sample of the rows.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class AveragedRows:
         """
         assert isinstance(self.sample, ResidualSample)  # others have weights of their own
         which, shares = self.sample.shares(size)
-        drawn, weights = shares < 1.0, self.sample.rows.base_weights[which] / shares
+        drawn, weights = shares < 1.0, self.sample.rows.case_weights[which] / shares
         lacking = self.missed - missed_of[:, ~drawn] @ weights[~drawn]
         weights[drawn] *= reliability(float(np.var(lacking)), self.sample.variance(size))
         return weights, lacking
@@ -273,7 +273,7 @@ class AveragedRows:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chosen(Weighted):
+class Choice(Selection):
     """Weighted rows, and the quadratic for the remaining log-likelihood.
 
     Attributes

@@ -20,13 +20,13 @@ from pymc_coresets.glm.control_variates.precisions import (
 from pymc_coresets.glm.control_variates.sparse_derivatives import affine_derivatives
 from pymc_coresets.numerics import rows_at_once
 from pymc_coresets.reading.quadratic import Curvature
-from pymc_coresets.sampling.climbs.climbing import near_mode
 from pymc_coresets.sampling.factors.cholesky import (
     CholeskyFactor,
     DenseFactor,
     EachByItself,
     Layout,
 )
+from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.which_scales import (
     REACHES,
@@ -115,7 +115,7 @@ class Hierarchy:
         found: Array = np.diff(self.pattern.indptr) > _WIDE
         return found
 
-    def expanded(self, scales: Array) -> Iterator["_Expanded"]:
+    def expanded(self, scales: Array) -> Iterator["_Expansion"]:
         """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
         probes = np.zeros((2 + self.colors.max(initial=-1), len(self.reference)))
         probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
@@ -131,7 +131,7 @@ class Hierarchy:
             seen = seen.reshape(len(some), -1, self.slopes.shape[1])
             precision = self._differences(self.pattern, -gradients)
             slopes = self._differences(self.slopes, seen) if self.moves else None
-            yield _Expanded(
+            yield _Expansion(
                 values=values.reshape(shape)[:, 0],
                 gradients=gradients[:, 0],
                 precisions=self._symmetric(precision),
@@ -162,7 +162,7 @@ class Hierarchy:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Expanded:
+class _Expansion:
     """Prior and coefficients at some draws of the scales, about a reference.
 
     Log-densities (B,), their gradients (B, n_normal), entries of the precisions in `pattern`,

@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.glm.control_variates.approximations import Approximation, Beside
+from pymc_coresets.glm.control_variates.approximations import Approximation, QuadraticSelection
 from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.expansion import AveragedRows
@@ -28,11 +28,11 @@ from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
-from pymc_coresets.methods.loop import Measure, Measured
+from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.options import positive_number, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.verification import refuse_impossible_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
@@ -246,12 +246,12 @@ class _Run:
     def _first_place(self) -> _Place:
         """Return a converged quadratic."""
         source, quadratic = self._begun()
-        quadratic = self._climbed(quadratic, source)
+        quadratic = self._ascended(quadratic, source)
         self._look_ahead(quadratic)
         quadratic, coefficients = self._settled(quadratic, source)
         return _Place(quadratic=quadratic, coefficients=coefficients)
 
-    def _surroundings(self, best: Measured, status: Status) -> tuple[Any, Modes | None]:
+    def _surroundings(self, best: Measurement, status: Status) -> tuple[Any, Modes | None]:
         """Return a distribution near the best posterior, and its modes, if there is time."""
         around = modes = None
         with suppress(OutOfTimeError), until(self.job.deadline):
@@ -261,7 +261,7 @@ class _Run:
                 modes = self.posteriors.modes(best.about, key=self.job.key, n_evaluations=allowed)
         return around, modes
 
-    def _propose(self, place: _Place) -> Beside:
+    def _propose(self, place: _Place) -> QuadraticSelection:
         """Average the quadratic over the last draws, and choose rows for its residual."""
         most = self.job.size
         averaged, quadratic = self._average(
@@ -278,10 +278,10 @@ class _Run:
         while chosen.left > goal and size < most:
             size = min(math.ceil(1.5 * size), most) if size < averaged.sample.most else most
             chosen = choose(size)
-        return Beside.of_rows(chosen, of_all=quadratic, tried=size)
+        return QuadraticSelection.of_rows(chosen, of_all=quadratic, tried=size)
 
     def _follow(
-        self, place: _Place, chosen: Beside, view: Measured | None, before: float
+        self, place: _Place, chosen: QuadraticSelection, view: Measurement | None, before: float
     ) -> _Place:
         """Go on from the draws of the last coreset, unless more rows are not allowed, nor help."""
         assert view is not None, "what cannot be drawn ends the rounds"
@@ -289,7 +289,7 @@ class _Run:
         return replace(
             place,
             quadratic=chosen.of_all,
-            coefficients=self.posteriors.sampler.log_prior.coefficients(view.about.points),
+            coefficients=self.posteriors.sampler.rest.coefficients(view.about.points),
             size=chosen.tried,
             status=Status.NO_PROGRESS if chosen.tried >= self.job.size and is_settled else None,
         )
@@ -333,7 +333,7 @@ class _Run:
         total = averaged.residual + following.at(averaged.draws)
         alone = self.posteriors.alone(of)
         sums = PassSums(total=total, norm_total=0.0, candidates=alone.rows)
-        measured = Measured.of(alone, of.at(averaged.draws), sums)
+        measured = Measurement.of(alone, of.at(averaged.draws), sums)
         measured.enter(self.history)
         return measured.objective
 
@@ -387,7 +387,7 @@ class _Run:
         if self.all.expansion.levels is None or left > enough:
             self.best.goal = max(self.best.goal, enough, left)
 
-    def _climbed(self, quadratic: Quadratic, source: _Source) -> Quadratic:
+    def _ascended(self, quadratic: Quadratic, source: _Source) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
 
         Newton steps from the mode for a sample of rows, halved while they lower the density: levels
@@ -441,14 +441,12 @@ class _Run:
         with self.history.evaluating(n_rows, 2, of=self.n_rows):
             gained = self.posteriors.gain(x, source.loglik)
         if source.rest is not None:
-            ends = self.posteriors.sampler.log_prior.coefficients(
-                np.stack([self.posteriors.mode, x])
-            )
+            ends = self.posteriors.sampler.rest.coefficients(np.stack([self.posteriors.mode, x]))
             gained += float(np.diff(source.rest.at(ends))[0])
         return gained
 
     def _at(self, x: np.ndarray, source: _Source) -> Quadratic:
-        coefficients = self.posteriors.sampler.log_prior.coefficients(x[None])
+        coefficients = self.posteriors.sampler.rest.coefficients(x[None])
         return self._average(coefficients, None, of=source)[1]
 
     def _average(
@@ -487,14 +485,14 @@ class _Run:
             size = math.ceil(1.2 * size)
         return min(max(int(self.all.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
-    def _try(self, chosen: Beside, n_draws: int | None = None) -> Measured:
+    def _try(self, chosen: QuadraticSelection, n_draws: int | None = None) -> Measurement:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
         n_draws = n_draws or self.n_draws
         with self.history.drawing():
             drawn = self.posteriors.draw(chosen.of_all, chosen, n_draws)
         sampler, points = self.posteriors.sampler, drawn.points
         draws = sampler.space.constrain(points)
-        coefficients = sampler.log_prior.coefficients(points)
+        coefficients = sampler.rest.coefficients(points)
         measure = Measure(sampler, self.job.rng, history=self.history)
         own = chosen.weights @ measure.loglik(draws, chosen.rows, n_draws)
         own = own + chosen.quadratic.at(coefficients)
@@ -507,10 +505,10 @@ class _Run:
             near=self.posteriors.near,
             along_axes=drawn.along_axes,
         )
-        measured = Measured.of(chosen, own, sums, draws=draws, about=about)
+        measured = Measurement.of(chosen, own, sums, draws=draws, about=about)
         measured.enter(self.history)
         return measured
 
-    def _again(self, best: Measured, n_draws: int) -> Measured:
-        chosen = Beside.of_rows(best, of_all=best.about.of_all, tried=best.size)
+    def _again(self, best: Measurement, n_draws: int) -> Measurement:
+        chosen = QuadraticSelection.of_rows(best, of_all=best.about.of_all, tried=best.size)
         return self._try(chosen, n_draws)

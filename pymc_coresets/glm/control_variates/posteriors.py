@@ -34,10 +34,10 @@ from pymc_coresets.glm.control_variates.surroundings import (
 from pymc_coresets.glm.predictor.finding import FreeCoordinates
 from pymc_coresets.glm.predictor.predictors import Predictors
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.methods.loop import Measured
+from pymc_coresets.methods.loop import Measurement
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
@@ -46,18 +46,18 @@ from pymc_coresets.sampling.found_modes import FoundModes, table_of
 from pymc_coresets.sampling.modes import beside_mode
 from pymc_coresets.sampling.normal import KnownDensity, Normal
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
-from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, Drawn
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler, PosteriorDraws
 from pymc_coresets.sampling.scales.scale_modes import marginal_modes, starts_around
-from pymc_coresets.sampling.steps.near_normal import AxisTables
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals
 from pymc_coresets.sampling.symmetry.local_modes import NOTICEABLE, LocalMode
-from pymc_coresets.solving.solution import Weighted
+from pymc_coresets.solving.solution import Selection
 
 _log = logging.getLogger(__name__)
 
 #: The ways to approximate the rows of a model by quadratics.
 type Expansion = ByPredictors | ByGradients
 
-#: Operations of a decomposition above which other modes of the scales are not sought; climbs that
+#: Operations of a decomposition above which other modes of the scales are not sought; ascents that
 #: end the search; and draws that show the width of a mode.
 _MOST_OPERATIONS, _FAILURES, _TO_MEASURE = 1e7, 2, 100
 _SAME = 4.0  #: Nats within which searches have found the same mode.
@@ -69,8 +69,8 @@ def _sample_of(
     """Return the log-likelihood of a sample of the rows, whose weights scale it to all."""
     several = min(keyed.FIRST_SAMPLE, rows_at_once(found.entries_a_row / 4))
     size = min(max(keyed.rows_to_start(loglik.n_dims), several), loglik.n_rows)
-    scan = loglik.source.scan(size, key=key, distinct=True)
-    return loglik.reading(InMemoryRows.of(replace(scan.rows, base_weights=scan.weights)))
+    subsample = loglik.source.subsample(size, key=key, distinct=True)
+    return loglik.reading(InMemoryRows.of(replace(subsample.rows, case_weights=subsample.weights)))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -99,7 +99,7 @@ class Posteriors:
 
     Attributes
     ----------
-    last : Drawn, or None
+    last : PosteriorDraws, or None
         The last draws.
     near : ConditionalGaussian, or None
         Of these draws, if there is one.
@@ -115,7 +115,7 @@ class Posteriors:
     mode: np.ndarray
     hierarchy: Hierarchy | None = None
     near: ConditionalGaussian | None = field(default=None, init=False)
-    last: Drawn | None = field(default=None, init=False)
+    last: PosteriorDraws | None = field(default=None, init=False)
     _like: ConditionalGaussian | None = field(default=None, init=False)  # the last that was found
 
     @classmethod
@@ -132,7 +132,7 @@ class Posteriors:
             rng=job.rng,
             base=base,
             without_rows=own,
-            slopes=derivatives(sampler.log_prior.coefficients, apart),
+            slopes=derivatives(sampler.rest.coefficients, apart),
             some=_sample_of(loglik, found, key=job.key),
             sampler=sampler,
             mode=sampler.start,
@@ -151,8 +151,8 @@ class Posteriors:
         mode = mode_given_the_rest(of_some, start, self.is_seen, most_steps=400, like=like)
         sampler = CoresetSampler(loglik, quadratic=self.without_rows, starts=[mode])
         columns = [np.ravel(own) for own in space.columns.values()]
-        log_prior = sampler.log_prior
-        hierarchy = find_hierarchy(log_prior.slopes, log_prior.coefficients, mode, columns)
+        rest = sampler.rest
+        hierarchy = find_hierarchy(rest.slopes, rest.coefficients, mode, columns)
         return replace(self, sampler=sampler, mode=mode, hierarchy=hierarchy)
 
     @property
@@ -173,7 +173,7 @@ class Posteriors:
         """
         if not isinstance(expansion, ByPredictors):
             return None
-        coefficients = self.sampler.log_prior.coefficients(x[None])
+        coefficients = self.sampler.rest.coefficients(x[None])
         averaged = expansion.reading(self.some).average(coefficients, prior=self.prior_precision)
         quadratic, seen = averaged.quadratic(self.found), self.is_seen
         if self.base is not None:
@@ -221,7 +221,7 @@ class Posteriors:
         """Return the log-density of some rows and the prior at a point, minus that at the mode."""
         points = np.stack([self.mode, x])
         of_rows = loglik.sums(self.sampler.space.constrain(points)).total
-        before, after = map(float, of_rows + self.sampler.log_prior.values(points))
+        before, after = map(float, of_rows + self.sampler.rest.values(points))
         return after - before  # NaN if a row is impossible at both
 
     def _start_of(self, key: int) -> np.ndarray:
@@ -237,7 +237,7 @@ class Posteriors:
             return self.mode
         density = self.sampler.density_of_some(max(keyed.rows_to_start(n_dims), 5_000), key)
 
-        def climbed(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        def ascended(starts: np.ndarray, most_steps: int) -> tuple[np.ndarray, np.ndarray]:
             ends = [
                 mode_given_the_rest(density, x, self.is_seen, most_steps=most_steps) for x in starts
             ]
@@ -246,11 +246,11 @@ class Posteriors:
 
         starts = self.mode + rng.uniform(-1.0, 1.0, (48, n_dims)) * self.is_seen  # as PyMC's jitter
         starts[0] = self.mode
-        _, heights = climbed(starts[:3], 400)
+        _, heights = ascended(starts[:3], 400)
         if np.ptp(heights) < _SAME:
             return self.mode
         for most_steps, n_kept in ((40, 12), (100, 4), (400, 1)):
-            starts = climbed(starts, most_steps)[0][:n_kept]
+            starts = ascended(starts, most_steps)[0][:n_kept]
         _log.info("The likelihood has several modes")
         highest: np.ndarray = starts[0]
         return highest
@@ -258,7 +258,7 @@ class Posteriors:
     def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
         points = self.draw(quadratic, self.alone(quadratic), n_draws).points
-        return self.sampler.log_prior.coefficients(points)
+        return self.sampler.rest.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from near the posterior of a quadratic, in negligible time.
@@ -272,14 +272,14 @@ class Posteriors:
         else:
             factor = factor_near(self._precision_near(self.mode, quadratic))
             points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
-        return self.sampler.log_prior.coefficients(points)
+        return self.sampler.rest.coefficients(points)
 
-    def alone(self, quadratic: Quadratic) -> Weighted:
+    def alone(self, quadratic: Quadratic) -> Selection:
         """Return a quadratic without rows: a single row of weight 0 provides their columns."""
         rows, weights = self._no_rows
-        return Weighted(rows=rows, weights=weights, quadratic=quadratic)
+        return Selection(rows=rows, weights=weights, quadratic=quadratic)
 
-    def draw(self, of_all: Quadratic, chosen: Weighted, n_draws: int) -> Drawn:
+    def draw(self, of_all: Quadratic, chosen: Selection, n_draws: int) -> PosteriorDraws:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self.sampler_of(chosen.quadratic, of_all)
         self.near = self._conditional_gaussian(of_all)
@@ -334,14 +334,14 @@ class Posteriors:
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
-        slopes = derivatives(sampler.log_prior.coefficients, x)
+        slopes = derivatives(sampler.rest.coefficients, x)
         pull, change = None, abs(slopes - self.slopes).max()
         if not change <= 1e-8 * abs(self.slopes).max():  # coefficients have curvatures of their own
-            pull = quadratic.slopes_at(sampler.log_prior.coefficients(x[None]))
+            pull = quadratic.slopes_at(sampler.rest.coefficients(x[None]))
 
         def gradients(points: np.ndarray) -> np.ndarray:
             pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
-            return sampler.log_prior.slopes(points, pulls)[1]
+            return sampler.rest.slopes(points, pulls)[1]
 
         return precision_near(slopes, gradients, quadratic.curvature, x)
 
@@ -413,7 +413,7 @@ class Posteriors:
                 heights=[*found.heights, float(near.log_marginals(near.scales.location[None])[0])],
             )
         at = np.stack([given(part).mode for part in found.parts])
-        of_quadratic = best.of_all.at(self.sampler.log_prior.coefficients(at))
+        of_quadratic = best.of_all.at(self.sampler.rest.coefficients(at))
         errors = self.sampler.loglikelihood.sums(space.constrain(at)).total - of_quadratic
         log_masses = [part.log_mass(h) for part, h in zip(found.parts, found.heights, strict=True)]
         masses = softmax(log_masses + errors)
@@ -426,11 +426,13 @@ class Posteriors:
             at[kept],
             drawn,
             masses[kept] / masses[kept].sum(),
-            n_starts=found.n_climbs,
+            n_starts=found.n_ascents,
             is_complete=found.is_complete and are_alone,
         )
 
-    def around(self, best: Measured) -> AxisTables | Normal | ConditionalGaussian | CholeskyFactor:
+    def around(
+        self, best: Measurement
+    ) -> GriddedMarginals | Normal | ConditionalGaussian | CholeskyFactor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         about: Approximation = best.about
         near = about.near
@@ -454,7 +456,7 @@ class Posteriors:
                 return joint
         return replace(near, n_operations=math.inf, metric=factor_near(precision))
 
-    def _joint(self, center: np.ndarray, precision: np.ndarray, best: Measured) -> Normal | None:
+    def _joint(self, center: np.ndarray, precision: np.ndarray, best: Measurement) -> Normal | None:
         """Return one normal distribution of all coordinates, if the posterior is near it.
 
         Compared at draws of both: those of the normal alone do not detect regions it misses.

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
 from pymc_coresets.sampling.factors.arrowhead import Arrowhead
-from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Reordered
+from pymc_coresets.sampling.factors.cholesky import EachByItself, Layout, Ordering
 
 type Array = np.ndarray
 
@@ -151,7 +151,7 @@ def layout_of(matrix: Curvature) -> Layout:
     """
     if isinstance(matrix, np.ndarray):
         return EachByItself()
-    by_order, cut = Reordered.unknown(matrix).factor(matrix), Arrowhead.of(matrix)
+    by_order, cut = Ordering.unknown(matrix).factor(matrix), Arrowhead.of(matrix)
     if cut is not None and cut.n_operations < by_order.n_operations:
         return cut
     return by_order.layout

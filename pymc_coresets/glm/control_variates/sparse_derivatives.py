@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.sampling.climbs.central_differences import sparse_differences
+from pymc_coresets.sampling.maximisation.central_differences import sparse_differences
 
 type Array = np.ndarray
 type OfPoints = Callable[[Array], Array]

@@ -9,10 +9,14 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from pymc_coresets.reading.quadratic import Curvature, as_dense
-from pymc_coresets.sampling.climbs.central_differences import sparse_differences
-from pymc_coresets.sampling.climbs.climbing import Guarded, descend, whitened
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.maximisation.central_differences import sparse_differences
+from pymc_coresets.sampling.maximisation.one_start import (
+    FiniteObjective,
+    minimise_where_finite,
+    whitened,
+)
 from pymc_coresets.sampling.normal import Normal
 
 #: Shares of its diagonal by which a precision is raised; lengths of steps along its most convex
@@ -54,10 +58,10 @@ def mode_given_the_rest(
         return -logp, -gradient[free]
 
     if like is None:
-        x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
+        x[free] = minimise_where_finite(FiniteObjective(negative), x[free], most_steps=most_steps).x
     else:
-        guarded, begin = Guarded(whitened(negative, like)), np.zeros_like(like.location)
-        x[free] = like.at(descend(guarded, begin, most_steps=most_steps).x)
+        objective, begin = FiniteObjective(whitened(negative, like)), np.zeros_like(like.location)
+        x[free] = like.at(minimise_where_finite(objective, begin, most_steps=most_steps).x)
     return x
 
 

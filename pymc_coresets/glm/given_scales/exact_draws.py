@@ -29,12 +29,12 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.row_graph import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.numerics import free_memory
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.sampling.certified_draws.around_mode import (
     ENOUGH,
     AroundMode,
@@ -82,23 +82,23 @@ class GivenScales:
         With which its draws are made.
     modes : MarginalModes
         Of the scales.
-    log_prior : LogPrior
+    rest : RestLogDensity
     rows : NormalRows
     """
 
     near: ConditionalGaussian
     modes: MarginalModes
-    log_prior: LogPrior
+    rest: RestLogDensity
     rows: NormalRows
 
     def log_density(self, points: Array) -> Array:
         """Return the log-density at points (n_points, n_dims), up to a constant, in nats."""
-        found: Array = self.log_prior.values(points) + self.of_rows(points)
+        found: Array = self.rest.values(points) + self.of_rows(points)
         return found
 
     def of_rows(self, points: Array) -> Array:
         """Return the log-likelihood of all rows there, up to a constant, in nats."""
-        return self.rows.at(self.log_prior.coefficients(points))
+        return self.rows.at(self.rest.coefficients(points))
 
 
 def has_scales(model: pm.Model) -> bool:
@@ -218,11 +218,11 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
         _log.info("Not known to be normal given scales: %s", error.message)
         return None
     rows = seen.of(loglik.all_rows)
-    log_prior = loglik.functions.log_prior_beside(seen.found.coefficients)
-    hierarchy = _hierarchy_of(log_prior, rows)
+    rest = loglik.functions.rest_beside(seen.found.coefficients)
+    hierarchy = _hierarchy_of(rest, rows)
     if hierarchy is None or not 0 < hierarchy.is_scale.sum() <= _MOST_SCALES:
         return None
-    of_rows = _normal_rows(log_prior, rows, hierarchy, rng)
+    of_rows = _normal_rows(rest, rows, hierarchy, rng)
     if of_rows is None:
         _log.info("Rows are not normal given the scales")
         return None
@@ -231,7 +231,7 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
     except SamplingError as error:
         _log.info("%s", error.message)
         return None
-    modes = _modes_of_scales(near, log_prior.space, rng=rng)
+    modes = _modes_of_scales(near, rest.space, rng=rng)
     if not modes.is_complete:
         _log.info("The marginal posterior of the scales is high where no mode is known")
         return None
@@ -239,29 +239,29 @@ def _posterior_of(loglik: LogLikelihood, *, rng: np.random.Generator) -> GivenSc
         _log.info("The marginal posterior of the scales has %d modes", len(modes))
     near = replace(near, scales=modes.mixture)
     assert isinstance(near.quadratic, NormalRows)
-    return GivenScales(near, modes, log_prior, near.quadratic)
+    return GivenScales(near, modes, rest, near.quadratic)
 
 
-def _hierarchy_of(log_prior: LogPrior, rows: RowsInMemory) -> Hierarchy | None:
+def _hierarchy_of(rest: RestLogDensity, rows: RowsInMemory) -> Hierarchy | None:
     """Find the scales given which prior and rows are normal."""
-    space = log_prior.space
+    space = rest.space
     some = rows.take(spread_rows(len(rows), _SOME_ROWS))
     columns = [np.ravel(own) for own in space.columns.values()]
 
     def values(points: Array) -> Array:
-        return some.density(some.numbers(log_prior.coefficients(points)), compiled=False)
+        return some.density(some.numbers(rest.coefficients(points)), compiled=False)
 
-    return find_hierarchy(log_prior.slopes, log_prior.coefficients, space.start, columns, values)
+    return find_hierarchy(rest.slopes, rest.coefficients, space.start, columns, values)
 
 
 def _normal_rows(
-    log_prior: LogPrior, rows: RowsInMemory, hierarchy: Hierarchy, rng: np.random.Generator
+    rest: RestLogDensity, rows: RowsInMemory, hierarchy: Hierarchy, rng: np.random.Generator
 ) -> NormalRows | None:
     is_moving = np.zeros(hierarchy.slopes.shape[1], dtype=bool)
     is_moving[hierarchy.slopes.indices] = True
     away = rng.uniform(-0.5, 0.5, (4, len(hierarchy.reference)))
     away[0] = 0.0
-    return NormalRows.of(rows, log_prior.coefficients(hierarchy.reference + away), is_moving)
+    return NormalRows.of(rows, rest.coefficients(hierarchy.reference + away), is_moving)
 
 
 def _conditional(hierarchy: Hierarchy, rows: NormalRows) -> ConditionalGaussian:
@@ -297,7 +297,7 @@ def _modes_of_scales(
 
 
 def _n_climbs(near: ConditionalGaussian) -> int:
-    """Return how many climbs that find no other mode end the search: fewer, if they take long."""
+    """Return how many ascents that find no other mode end the search: fewer, if they take long."""
     return int(np.clip(_OPERATIONS / near.n_operations_each / 1_000, 1, 4))
 
 
@@ -315,18 +315,18 @@ def _drawn(
     found = _sound(posterior, enough=enough, aim=aim, rng=rng)
     if found is None:
         return None
-    log_prior = posterior.log_prior
-    draws = log_prior.space.constrain(found.points)
+    rest = posterior.rest
+    draws = rest.space.constrain(found.points)
     first = Proposal(
         draws=draws,
-        log_ratios=log_prior.values(found.points) - found.logq,
+        log_ratios=rest.values(found.points) - found.logq,
         around=posterior,
         modes=_modes(posterior, found),
     )
     return first.weighed(loglik.sums(draws).total)
 
 
-class _Weighted(NamedTuple):
+class _WeightedDraws(NamedTuple):
     """Draws (n_draws, n_dims), the log-density of what they are from, and their log-weights."""
 
     points: Array
@@ -340,14 +340,14 @@ class _Weighted(NamedTuple):
         near: ConditionalGaussian,
         n_draws: int,
         rng: np.random.Generator,
-    ) -> "_Weighted":
+    ) -> "_WeightedDraws":
         """Draw from a distribution near the posterior."""
         points, logq = near.draw(n_draws, rng=rng)
         return cls(points, logq, posterior.log_density(points) - logq)
 
-    def plus(self, more: "_Weighted") -> "_Weighted":
+    def plus(self, more: "_WeightedDraws") -> "_WeightedDraws":
         """Add draws of the same distribution."""
-        return _Weighted(*(np.concatenate(both) for both in zip(self, more, strict=True)))
+        return _WeightedDraws(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
     @property
     def smoothed(self) -> SmoothedRatios:
@@ -361,7 +361,7 @@ class _Weighted(NamedTuple):
 
 def _sound(
     posterior: GivenScales, *, enough: int, aim: int, rng: np.random.Generator
-) -> _Weighted | None:
+) -> _WeightedDraws | None:
     """Return draws whose weights are reliable, and leave enough of them, or more.
 
     Most are from the scales' split normal distribution, some from kernels around its draws: these
@@ -370,9 +370,9 @@ def _sound(
     """
     near = posterior.near
     is_scale = near.hierarchy.is_scale
-    found = _Weighted.of(posterior, near, _FIRST, rng)
+    found = _WeightedDraws.of(posterior, near, _FIRST, rng)
     if found.share < _LEAST_SHARE:
-        found = found.plus(_Weighted.of(posterior, near, _TO_REFINE, rng))
+        found = found.plus(_WeightedDraws.of(posterior, near, _TO_REFINE, rng))
     for of_first, limit in ((_MOST_FIRST, _FINITE), (_FEW_FIRST, 1.0), (_FEW_FIRST, 1.0)):
         at, modes = found.points[:, is_scale], posterior.modes
         try:
@@ -382,10 +382,10 @@ def _sound(
         except LinAlgError:  # so few draws have weights
             return None
         near = replace(near, scales=scales)
-        found = _Weighted.of(posterior, near, _FIRST, rng)
+        found = _WeightedDraws.of(posterior, near, _FIRST, rng)
         share = found.share
         n_more = math.ceil(1.1 * aim / share) if share >= _LEAST_SHARE else _TO_REFINE
-        found = found.plus(_Weighted.of(posterior, near, n_more, rng))
+        found = found.plus(_WeightedDraws.of(posterior, near, n_more, rng))
         smoothed, most = found.smoothed, min(limit, khat_threshold(len(found.points)))
         if smoothed.ess >= enough and smoothed.pareto_khat < most:
             return found
@@ -396,7 +396,7 @@ def _sound(
     return None
 
 
-def _modes(posterior: GivenScales, found: _Weighted) -> Modes:
+def _modes(posterior: GivenScales, found: _WeightedDraws) -> Modes:
     """Return the modes of the scales, and of the others given these, with their masses by weights.
 
     Deviations are those of the draws next to each that have weights.
@@ -406,4 +406,4 @@ def _modes(posterior: GivenScales, found: _Weighted) -> Modes:
     masses = np.bincount(nearest, softmax(found.log_weights), len(modes))
     at = np.stack([replace(near, scales=part).mode for part in modes.parts])
     next_to = [found.points[nearest == i] for i in range(len(modes))]
-    return table_of(posterior.log_prior.space, at, next_to, masses, n_starts=modes.n_climbs)
+    return table_of(posterior.rest.space, at, next_to, masses, n_starts=modes.n_ascents)

@@ -100,7 +100,7 @@ class NormalRows:
     pulls, squares : ndarray of shape (n_kinds, p), and (n_kinds,)
         ``X'v(e - X center)`` and ``(e - X center)'v(e - X center)``.
     counts : ndarray of shape (n_kinds,)
-        Rows of each kind, by their base weights.
+        Rows of each kind, by their case weights.
     first : RowsInMemory
         A row of each kind.
     own : Parabolas
@@ -145,7 +145,7 @@ class NormalRows:
             grams=(),
             pulls=np.empty(0),
             squares=np.empty(0),
-            counts=np.bincount(every.kinds, rows.base_weights),
+            counts=np.bincount(every.kinds, rows.case_weights),
             first=rows.take(first),
             own=Parabolas(
                 peaks=own.peaks[first],
@@ -161,7 +161,7 @@ class NormalRows:
         every = self._every
         predictor, p = every.predictor, len(self.names)
         left = every.own.peaks - predictor.offset - predictor.at(center[None])[0]
-        weights = every.rows.base_weights * every.own.precisions
+        weights = every.rows.case_weights * every.own.precisions
         grams, pulls, squares = list(self.grams), [], []
         for kind in range(len(self.counts)):
             own = np.where(every.kinds == kind, weights, 0.0)

@@ -213,7 +213,7 @@ class _Search:
     def _perhaps_with_response(self, node: Variable) -> set[Variable]:
         """Return the variables computed from a predictor and data that may be a response.
 
-        In potentials, whose observed values are unknown: all data except added terms.
+        In log-likelihoods, whose observed values are unknown: all data except added terms.
         """
         found, graph = set[Variable](), self.few
         for apply in io_toposort([node], [self.observations.loglik]):

@@ -141,29 +141,29 @@ class Predictors:
 
 @dataclass(frozen=True, eq=False)
 class RowsInMemory:
-    """Distinct rows of a model, with their base weights.
+    """Distinct rows of a model, with their case weights.
 
     Parameters
     ----------
     found : Predictors
     which : ndarray of int
         Numbers of the rows in ``found``, ascending.
-    base_weights : ndarray of float64
+    case_weights : ndarray of float64
     where : callable, optional
         Returns the location of a row, for messages.
     """
 
     found: Predictors
     which: np.ndarray
-    base_weights: np.ndarray
+    case_weights: np.ndarray
     where: Callable[[int], str] = "row {}".format
 
     def __len__(self) -> int:
-        return len(self.base_weights)
+        return len(self.case_weights)
 
     def take(self, some: slice | np.ndarray) -> "RowsInMemory":
         """Return some of the rows."""
-        return replace(self, which=self.which[some], base_weights=self.base_weights[some])
+        return replace(self, which=self.which[some], case_weights=self.case_weights[some])
 
     @property
     def place(self) -> slice | np.ndarray:

@@ -20,7 +20,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.known import KnownValues
 from pymc_coresets.reading.observations import Observations
 
 
@@ -52,7 +52,7 @@ class RowGraph:
     def __init__(self, parameters: Sequence[Variable], rows: Mapping[Variable, np.ndarray]) -> None:
         self.parameters = tuple(parameters)
         self.rows = dict(rows)
-        self._of_parameters, self._of_rows = Known(parameters), Known(rows)
+        self._of_parameters, self._of_rows = KnownValues(parameters), KnownValues(rows)
         self._made: dict[tuple[Variable | int, ...], Variable] = {}
         self.computed: list[Variable] = []
 

@@ -12,9 +12,9 @@ from pymc_coresets.glm.predictor.affine import Matrix, affine_map, designs_of, j
 from pymc_coresets.glm.predictor.predictors import LinearPredictor, Predictors, RowsInMemory
 from pymc_coresets.glm.predictor.row_graph import RowGraph, row_graph_of
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 
 _ONE_AT_A_TIME = Lock()  # for functions that reuse their output buffers
@@ -85,7 +85,7 @@ class SeenRows:
 
         if not self.elsewhere:
             which = self.found.observations.numbers_of(rows.positions)
-            return RowsInMemory(self.found, which, rows.base_weights, where)
+            return RowsInMemory(self.found, which, rows.case_weights, where)
         arrays = _placed(rows, self.found.observations)
         here = replace(
             self.found,
@@ -93,7 +93,7 @@ class SeenRows:
             density=self.found.density.of_rows(arrays),
         )
         here.refuse_not_finite(where)
-        return RowsInMemory(here, np.arange(len(rows)), rows.base_weights, where)
+        return RowsInMemory(here, np.arange(len(rows)), rows.case_weights, where)
 
     def _predictors(
         self, arrays: dict[Variable, np.ndarray], n_rows: int
@@ -143,7 +143,7 @@ def _like(held: Matrix, design: Matrix) -> Matrix:
 def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictors]) -> SeenRows:
     """Find the predictors of the rows.
 
-    For rows outside memory they come from the template, and some rows are compared with the model.
+    For rows outside memory they come from prototypes, and some rows are compared with the model.
 
     Parameters
     ----------

@@ -23,8 +23,8 @@ from pymc_coresets.papers.polynomial.statistics import (
     n_monomials,
     polynomial_statistics,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import FIRST_SAMPLE
 from pymc_coresets.rows.passes import BlockPass
 from pymc_coresets.rows.values import Rows
@@ -322,10 +322,10 @@ class PredictorRows:
 
     @cached_property
     def _sample(self) -> tuple[RowsInMemory, Vector]:
-        """A sample of at most 100,000 rows, fewer if they are wide, with their base weights."""
+        """A sample of at most 100,000 rows, fewer if they are wide, with their case weights."""
         size = min(FIRST_SAMPLE, rows_at_once(len(self.names) / 8, least=1_000))
-        scan = self.loglikelihood.source.scan(size, key=0, distinct=True)
-        return self.seen.of(scan.rows), scan.weights
+        subsample = self.loglikelihood.source.subsample(size, key=0, distinct=True)
+        return self.seen.of(subsample.rows), subsample.weights
 
     def _draws(
         self, statistics: PolynomialStatistics, n_draws: int, rng: np.random.Generator
@@ -346,7 +346,7 @@ def _statistics(seen: SeenRows, degree: int, radius: float, some: Rows) -> Polyn
     rows = seen.of(some)
     [predictor] = rows.predictors
     coefficients = shifted(row_polynomials(rows, degree, radius), predictor.offset)
-    if (rows.base_weights != 1.0).any():
-        coefficients = coefficients * rows.base_weights[:, None]
-    n_obs = float(rows.base_weights.sum())
+    if (rows.case_weights != 1.0).any():
+        coefficients = coefficients * rows.case_weights[:, None]
+    n_obs = float(rows.case_weights.sum())
     return polynomial_statistics(predictor.design, coefficients, radius, n_obs)

@@ -20,11 +20,11 @@ from pymc_coresets.glm.control_variates.hierarchy import (
 from pymc_coresets.glm.predictor.predictors import Predictors, coefficient_draws
 from pymc_coresets.numerics import agree, rows_at_once
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.sampling.normal import Normal
 
 #: Name of the potential that replaces the likelihood.
@@ -157,8 +157,8 @@ class NormalPosterior:
             If the posterior is improper: the prior is flat in a direction that the data do not
             determine, or so wide that it is lost to rounding.
         """
-        log_prior = LogPrior(found.observations, found.coefficients)
-        hierarchy = _without_scales(log_prior)
+        rest = RestLogDensity(found.observations, found.coefficients)
+        hierarchy = _without_scales(rest)
         near = ConditionalGaussian.of(hierarchy, of_rows)
         normal = near.given_mode
         is_proper = np.isfinite(near.log_marginals(np.empty((1, 0)))[0])
@@ -170,8 +170,8 @@ class NormalPosterior:
                 "collinear columns.",
                 topic="regressions",
             )
-        mean = log_prior.coefficients(near.mode[None])[0]
-        _require_at_draws(log_prior, of_rows.about(mean), normal)
+        mean = rest.coefficients(near.mode[None])[0]
+        _require_at_draws(rest, of_rows.about(mean), normal)
         return cls(normal=normal, mean=mean, slopes=hierarchy.slopes)
 
     @property
@@ -188,13 +188,13 @@ class NormalPosterior:
         return coefficients
 
 
-def _without_scales(log_prior: LogPrior) -> Hierarchy:
+def _without_scales(rest: RestLogDensity) -> Hierarchy:
     """Return the prior as a hierarchy that is normal in all coordinates."""
-    space, model = log_prior.space, log_prior.observations.model
+    space, model = rest.space, rest.observations.model
     columns = {name: np.ravel(own) for name, own in space.columns.items()}
     names, hierarchy = [str(v.name) for v in model.discrete_value_vars], None
     if not names:
-        parts = log_prior.slopes, log_prior.coefficients, space.start, list(columns.values())
+        parts = rest.slopes, rest.coefficients, space.start, list(columns.values())
         hierarchy = find_hierarchy(*parts)
         is_scale = np.ones(space.n_dims, bool) if hierarchy is None else hierarchy.is_scale
         names = [name for name, own in columns.items() if is_scale[own].any()]
@@ -207,11 +207,11 @@ def _without_scales(log_prior: LogPrior) -> Hierarchy:
     return hierarchy
 
 
-def _require_at_draws(log_prior: LogPrior, of_rows: Quadratic, normal: Normal) -> None:
+def _require_at_draws(rest: RestLogDensity, of_rows: Quadratic, normal: Normal) -> None:
     """Raise if the prior at draws of the posterior is not the normal one found near the start."""
     n_draws = min(400, rows_at_once(8 * len(normal.location), least=2))
     points, logq = normal.draw(n_draws, rng=np.random.default_rng(0))
-    values, quadratic = log_prior.values(points), of_rows.at(log_prior.coefficients(points))
+    values, quadratic = rest.values(points), of_rows.at(rest.coefficients(points))
     difference = values + quadratic - logq
     finite = np.isfinite(difference)
     usual = np.median(difference[finite]) if finite.any() else np.nan

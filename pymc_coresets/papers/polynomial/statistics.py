@@ -42,7 +42,7 @@ class PolynomialStatistics:
     radius : float
         They approximate the log-likelihood of a row where |eta_n| <= radius.
     n_obs : float
-        Sum of the base weights of all rows; a whole number once `finished`.
+        Sum of the case weights of all rows; a whole number once `finished`.
     moments : tuple of (ndarray or csr_array)
         ``M_m = sum_n b_nm phi_a(x_n) phi_c(x_n)^T`` for m = 0 ... K, with a = m // 2, c = m - a and
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
@@ -215,10 +215,10 @@ def polynomial_statistics(
     design : ndarray or csr_array, of shape (n_rows, n_coefficients)
         X, without the offset.
     coefficients : ndarray of shape (n_rows, degree + 1)
-        Of the powers of ``x_n . theta`` in the polynomial of each row, times its base weight.
+        Of the powers of ``x_n . theta`` in the polynomial of each row, times its case weight.
     radius : float
     n_obs : float, optional
-        Sum of the rows' base weights; by default their number.
+        Sum of the rows' case weights; by default their number.
 
     Returns
     -------

@@ -20,13 +20,13 @@ from pymc_coresets.papers.polynomial.replacement import (
     polynomial_model,
 )
 from pymc_coresets.papers.polynomial.statistics import PolynomialStatistics
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior, log_ratios
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.pymc_densities import verify
-from pymc_coresets.predictive.stand_ins import StandIn, log_ratios
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import PUT_BACK
-from pymc_coresets.sampling import stand_in as shared
+from pymc_coresets.sampling import approximate_posterior as shared
 from pymc_coresets.sampling.density import Density
 
 
@@ -90,7 +90,7 @@ class PolynomialSummary:
 
     @property
     def n_observations(self) -> int:
-        """Number of summarised rows, including their base weights."""
+        """Number of summarised rows, including their case weights."""
         return int(self.statistics.n_obs)
 
     @property
@@ -103,7 +103,7 @@ class PolynomialSummary:
         """The user's model (that of the first part, if summaries were added)."""
         if self.parts[0].seen.elsewhere:
             raise CoresetError("Your model holds only some of the rows: pm.set_data replaces them.")
-        return self.parts[0].observations.held.unchanged(PUT_BACK)
+        return self.parts[0].observations.snapshot.unchanged(PUT_BACK)
 
     @cached_property
     def model(self) -> pm.Model:
@@ -207,7 +207,7 @@ class PolynomialSummary:
         idata = observations.space.constrain(z).to_datatree(
             n_chains=4, dims=model.named_vars_to_dims, coords=model.coords
         )
-        return with_data(idata, self.stand_in)
+        return with_data(idata, self.approximation)
 
     @cached_property
     def _posterior(self) -> NormalPosterior:
@@ -224,12 +224,12 @@ class PolynomialSummary:
     predict = Coreset.predict
 
     @cached_property
-    def stand_in(self) -> StandIn:
+    def approximation(self) -> ApproximatePosterior:
         """The approximation of all rows in `model`.
 
         :meta private:
         """
-        return StandIn(
+        return ApproximatePosterior(
             parts=[part.loglikelihood for part in self.parts],
             replacement=_Replacement(self),
             impossible="the support of the likelihood depends on the predictor, which polynomials "
@@ -361,7 +361,7 @@ class _Replacement:
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """See `Replacement`."""
-        return self.of.parts[0].loglikelihood.log_prior.with_rows(points, self.loglik)
+        return self.of.parts[0].loglikelihood.rest.with_rows(points, self.loglik)
 
     def slopes(self, points: np.ndarray) -> Sequence[np.ndarray]:
         """See `Replacement`."""

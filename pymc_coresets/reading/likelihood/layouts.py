@@ -290,6 +290,6 @@ def _layout_of_cells(
 
 
 def _flat_cells(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
-    """Return the potentials of all cells in one row, straight from PyMC's graph."""
+    """Return the log-likelihoods of all cells in one row, straight from PyMC's graph."""
     first = pt.moveaxis(graph, axes, range(len(axes)))
     return pt.join_dims(first, 0, len(axes))

@@ -12,7 +12,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.wording import describe
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.known import Known, reached
+from pymc_coresets.reading.known import KnownValues, reached
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term
 from pymc_coresets.reading.likelihood.terms import dims_of_data
 
@@ -64,7 +64,7 @@ def refuse_entangled(split: RowTerm, stopped: Sequence[str]) -> None:
 
 
 def refuse_recursion(
-    names: str, stops: Iterable[tuple[Variable, int]], n_obs: int, known: Known
+    names: str, stops: Iterable[tuple[Variable, int]], n_obs: int, known: KnownValues
 ) -> None:
     """Refuse terms of which each row needs the others, through a loop or a matrix of all rows.
 
@@ -75,7 +75,7 @@ def refuse_recursion(
     stops : iterable of (Variable, int)
         Where the selection of rows ended.
     n_obs : int
-    known : Known
+    known : KnownValues
         Distinguishes parameters from data.
 
     Examples
@@ -87,7 +87,7 @@ def refuse_recursion(
     ...     sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[rate], return_updates=False,
     ... )
     >>> try:
-    ...     refuse_recursion("'y'", [(stock, 0)], 5, Known([x, rate]))
+    ...     refuse_recursion("'y'", [(stock, 0)], 5, KnownValues([x, rate]))
     ... except UnsupportedModelError as error:
     ...     print(error.message[:72])
     The log-likelihood of 'y' is a recursion over the rows: through a loop (
@@ -107,7 +107,7 @@ def _loops(variable: Variable) -> Iterable[Variable]:
 
 
 def refuse_constant(plain: PlainModel, names: Sequence[str]) -> None:
-    """Refuse terms whose potentials depend on no parameter.
+    """Refuse terms whose log-likelihoods depend on no parameter.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def refuse_constant(plain: PlainModel, names: Sequence[str]) -> None:
 
 
 def refuse_complex(graphs: Mapping[str, TensorVariable]) -> None:
-    """Refuse terms whose potentials are complex numbers.
+    """Refuse terms whose log-likelihoods are complex numbers.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.indexing import joints
-from pymc_coresets.reading.known import Known, reached
+from pymc_coresets.reading.known import KnownValues, reached
 from pymc_coresets.reading.selection_rules import input_axes
 
 
@@ -86,7 +86,7 @@ class RowTerm:
     ----------
     term : Term
     rows : TensorVariable
-        Its potentials, in nats, with the rows along the term's axis.
+        Its log-likelihoods, in nats, with the rows along the term's axis.
     is_sum : bool
         Whether the log-density is a scalar, the sum of the rows and of a log-prior.
     first : int
@@ -110,7 +110,7 @@ class RowTerm:
 
 
 def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
-    """Find the rows of a term; take it apart if its potentials lack the axis of observations.
+    """Find the rows of a term; take it apart if its log-likelihoods lack the axis of observations.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def row_term(plain: PlainModel, name: str, axis: int) -> RowTerm | None:
     Returns
     -------
     RowTerm or None
-        None for potentials that lack the axis, and are no sum over it.
+        None for log-likelihoods that lack the axis, and are no sum over it.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     return int(shape[axis]) if axis < len(shape) else None
 
 
-def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> RowTerm | None:
+def _split(name: str, graph: TensorVariable, series: Series, known: KnownValues) -> RowTerm | None:
     addends = [part for a in addends_of(graph, series) for part in _without_joints(a, known)]
     n_rows = max(part.n_terms for part in addends)
     if n_rows == 0:
@@ -196,7 +196,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Ro
     )
 
 
-def _without_joints(part: Addend, known: Known) -> list[Addend]:
+def _without_joints(part: Addend, known: KnownValues) -> list[Addend]:
     """Cut an array where others are joined in what it is computed from, along the same axis."""
     x, axis, n_terms = part.variable, part.axis, part.n_terms
     if axis is None:
@@ -210,7 +210,7 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
     return [Addend(x[(slice(None),) * axis + (piece,)], axis) for piece in slices]
 
 
-def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
+def _cuts(x: TensorVariable, axis: int, known: KnownValues) -> set[int]:
     cuts: set[int] = set()
 
     def below(place: tuple[Variable, int]) -> list[tuple[Variable, int]]:
@@ -227,7 +227,7 @@ def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
     return cuts
 
 
-def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
+def _with_known_parts(graph: TensorVariable, known: KnownValues) -> TensorVariable:
     """Evaluate what is computed from data alone, so that the data are not kept with it."""
     if not known.depends(graph):
         return ops.checked_tensor(pt.constant(known.value(graph)))

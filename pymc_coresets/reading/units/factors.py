@@ -204,7 +204,7 @@ def _of_factor(
     level_of_row, n_levels, lookups, entries_of_tables = factor
     level_of_row, n_single = _with_single_rows(level_of_row, n_levels)
     log_priors = _log_priors(observations, list(inputs))
-    find = partial(_Selected.of, observations, inputs, lookups, log_priors)
+    find = partial(_GraphsOfLevels.of, observations, inputs, lookups, log_priors)
     single = np.full(n_single, -1)
     found = find([_rows_at(np.append(entries, single)) for entries in entries_of_tables])
     if (entries := found.common_entries) is not None and not _counts(entries):
@@ -222,7 +222,7 @@ def _of_factor(
         n_rows=found.pushdown.n_rows,
         arrays=tuple(row for row in found.arrays if row.placeholder in used),
         reference=tuple(log_priors.values()),
-        values=_values(observations.held.whole, parts),
+        values=_values(observations.snapshot.whole, parts),
         shapes={name: variable.type.shape for name, variable in inputs.items()},
     )
 
@@ -264,7 +264,7 @@ def _log_priors(observations: Observations, names: Sequence[str]) -> dict[str, T
 
 
 @dataclass(frozen=True, eq=False)
-class _Selected:
+class _GraphsOfLevels:
     """Graphs of any levels, from graphs of all of them.
 
     Attributes
@@ -320,7 +320,7 @@ class _Selected:
         if set(axes) != set(inputs):
             raise _tied(set(inputs) - set(axes))
         discrete = (n for n, v in inputs.items() if v.type.dtype.startswith(("int", "uint")))
-        values = {name: _support(observations.held.whole, name) for name in discrete}
+        values = {name: _support(observations.snapshot.whole, name) for name in discrete}
         found = cls(inputs, tables, [], pushdown, axes, [], values)
         found.entries.extend(found._own_entries())
         for name, entries in found.entries:
@@ -403,15 +403,15 @@ class _Selected:
         for name, entries in self.entries:
             variable, axis = self.inputs[name], self.axes[name]
             shape = tuple(None if i == axis else n for i, n in enumerate(variable.type.shape))
-            stand_in = variable.type.clone(shape=shape)(name=name)
+            placeholder = variable.type.clone(shape=shape)(name=name)
             start = parts[-1].columns.stop if parts else 0
             of_level = tuple(n for i, n in enumerate(variable.type.shape) if i != axis)
             columns = slice(start, start + math.prod(of_level))
-            parts.append(Part(name, stand_in, axis, of_level, columns, entries))
+            parts.append(Part(name, placeholder, axis, of_level, columns, entries))
         return tuple(parts)
 
     def _or_normal(self, log_prior: Variable, part: Part) -> TensorVariable:
-        """Return the log-prior of a part, with that of its stand-in where levels have no entry."""
+        """Return the log-prior of a part, with that of a placeholder where levels have no entry."""
         if part.has.all():
             return ops.checked_tensor(log_prior)
         has = self.pushdown.select(pt.constant(part.has), 0)

@@ -78,7 +78,7 @@ class UnitDensity:
         h_g, and its part without rows, in nats.
     sizes : TensorVariable of int64, of shape (n_units,)
         Input: how many rows each unit has.
-    arrays, members : tuple of RowArray
+    arrays, unit_rows : tuple of RowArray
         Inputs: data of the units, and of their rows, unit by unit.
     """
 
@@ -87,7 +87,7 @@ class UnitDensity:
     log_prior: TensorVariable
     sizes: TensorVariable
     arrays: tuple[RowArray, ...]
-    members: tuple[RowArray, ...]
+    unit_rows: tuple[RowArray, ...]
 
     @classmethod
     def of(cls, observations: Observations, factor: GroupingFactor) -> "UnitDensity":
@@ -110,11 +110,11 @@ class UnitDensity:
         graphs = [without_traces(whole), without_traces(prior)]
         density, alone = checked_tensors(without_fills(simplified(graphs)))
         used = set(graph_inputs([density]))
-        arrays, members = (
+        arrays, unit_rows = (
             tuple(row for row in rows if row.placeholder in used)
             for rows in (factor.arrays, observations.rows)
         )
-        return cls(flat, density, alone, sizes, arrays, members)
+        return cls(flat, density, alone, sizes, arrays, unit_rows)
 
     @cached_property
     def surface(self) -> Surface:
@@ -122,7 +122,7 @@ class UnitDensity:
         columns = [pt.vector(f"column {j}", dtype="float64") for j in range(self.n_dims)]
         axes, of_members = (
             dict[Variable, int]((row.placeholder, row.axis) for row in rows)
-            for rows in (self.arrays, self.members)
+            for rows in (self.arrays, self.unit_rows)
         )
         with compiling():
             [density] = by_columns([self.density], self.variables, columns)

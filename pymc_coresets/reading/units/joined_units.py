@@ -52,7 +52,7 @@ def kept_units(units: UnitModel, levels: np.ndarray) -> xr.Dataset:
 
     Examples
     --------
-    >>> from pymc_coresets.potentials.units import unit_model
+    >>> from pymc_coresets.rowlogp.units import unit_model
     >>> with pm.Model(coords={"user": ["a", "b", "c"]}) as model:
     ...     user = pm.Data("user_of_row", np.array([0, 1, 2, 1]))
     ...     seen = pm.Data("seen", np.arange(4.0))
@@ -65,7 +65,7 @@ def kept_units(units: UnitModel, levels: np.ndarray) -> xr.Dataset:
     >>> filled.coords["user"], filled["user_of_row"].get_value().tolist()
     (('b', 'b', 'c'), [0, 0, 1, 1, 2])
     """
-    model, found = units.rows.held.whole, _containers(units)
+    model, found = units.rows.snapshot.whole, _containers(units)
     order = np.argsort(units.factor.level_of_row, kind="stable")
     sizes = np.bincount(units.factor.level_of_row, minlength=units.factor.n_levels)
     rows = order[np.repeat(np.isin(np.arange(len(sizes)), levels), sizes)]
@@ -137,7 +137,7 @@ def refuse_other_data(units: UnitModel, other: UnitModel) -> None:
     ------
     InvalidDataError
     """
-    own, found = units.rows.held.whole, other.rows.held.whole
+    own, found = units.rows.snapshot.whole, other.rows.snapshot.whole
     of_units, values = _containers(units), settable_data(found)
     joined = {*of_units.of_rows, *of_units.of_levels}
     differing = [
@@ -167,7 +167,7 @@ def _containers(units: UnitModel) -> _Containers:
     UnsupportedModelError
         See `kept_units`.
     """
-    model, factor, n_rows = units.rows.held.whole, units.factor, units.rows.n_obs
+    model, factor, n_rows = units.rows.snapshot.whole, units.factor, units.rows.n_obs
     dim, names = units.level_dim, list(factor.names)
     if dim is None or model.coords.get(dim) is None:
         raise UnsupportedModelError(

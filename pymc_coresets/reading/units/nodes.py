@@ -199,14 +199,14 @@ def _signed(point: np.ndarray) -> np.ndarray:
     return found
 
 
-def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
+def first_degree(n_dims: int, n_unit_rows: float = 1.0) -> int | None:
     """Return with nodes of which degree to begin; None if there are too many axes.
 
     Parameters
     ----------
     n_dims : int
         Number of axes q.
-    n_members : float
+    n_unit_rows : float
         Mean number of rows of a unit: with many, its density is closer to normal.
 
     Examples
@@ -218,7 +218,7 @@ def first_degree(n_dims: int, n_members: float = 1.0) -> int | None:
         return None
     least = _DEGREES[0]
     first = {1: 13, 2: 9}.get(n_dims, least)
-    return max(first - 4, least) if n_members >= 50.0 else first
+    return max(first - 4, least) if n_unit_rows >= 50.0 else first
 
 
 def lower_rules(rule: Rule) -> list[Rule]:

@@ -30,7 +30,7 @@ from pymc_coresets.reading.units.integral import (
     summed,
 )
 from pymc_coresets.reading.units.nodes import Nodes, Rule
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.values import Rows, UnitRows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,9 +43,9 @@ class UnitObservations(Observations):
         The rows and the levels that they are made of.
     sizes : ndarray of int64, of shape (n_units,)
         How many rows each unit has.
-    positions_of_members : ndarray of int64, of shape (n_members,)
+    positions_of_unit_rows : ndarray of int64, of shape (n_unit_rows,)
         Of the rows in the user's data, unit by unit.
-    data_of_members : tuple of RowArray
+    data_of_unit_rows : tuple of RowArray
         Their data.
     nodes : tuple of RowArray
         By which all units are integrated: arrays without an axis of units.
@@ -59,8 +59,8 @@ class UnitObservations(Observations):
 
     source: "UnitModel"
     sizes: np.ndarray
-    positions_of_members: np.ndarray
-    data_of_members: tuple[RowArray, ...]
+    positions_of_unit_rows: np.ndarray
+    data_of_unit_rows: tuple[RowArray, ...]
     nodes: tuple[RowArray, ...]
     rule: Rule
     at: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -69,19 +69,19 @@ class UnitObservations(Observations):
     @property
     def inputs(self) -> tuple[RowArray, ...]:
         """The arrays of units, of their rows, and of nodes: see `Rows.inputs`."""
-        return self.rows + self.data_of_members + self.nodes
+        return self.rows + self.data_of_unit_rows + self.nodes
 
     @cached_property
-    def members(self) -> Members:
+    def unit_rows(self) -> UnitRows:
         """The rows of all units."""
-        data = tuple(np.moveaxis(row.values, row.axis, 0) for row in self.data_of_members)
+        data = tuple(np.moveaxis(row.values, row.axis, 0) for row in self.data_of_unit_rows)
         nodes = tuple(row.values for row in self.nodes)
-        return Members(self.sizes, self.positions_of_members, data, nodes)
+        return UnitRows(self.sizes, self.positions_of_unit_rows, data, nodes)
 
     @property
-    def base_weights(self) -> np.ndarray:
+    def case_weights(self) -> np.ndarray:
         """How many units each represents."""
-        known = self.source.base_weights
+        known = self.source.case_weights
         return np.ones(self.n_obs) if known is None else known
 
     @property
@@ -90,7 +90,7 @@ class UnitObservations(Observations):
         return len(self.nodes[0].values) * self.source.n_modes
 
     def with_places(self, places: np.ndarray, log_shares: np.ndarray) -> "UnitObservations":
-        """Return potentials by nodes that stay: see `pymc_coresets.reading.units.integral`.
+        """Return log-likelihoods by nodes that stay: see `pymc_coresets.reading.units.integral`.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class UnitModel:
     density : UnitDensity
     n_modes : int, default 1
         Around how many modes of each unit there are nodes.
-    base_weights : ndarray of shape (n_units,), optional
+    case_weights : ndarray of shape (n_units,), optional
         How many units each represents, where others are gone; 1 by default.
     filled : bool
         Whether the model is a copy of the user's that was filled with rows from elsewhere.
@@ -140,7 +140,7 @@ class UnitModel:
     factor: GroupingFactor
     density: UnitDensity
     n_modes: int = 1
-    base_weights: np.ndarray | None = None
+    case_weights: np.ndarray | None = None
     filled: bool = False
 
     @classmethod
@@ -163,7 +163,7 @@ class UnitModel:
         at: np.ndarray | None = None,
         node_error: float = np.nan,
     ) -> UnitObservations:
-        """Return the potentials of the units: of one form, which is compiled once.
+        """Return the log-likelihoods of the units: of one form, which is compiled once.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class UnitModel:
 
     @cached_property
     def observations_at_zero(self) -> UnitObservations:
-        """The potentials by one node, with the nodes where the variables' initial values are."""
+        """The log-likelihoods by one node, which is where the variables' initial values are."""
         n_dims, nodes = self.factor.n_dims, self.nodes(Rule(1))
         of_modes = (self.n_modes,) if self.n_modes > 1 else ()
         middle = pt.tensor("centre", dtype="float64", shape=(None, *of_modes, n_dims))
@@ -216,9 +216,9 @@ class UnitModel:
             loglik = integrated(self.density, middle, width, points, log_weights, around)
         levels, level_of_row = self.levels, self.factor.level_of_row
         order = np.argsort(level_of_row, kind="stable")
-        members = self.density.members
+        unit_rows = self.density.unit_rows
         if (np.diff(level_of_row) < 0).any():
-            members = tuple(_at(row, order) for row in members)
+            unit_rows = tuple(_at(row, order) for row in unit_rows)
         sizes = np.bincount(level_of_row)[levels].astype(np.int64)
         centre, factor = self.start
         own = [
@@ -232,7 +232,7 @@ class UnitModel:
         base, names = self.rows, set(self.factor.names)
         of_rows = {field.name: getattr(base, field.name) for field in fields(base) if field.init}
         of_units = {
-            "held": replace(base.held, integrated=frozenset(names)),
+            "snapshot": replace(base.snapshot, integrated=frozenset(names)),
             "dim": self.level_dim,
             "n_obs": len(levels),
             "parameters": {n: v for n, v in base.parameters.items() if n not in names},
@@ -248,8 +248,8 @@ class UnitModel:
             **(of_rows | of_units),
             source=self,
             sizes=sizes,
-            positions_of_members=order,
-            data_of_members=members,
+            positions_of_unit_rows=order,
+            data_of_unit_rows=unit_rows,
             nodes=(
                 _array(points, POINTS, nodes.points),
                 _array(log_weights, LOG_WEIGHTS, nodes.log_weights),
@@ -307,8 +307,8 @@ class UnitModel:
             own.get(row.name, np.moveaxis(whole.get(row.placeholder, row.values), row.axis, 0))
             for row in observations.rows
         )
-        members = replace(observations.members, sizes=sizes)
-        return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), members).take(levels)
+        unit_rows = replace(observations.unit_rows, sizes=sizes)
+        return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), unit_rows).take(levels)
 
     @cached_property
     def initial_values(self) -> np.ndarray:
@@ -322,7 +322,7 @@ class UnitModel:
     @property
     def space(self) -> Unconstrained:
         """The unconstrained space of the model with the variables of the levels."""
-        whole = self.rows.held.whole
+        whole = self.rows.snapshot.whole
         return self.rows.space if self.rows.model is whole else Unconstrained(whole)
 
     def by_pymc(
@@ -351,7 +351,7 @@ class UnitModel:
     @property
     def level_dim(self) -> str | None:
         """The name of the dimension that the variables have along their levels."""
-        dims = self.rows.held.whole.named_vars_to_dims
+        dims = self.rows.snapshot.whole.named_vars_to_dims
         for part in self.factor.parts if self.factor.in_order else ():
             own = dims.get(part.name) or ()
             if part.axis < len(own) and own[part.axis] is not None:

@@ -27,7 +27,7 @@ from pymc_coresets.rows.sources.readers import (
 
 
 @dataclass(frozen=True, eq=False)
-class Scanned:
+class FilePart:
     """A file, or a row group of one, that Arrow's scanner reads.
 
     Parameters
@@ -63,7 +63,7 @@ class RowGroup:
     modified: int
 
 
-class Files[P: (Scanned, RowGroup)](ABC):
+class Files[P: (FilePart, RowGroup)](ABC):
     """Finds parts of files: small ones together, and large ones block by block, in one stream."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Files[P: (Scanned, RowGroup)](ABC):
         return self._cursors.get((piece.held, *names), make).item(piece.origin // cuts[1])
 
 
-class ScannedFiles(Files[Scanned]):
+class FilesByScanner(Files[FilePart]):
     """Files of any kind, by Arrow's scanner, which holds a whole row group.
 
     Parameters
@@ -120,7 +120,7 @@ class ScannedFiles(Files[Scanned]):
         self._schema, self._chosen = schema, chosen
 
     def _batches(
-        self, parts: Sequence[Scanned], names: Sequence[str], size: int, buffer: int = 0
+        self, parts: Sequence[FilePart], names: Sequence[str], size: int, buffer: int = 0
     ) -> Iterator[pa.RecordBatch]:
         del buffer
         for part in parts:
@@ -217,7 +217,7 @@ def open_dataset(dataset: ds.Dataset) -> Opened:
     fields = _fields(dataset.schema)
     pieces = [piece for fragment in fragments for piece in _scanned(fragment, chosen, fields)]
     kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
-    scanned = ScannedFiles(dataset.schema, chosen)
+    scanned = FilesByScanner(dataset.schema, chosen)
     return Reader(find=scanned, fields=fields, kind=kind, in_files=True), pieces
 
 
@@ -238,7 +238,7 @@ def _scanned(
         for part in fragment.split_by_row_group() if parquet else [fragment]:
             group = f", row group {part.row_groups[0].id}" if parquet else ""
             n_rows = part.count_rows(filter=chosen)
-            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=Scanned(path, part)))
+            pieces.append(Piece(f"{path}{group}{end}", n_rows, held=FilePart(path, part)))
     return pieces
 
 

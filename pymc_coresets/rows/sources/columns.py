@@ -114,7 +114,7 @@ class RowsFirst:
         return np.moveaxis(self._variable[where].values, self._axis, 0)
 
 
-class Mapped:
+class MemoryMap:
     """A memory-mapped array, of which a pickle holds the path.
 
     Parameters
@@ -137,8 +137,8 @@ class Mapped:
         return _mapped, (array.filename, array.dtype, "r", array.offset, array.shape, order)
 
 
-def _mapped(*how: Any) -> Mapped:  # noqa: ANN401
-    return Mapped(np.memmap(*how))
+def _mapped(*how: Any) -> MemoryMap:  # noqa: ANN401
+    return MemoryMap(np.memmap(*how))
 
 
 def is_lazy(value: object) -> bool:
@@ -150,7 +150,7 @@ def is_lazy(value: object) -> bool:
     False
     """
     sliced = {"dask", "zarr", "h5py", "xarray", "netCDF4"}
-    return isinstance(value, RowsFirst | Mapped) or library_of(value) in sliced
+    return isinstance(value, RowsFirst | MemoryMap) or library_of(value) in sliced
 
 
 def rows_first(array: "xr.DataArray", dim: str) -> AnyColumn:
@@ -439,7 +439,7 @@ def _plain(column: AnyColumn) -> AnyColumn:
     if isinstance(column, pd.Series | pd.Index):
         column = column.array
     if isinstance(column, np.memmap) and isinstance(column.base, mmap):
-        return Mapped(column)
+        return MemoryMap(column)
     if is_lazy(column) or isinstance(column, Column) or library_of(column) == "pyarrow":
         return column
     if isinstance(column, pd.api.extensions.ExtensionArray):

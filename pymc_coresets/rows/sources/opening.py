@@ -29,7 +29,7 @@ from pymc_coresets.rows.sources.finders import (
     open_stream,
 )
 from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
-from pymc_coresets.rows.sources.row_source import Recipe, RowSource
+from pymc_coresets.rows.sources.row_source import ColumnMapping, RowSource
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -78,7 +78,7 @@ def open_rows(
         categories, whole numbers or truth values.  The array holds their positions in this list,
         as int64; the codes of the source's own categories are not used.
     weight : str or int, optional
-        A column of base weights: how often each row counts, finite and >= 0.
+        A column of case weights: how often each row counts, finite and >= 0.
     dim : str, optional
         The dimension of the rows of an `xarray.Dataset`; not needed if it has only one.
 
@@ -116,13 +116,13 @@ def open_rows(
     {'hour': array([5., 9.]), 'carrier': array([1, 0])}
     """
     reader, pieces = _opened(source, dim)
-    recipes = recipes_of(reader.fields, columns, labels, weight)
-    types = [recipe.column for recipe in recipes.values()]
+    mappings = mappings_of(reader.fields, columns, labels, weight)
+    types = [mapping.column for mapping in mappings.values()]
     row_bytes = sum(math.prod(type_.shape) * type_.dtype.itemsize for type_ in types)
     chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
     if not chunks:
         raise InvalidDataError("The source has no rows.", topic="rows-and-files")
-    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks)
+    return RowSource(reader, mappings, weight_mapping(reader.fields, weight), chunks)
 
 
 def required_source(rows: object) -> RowSource:
@@ -267,12 +267,12 @@ def _files_at(path: str) -> Iterator[str]:
 # -- which arrays are made of the columns ----------------------------------------------------------
 
 
-def recipes_of(
+def mappings_of(
     fields: Mapping[str, Field],
     columns: object,  # as users pass them
     labels: object,
     weight: object,
-) -> dict[str, Recipe]:
+) -> dict[str, ColumnMapping]:
     """Return how each array is made, by its name in the model.
 
     Raises
@@ -285,7 +285,7 @@ def recipes_of(
     Examples
     --------
     >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
-    >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
+    >>> mappings_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
     Field(dtype=dtype('float64'), shape=(2,), refused='')
     """
     if columns is None:
@@ -308,11 +308,11 @@ def recipes_of(
             f"labels: there is no array {unknown[0]!r}. There are {', '.join(parts)}."
         )
     coded = {name: _distinct(name, values) for name, values in lists.items()}
-    return {name: _recipe(name, value, fields, coded.get(name)) for name, value in parts.items()}
+    return {name: _mapping(name, value, fields, coded.get(name)) for name, value in parts.items()}
 
 
-def weight_recipe(fields: Mapping[str, Field], weight: object) -> Recipe | None:
-    """Return how the base weights are made, or None if there are none.
+def weight_mapping(fields: Mapping[str, Field], weight: object) -> ColumnMapping | None:
+    """Return how the case weights are made, or None if there are none.
 
     Raises
     ------
@@ -321,10 +321,10 @@ def weight_recipe(fields: Mapping[str, Field], weight: object) -> Recipe | None:
     """
     if weight is None:
         return None
-    recipe = _recipe("weight", weight, fields, None)
-    if recipe.column.shape:
+    mapping = _mapping("weight", weight, fields, None)
+    if mapping.column.shape:
         raise InvalidOptionError(f"weight={weight!r} must name a column of numbers.")
-    return replace(recipe, name="(weight)", column=Field(np.dtype(float)))
+    return replace(mapping, name="(weight)", column=Field(np.dtype(float)))
 
 
 def _required_mapping(option: str, value: object, to: str, example: str) -> Mapping[str, object]:
@@ -368,12 +368,12 @@ def _distinct(name: str, values: object) -> tuple[Hashable, ...]:
     return items
 
 
-def _recipe(
+def _mapping(
     name: str,
     value: object,
     fields: Mapping[str, Field],
     labels: tuple[Hashable, ...] | None,
-) -> Recipe:
+) -> ColumnMapping:
     items: list[object] = [value]
     if stacked := isinstance(value, Collection) and not isinstance(value, str):
         items = list(value)
@@ -389,7 +389,7 @@ def _recipe(
         )
     dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
     column = Field(np.result_type(*dtypes), (len(used),) if stacked else next(iter(shapes)))
-    return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
+    return ColumnMapping(name=name, fields=used, column=column, stacked=stacked, labels=labels)
 
 
 def _require_usable(

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Self
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.fingerprints import spaced
+from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.sources.columns import Field, Table, library_of, read_column, required_table
 
 BLOCK_ROWS = 2**17  #: Most rows of a chunk: some megabytes, which a core works on for milliseconds.

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.rows.fingerprints import (
+from pymc_coresets.rows.first_reading import (
     BadValues,
     ChunkNotes,
     FirstReading,
     all_finite,
+    array_hash,
     extremes,
-    fingerprint,
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Recipe:
+class ColumnMapping:
     """Recipe for an array of the model from columns of the source.
 
     Parameters
@@ -107,13 +107,13 @@ class RowSource:
     def __init__(
         self,
         reader: Reader,
-        recipes: Mapping[str, Recipe],
-        weight: Recipe | None,
+        mappings: Mapping[str, ColumnMapping],
+        weight: ColumnMapping | None,
         chunks: Sequence[Chunk],
     ) -> None:
         """Read some columns by a reader."""
-        self._reader, self._recipes, self._weight = reader, dict(recipes), weight
-        self.columns = {name: recipe.column for name, recipe in recipes.items()}
+        self._reader, self._mappings, self._weight = reader, dict(mappings), weight
+        self.columns = {name: mapping.column for name, mapping in mappings.items()}
         self.chunks = chunks
         self.n_rows = chunks[-1].start + chunks[-1].n_rows
         self._starts = [chunk.start for chunk in chunks]
@@ -150,22 +150,22 @@ class RowSource:
     def weighted(
         self, chunk: Chunk, names: Collection[str] | None = None
     ) -> tuple[Arrays, Weights]:
-        """Return the rows of a chunk and their base weights, in one reading.
+        """Return the rows of a chunk and their case weights, in one reading.
 
         As `read`; the weights are finite and >= 0, or None if there are none.
         """
-        recipes = self._recipes_of(names)
-        decoded, weights, wrong = self._decoded(chunk, recipes)
-        for recipe in recipes:
-            nulls = recipe.column.dtype.kind == "f"  # missing values, which are NaN there
-            found = decoded[recipe.name][1]
+        mappings = self._mappings_of(names)
+        decoded, weights, wrong = self._decoded(chunk, mappings)
+        for mapping in mappings:
+            nulls = mapping.column.dtype.kind == "f"  # missing values, which are NaN there
+            found = decoded[mapping.name][1]
             wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
         for fault in wrong:
             raise InvalidDataError(self._problem(chunk, fault).refusal, topic="rows-and-files")
         return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
-        """Return the first `n` rows, or all if there are fewer, as data for the template model."""
+        """Return the first `n` rows, or all if there are fewer, as data for the prototype model."""
         n = whole_number("n", n, least=1)
         return self.take(np.arange(min(n, self.n_rows)))
 
@@ -202,7 +202,7 @@ class RowSource:
 
     @property
     def has_weights(self) -> bool:
-        """Whether rows have base weights."""
+        """Whether rows have case weights."""
         return self._weight is not None
 
     def locate(self, position: int) -> str:
@@ -218,20 +218,20 @@ class RowSource:
     # -- the first reading ---------------------------------------------------------------------
 
     def examine(self, chunk: Chunk) -> tuple[Arrays, Weights, ChunkNotes]:
-        """Return all arrays of a chunk, its base weights, and the notes of the first reading.
+        """Return all arrays of a chunk, its case weights, and the notes of the first reading.
 
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
         """
-        decoded, weights, faults = self._decoded(chunk, self._recipes_of(None))
+        decoded, weights, faults = self._decoded(chunk, self._mappings_of(None))
         with np.errstate(over="ignore", invalid="ignore"):
             total_weight = float(chunk.n_rows if weights is None else weights.sum())
-        ranges, prints = {}, {}
+        ranges, hashes = {}, {}
         for name, (array, found) in decoded.items():
-            recipe = self._recipes[name]
-            prints[name] = fingerprint(array)
-            faults += found if all_finite(array) else [*found, *not_finite(recipe, array, found)]
-            seen = array[array >= 0] if recipe.labels and found else array
+            mapping = self._mappings[name]
+            hashes[name] = array_hash(array)
+            faults += found if all_finite(array) else [*found, *not_finite(mapping, array, found)]
+            seen = array[array >= 0] if mapping.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_
         notes = ChunkNotes(
@@ -240,13 +240,13 @@ class RowSource:
             where=chunk.where,
             ranges=ranges,
             problems=tuple(self._problem(chunk, fault) for fault in faults),
-            prints=prints,
+            hashes=hashes,
             total_weight=total_weight,
         )
         return {name: array for name, (array, _) in decoded.items()}, weights, notes
 
     def check(self) -> FirstReading:
-        """Read all rows once: ranges, problems and fingerprints.
+        """Read all rows once: ranges, problems and hashes.
 
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
         join the last values by `FirstReading.joined`.
@@ -268,14 +268,14 @@ class RowSource:
     def portion(
         self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
     ) -> tuple[Self, list[list[object]] | None]:
-        """Return a source of some chunks and arrays, and of the base weights.
+        """Return a source of some chunks and arrays, and of the case weights.
 
         Its pickle holds their paths and layout. Chunks that are not in files are included, see
         `with_tables`: as values, or with `to_dask` as Dask collections.
         """
-        recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
-        parts = self._parts_of(recipes.values())
-        portion = type(self)(self._reader, recipes, self._weight, chunks)
+        mappings = {mapping.name: mapping for mapping in self._mappings_of(names)}
+        parts = self._parts_of(mappings.values())
+        portion = type(self)(self._reader, mappings, self._weight, chunks)
         if self._reader.in_files:
             return portion, None
         read = chunks if parts else []  # empty if no array is needed
@@ -287,7 +287,7 @@ class RowSource:
         starts = (chunk.start for chunk in self.chunks)
         find = partial(_sent, dict(zip(starts, found, strict=False)))
         return type(self)(
-            replace(self._reader, find=find), self._recipes, self._weight, self.chunks
+            replace(self._reader, find=find), self._mappings, self._weight, self.chunks
         )
 
     def __repr__(self) -> str:
@@ -298,28 +298,28 @@ class RowSource:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _recipes_of(self, names: Collection[str] | None) -> list[Recipe]:
-        wanted = list(self._recipes if names is None else names)
+    def _mappings_of(self, names: Collection[str] | None) -> list[ColumnMapping]:
+        wanted = list(self._mappings if names is None else names)
         for name in wanted:
-            if name not in self._recipes:
+            if name not in self._mappings:
                 raise InvalidOptionError(
-                    f"The rows have no array {name!r}. They have {', '.join(self._recipes)}."
+                    f"The rows have no array {name!r}. They have {', '.join(self._mappings)}."
                 )
-        return [self._recipes[name] for name in wanted]
+        return [self._mappings[name] for name in wanted]
 
-    def _parts_of(self, recipes: Iterable[Recipe]) -> list[str]:
-        """Return the columns that the arrays and the base weights need."""
-        every = [*recipes, *([self._weight] if self._weight else [])]
-        return list(dict.fromkeys(part for recipe in every for part in recipe.fields))
+    def _parts_of(self, mappings: Iterable[ColumnMapping]) -> list[str]:
+        """Return the columns that the arrays and the case weights need."""
+        every = [*mappings, *([self._weight] if self._weight else [])]
+        return list(dict.fromkeys(part for mapping in every for part in mapping.fields))
 
     def _decoded(
-        self, chunk: Chunk, recipes: Sequence[Recipe]
+        self, chunk: Chunk, mappings: Sequence[ColumnMapping]
     ) -> tuple[dict[str, tuple[np.ndarray, list[Fault]]], Weights, list[Fault]]:
         """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
-        parts, weight = self._parts_of(recipes), self._weight
-        every = [*recipes, *([weight] if weight else [])]
+        parts, weight = self._parts_of(mappings), self._weight
+        every = [*mappings, *([weight] if weight else [])]
         tables = self._reader.tables(chunk, parts) if parts else []
-        decoded = {recipe.name: decode(recipe, tables, chunk) for recipe in every}
+        decoded = {mapping.name: decode(mapping, tables, chunk) for mapping in every}
         for array, _ in decoded.values():
             if len(array) != chunk.n_rows:
                 raise InvalidDataError(
@@ -357,24 +357,26 @@ def _sent(
     return found[chunk.start]
 
 
-def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
-    faults = [] if np.isfinite(weights).all() else not_finite(recipe, weights)
+def _wrong_weights(mapping: ColumnMapping, weights: NDArray[np.float64]) -> list[Fault]:
+    faults = [] if np.isfinite(weights).all() else not_finite(mapping, weights)
     negative = np.flatnonzero(weights < 0)
     if negative.size:
         value = f"{weights[negative[0]]:g}"
-        faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
+        faults.append(Fault(next(iter(mapping.fields)), "negative weight", negative, value))
     return faults
 
 
 # -- columns become arrays -------------------------------------------------------------------------
 
 
-def decode(recipe: Recipe, tables: Sequence[Table], chunk: Chunk) -> tuple[np.ndarray, list[Fault]]:
+def decode(
+    mapping: ColumnMapping, tables: Sequence[Table], chunk: Chunk
+) -> tuple[np.ndarray, list[Fault]]:
     """Make an array of the model from the rows of some tables, one after the other.
 
     Parameters
     ----------
-    recipe : Recipe
+    mapping : ColumnMapping
     tables : sequence of Table
     chunk : Chunk
         Whose rows these are, for messages.
@@ -393,28 +395,30 @@ def decode(recipe: Recipe, tables: Sequence[Table], chunk: Chunk) -> tuple[np.nd
     """
     faults: list[Fault] = []
     columns = []
-    for part, field in recipe.fields.items():
-        pieces, offset = [np.empty((0, *field.shape), recipe.column.dtype)], 0
+    for part, field in mapping.fields.items():
+        pieces, offset = [np.empty((0, *field.shape), mapping.column.dtype)], 0
         for table in tables:
             where = chunk.piece_at(min(offset, chunk.n_rows - 1))[0].where or chunk.where
             column = _read(table.get(part), field, part, where)
-            array, wrong = _codes(column, recipe.labels) if recipe.labels else _numbers(column)
+            array, wrong = _codes(column, mapping.labels) if mapping.labels else _numbers(column)
             faults += [Fault(part, kind, rows + offset, value) for kind, rows, value in wrong]
             offset += len(array)
             pieces.append(array)
         columns.append(pieces[1] if len(pieces) == 2 else np.concatenate(pieces))
-    dtype = recipe.column.dtype
-    array = np.stack(columns, axis=1) if recipe.stacked else columns[0]
+    dtype = mapping.column.dtype
+    array = np.stack(columns, axis=1) if mapping.stacked else columns[0]
     array = array.astype(dtype, copy=False)
     return np.require(array, requirements=["C", "W", "E"]), faults
 
 
-def not_finite(recipe: Recipe, array: np.ndarray, nulls: Iterable[Fault] = ()) -> list[Fault]:
+def not_finite(
+    mapping: ColumnMapping, array: np.ndarray, nulls: Iterable[Fault] = ()
+) -> list[Fault]:
     """Find NaN and infinite values other than nulls, which are faults already."""
     missing = {fault.column: fault.rows for fault in nulls}
     faults = []
-    for j, part in enumerate(recipe.fields):
-        values = array[:, j] if recipe.stacked else array
+    for j, part in enumerate(mapping.fields):
+        values = array[:, j] if mapping.stacked else array
         for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
             found = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
             rows = np.setdiff1d(found, missing[part]) if part in missing else found

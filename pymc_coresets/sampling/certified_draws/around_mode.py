@@ -18,20 +18,20 @@ from pymc_coresets.diagnostics.known_posterior import NOT_SOUGHT, Proposal
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidDataError, SamplingError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_prior import LogPrior
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.predictive.pymc_densities import verify
-from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.sampling.approximate_posterior import importance_draws
 from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.sample_search import FEW_TO_SEARCH
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.stand_in import importance_draws
-from pymc_coresets.sampling.steps.near_normal import AxisTables
+from pymc_coresets.sampling.steps.near_normal import GriddedMarginals
 
 ENOUGH = 1_000  #: Effective sample size of the weighted draws.
 _FIRST = 100  #: Draws that show what share of them the weights leave.
@@ -88,7 +88,7 @@ class AroundMode:
         return coreset_model(own.observations, own.some_row, np.zeros(1))
 
     @property
-    def stand_in(self) -> StandIn:
+    def approximation(self) -> ApproximatePosterior:
         """The distribution in place of all rows."""
         own = self.proposal
         return replace(stand_in_of(self.loglikelihood, own.around), modes=own.modes)
@@ -103,7 +103,7 @@ class AroundMode:
         """
         idata = importance_draws(self, chains * draws, random_seed=rng)
         posterior = idata["posterior"].to_dataset()
-        if 0 < self.stand_in.n_in_memory <= 1_000_000:
+        if 0 < self.approximation.n_in_memory <= 1_000_000:
             verify(_WithoutRows(self), draws_tree(posterior.drop_attrs()), draws=8)
         return idata.assign(posterior=xr.DataTree(in_chains(posterior, chains)))
 
@@ -119,9 +119,9 @@ class _WithoutRows:
         return self.of.model
 
     @property
-    def stand_in(self) -> StandIn:
+    def approximation(self) -> ApproximatePosterior:
         own = self.of.loglikelihood
-        return replace(self.of.stand_in, replacement=Surrogate(own, own.some_row, np.zeros(1)))
+        return replace(self.of.approximation, replacement=Surrogate(own, own.some_row, np.zeros(1)))
 
 
 class HasLogDensity(Protocol):
@@ -154,25 +154,25 @@ class _Known:
         if isinstance(self.around, KnowsRows):
             values = self.around.of_rows(points)
         else:
-            values = self.around.log_density(points) - self._log_prior.values(points)
+            values = self.around.log_density(points) - self._rest.values(points)
         return values
 
     def log_density(self, points: Floats) -> Floats:
         """See `Replacement`."""
-        return self._log_prior.with_rows(points, self.loglik)
+        return self._rest.with_rows(points, self.loglik)
 
     def slopes(self, points: Floats) -> Sequence[Floats]:
         """Raise: its draws are independent, and need no comparison with it."""
         raise NotImplementedError
 
     @property
-    def _log_prior(self) -> LogPrior:
-        return self.loglikelihood.log_prior
+    def _rest(self) -> RestLogDensity:
+        return self.loglikelihood.rest
 
 
-def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> StandIn:
+def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> ApproximatePosterior:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
-    return StandIn(
+    return ApproximatePosterior(
         parts=(loglik,),
         replacement=_Known(loglik, around),
         impossible="the distribution around the mode is not to be used.",
@@ -200,7 +200,7 @@ def drawn_around_mode(
     The posterior must be log-concave: then there is no other mode.  A hundred draws of Laplace's
     approximation show which share of them the weights leave.  If this is small because a few rows
     bound some sums of variables, such as those of a rare category with equal outcomes, tables of
-    the density along these directions replace it (`AxisTables`).  Then as many draws follow as are
+    the density along these directions replace it (`GriddedMarginals`).  As many draws follow as are
     worth a thousand independent ones, or those wanted if the rows are few.  All rows are evaluated
     at each, and along lines beyond them.
 
@@ -284,13 +284,13 @@ def _along_axes(
         # Sums of log-likelihoods are known up to a constant of each pass.
         points = np.concatenate([mode[None], points])
         draws = sampler.space.constrain(points)
-        heights = sampler.loglikelihood.sums(draws).total + sampler.log_prior.values(points)
+        heights = sampler.loglikelihood.sums(draws).total + sampler.rest.values(points)
         above: Floats = heights[1:] - heights[0]
         return above
 
     gradients = sampler.full_density.gradients
     try:
-        around = AxisTables.around(first.around, height, gradients, most=_MOST_VALUES)
+        around = GriddedMarginals.around(first.around, height, gradients, most=_MOST_VALUES)
     except SamplingError as error:
         _log.info("No tables around the mode: %s", error.message)
         return None
@@ -299,7 +299,7 @@ def _along_axes(
     _log.info("Tables of the density along %d axes through the mode", len(around.tables))
     points, logq = around.draw(_FIRST, rng=rng)
     draws = sampler.space.constrain(points)
-    log_ratios = sampler.log_prior.values(points) - logq
+    log_ratios = sampler.rest.values(points) - logq
     drawn = replace(first, draws=draws, log_ratios=log_ratios, around=around)
     return drawn.weighed(sampler.sums(draws).total)
 
@@ -313,7 +313,7 @@ def with_more(
     points = np.concatenate([sampler.space.free(first.draws.take(np.arange(1))), new])
     with np.errstate(all="ignore"):  # some are far out
         draws = sampler.space.constrain(points)
-        ratios = sampler.sums(draws).total + sampler.log_prior.values(points)
+        ratios = sampler.sums(draws).total + sampler.rest.values(points)
         ratios -= first.around.log_density(points)
     if not np.isfinite(ratios).all():
         return None

@@ -157,7 +157,7 @@ class DenseFactor(CholeskyFactor):
 
 
 @dataclass(frozen=True, eq=False)
-class Reordered:
+class Ordering:
     """The layout of sparse matrices in an order that keeps their factors sparse.
 
     Parameters
@@ -195,7 +195,7 @@ class SparseFactor(CholeskyFactor):
 
     Parameters
     ----------
-    given : Reordered
+    given : Ordering
     matrix : csr_array of shape (p, p)
 
     Raises
@@ -214,7 +214,7 @@ class SparseFactor(CholeskyFactor):
     array([0.5, 0. ])
     """
 
-    def __init__(self, given: Reordered, matrix: sparse.csr_array) -> None:
+    def __init__(self, given: Ordering, matrix: sparse.csr_array) -> None:
         self._given, self._matrix = given, matrix
         # A symmetric matrix is its own transpose: by columns, it has the same arrays.
         arrays = (matrix.data[given.entries], *given.pattern)
@@ -239,7 +239,7 @@ class SparseFactor(CholeskyFactor):
         return self._matrix
 
     @cached_property
-    def layout(self) -> Reordered:
+    def layout(self) -> Ordering:
         """How matrices of this pattern are put into this order."""
         if self._given.permutation == "NATURAL":
             return self._given
@@ -247,7 +247,7 @@ class SparseFactor(CholeskyFactor):
         numbers = sparse.csr_array((np.arange(own.nnz), own.indices, own.indptr), shape=own.shape)
         moved = numbers[order][:, order]
         moved.sort_indices()
-        return Reordered(order, self._places, moved.data, (moved.indices, moved.indptr))
+        return Ordering(order, self._places, moved.data, (moved.indices, moved.indptr))
 
     @cached_property
     def _root(self) -> sparse.csr_array:
@@ -313,7 +313,7 @@ def factor_of(matrix: Curvature) -> DenseFactor | SparseFactor:
     if isinstance(matrix, np.ndarray):
         return DenseFactor.of(matrix)
     rows = sparse.csr_array(matrix)
-    return Reordered.unknown(rows).factor(rows)
+    return Ordering.unknown(rows).factor(rows)
 
 
 class EachByItself:

@@ -10,9 +10,9 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.climbing import near_mode
-from pymc_coresets.sampling.climbs.many_climbs import climb_together
 from pymc_coresets.sampling.factors.cholesky import factor_of
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together
+from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.scales.scale_modes import MarginalModes, marginal_modes, starts_around
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
@@ -20,17 +20,17 @@ from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 type Array = np.ndarray
 type OfPoints = Callable[[Array], tuple[Array, Array]]
 
-#: Steps of climbs to the others' mode, and of differences there, in standard deviations given the
+#: Steps of ascents to the others' mode, and of differences there, in standard deviations given the
 #: scales; and steps of the scales, in theirs, by which that mode moves.
 _MOST_STEPS, _STEP, _MOVED = 40, 1e-3, 0.3
-#: Climbs from one mode of the scales that end the search; and standard deviations of the marginal
+#: Ascents from one mode of the scales that end the search; and standard deviations of the marginal
 #: from which the scales of a joint mode are elsewhere.
 _FAILURES, _ELSEWHERE = 2, 5.0
 
 _log = logging.getLogger(__name__)
 
 
-class _Given(NamedTuple):
+class _ConditionalModes(NamedTuple):
     """All variables at the others' mode given scales, (n_points, n_dims), and densities there.
 
     Roots of the others' precisions are (n_points, n, n); log-densities (n_points,) are those of
@@ -93,19 +93,19 @@ class LaplaceGivenScales:
         """Return the log-densities of scales (n_points, n_scales), up to a constant, in nats."""
         return self.given(scales).log_marginals
 
-    def given(self, scales: Array) -> _Given:
+    def given(self, scales: Array) -> _ConditionalModes:
         """Find the others' mode and their precision there, given each of some scales."""
         points = np.repeat(self.start[None], len(scales), axis=0)
         points[:, self.is_scale] = scales
         with np.errstate(all="ignore"):  # some scales are far out
             known = self._prior_precisions(points)
             roots, _ = _roots(known + self.curvature)
-            points, heights = self._climbed(points, roots)
+            points, heights = self._ascended(points, roots)
             roots, is_mode = _roots(self._curvatures(points, known))
-        return _Given(points, roots, np.where(is_mode, heights, -np.inf))
+        return _ConditionalModes(points, roots, np.where(is_mode, heights, -np.inf))
 
-    def _climbed(self, points: Array, roots: Array) -> tuple[Array, Array]:
-        """Climb by the others, in coordinates in which their precision is about one."""
+    def _ascended(self, points: Array, roots: Array) -> tuple[Array, Array]:
+        """Ascend by the others, in coordinates in which their precision is about one."""
         free = ~self.is_scale
 
         def placed(z: Array, which: Array) -> Array:
@@ -126,7 +126,7 @@ class LaplaceGivenScales:
         better = negative(starts, both)[0].reshape(2, -1)
         better = np.where(np.isfinite(better), better, np.inf)
         starts = np.where((better[0] < better[1])[:, None], newton, 0.0)
-        ends = climb_together(negative, starts, most_steps=_MOST_STEPS, joins=False)
+        ends = minimise_together(negative, starts, most_steps=_MOST_STEPS, joins=False)
         return placed(ends.points, every), -ends.values
 
     def _prior_precisions(self, points: Array) -> Array:

@@ -9,13 +9,13 @@ import numpy as np
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.climbing import near_mode
+from pymc_coresets.sampling.maximisation.one_start import near_mode
 from pymc_coresets.sampling.mode_search import image_points, prior_draws
 from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
 
 type Array = np.ndarray
 
-#: Points from which climbs may begin: how many there are around a known mode, how far away, in its
+#: Points from which ascents may begin: how many there are around a known mode, how far away, in its
 #: widths and in units of the logarithm; and draws of the prior, of all scales and of each.
 _AROUND, _WIDTHS, _AWAY, _FROM_PRIOR = 16, 10.0, 3.0, 24
 _ALONG = (1.5, 3.0, 5.0, 8.0, 12.0)  #: Distances of others along each coordinate.
@@ -38,8 +38,8 @@ class MarginalModes:
         Around each of them, the first one the largest.
     heights : sequence of float
         The log-density at each of them, in nats.
-    n_climbs : int
-        Number of climbs that led to them, or nowhere else.
+    n_ascents : int
+        Number of ascents that led to them, or nowhere else.
     is_complete : bool
         Whether the density is nowhere known to be high except around them.
     is_first : bool
@@ -48,7 +48,7 @@ class MarginalModes:
 
     parts: Sequence[Normal]
     heights: Sequence[float]
-    n_climbs: int = 1
+    n_ascents: int = 1
     is_complete: bool = True
     is_first: bool = True
 
@@ -138,7 +138,7 @@ def marginal_modes(
 ) -> MarginalModes:
     """Search for the modes of a marginal density, of which one is known.
 
-    Climbs begin where the density exceeds that around the known modes most, and dips on the line
+    Ascents begin where the density exceeds that around the known modes most, and dips on the line
     to the nearest of them.
 
     Parameters
@@ -150,7 +150,7 @@ def marginal_modes(
     starts_of : callable
         Returns points (n_starts, p) at which other modes may be, given one.
     most_failures : int
-        After how many climbs that lead to no other mode the search ends.
+        After how many ascents that lead to no other mode the search ends.
     error : float, default 0
         Of differences of the density between modes, in nats: so much smaller ones are kept.
 
@@ -167,13 +167,13 @@ def marginal_modes(
         search = _Search(log_density, starts_of, most_failures, _NEGLIGIBLE + error)
         search.add(known, float(log_density(known.location[None])[0]))
         while search.goes_on and (start := search.next_start()) is not None:
-            search.climb(start)
+            search.ascend(start)
         return search.found()
 
 
 @dataclass(eq=False)
 class _Search:
-    """What is known of a marginal density, and the points from which no climb has begun."""
+    """What is known of a marginal density, and the points from which no ascent has begun."""
 
     log_density: Callable[[Array], Array]
     starts_of: Callable[[Normal], Array]
@@ -183,7 +183,7 @@ class _Search:
     heights: list[float] = field(default_factory=list)
     starts: Array = field(default_factory=lambda: np.empty((0, 0)))
     values: Array = field(default_factory=lambda: np.empty(0))
-    n_climbs: int = 1
+    n_ascents: int = 1
     n_failures: int = 0
     n_tried: int = 0
 
@@ -198,7 +198,7 @@ class _Search:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a further climb may begin."""
+        """Whether a further ascent may begin."""
         is_over = self.n_failures >= self.most_failures or self.n_tried >= _MOST_TRIED
         return not is_over and len(self.parts) <= _MOST
 
@@ -234,9 +234,9 @@ class _Search:
         line = self.log_density(start + shares * (self.parts[nearest].location - start))
         return bool((line < min(value, self.heights[nearest]) - _DIP).any())
 
-    def climb(self, start: Array) -> None:
-        """Climb, and keep the mode at the end if it is another one that is noticeable."""
-        self.n_climbs += 1
+    def ascend(self, start: Array) -> None:
+        """Ascend, and keep the mode at the end if it is another one that is noticeable."""
+        self.n_ascents += 1
         part = self._led_to(start)
         if part is None:
             self.n_failures += 1
@@ -246,7 +246,7 @@ class _Search:
     def _led_to(self, start: Array) -> Normal | None:
         try:
             found = near_mode(self.log_density, heavy_tailed(start, 10 * np.eye(len(start))))
-        except SamplingError:  # the climb ends where the marginal has no curvature
+        except SamplingError:  # the ascent ends where the marginal has no curvature
             return None
         if any(found.is_near(part) for part in self.parts):
             return None
@@ -267,7 +267,7 @@ class _Search:
         modes = MarginalModes(
             [self.parts[i] for i in kept],
             [self.heights[i] for i in kept],
-            self.n_climbs,
+            self.n_ascents,
             is_complete=len(self.parts) <= _MOST and not elsewhere.any(),
             is_first=kept[0] == 0,
         )

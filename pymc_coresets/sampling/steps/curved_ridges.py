@@ -8,14 +8,18 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
-from pymc_coresets.sampling.climbs.many_climbs import Ends, climb_together, negative_of_points
-from pymc_coresets.sampling.climbs.many_modes import (
-    climb_by_curvature,
+from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.maximisation.many_modes import (
+    maximise_by_curvature,
     negative_hessians,
     settled_each,
 )
-from pymc_coresets.sampling.climbs.paths import DIP, SHARES
-from pymc_coresets.sampling.density import Density, Slopes
+from pymc_coresets.sampling.maximisation.many_starts import (
+    Ends,
+    minimise_together,
+    negative_of_points,
+)
+from pymc_coresets.sampling.maximisation.paths import DIP, SHARES
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.steps.split_hmc import OfPoints
 
@@ -113,7 +117,7 @@ class CurvedRidge:
             some = draws[:_TRACED]
             heights = np.nan_to_num(density.values(some), nan=-np.inf)
             start = some[[heights.argmax()]]
-            mode = climb_by_curvature(density, start, n_gradients=_TO_MODE).points
+            mode = maximise_by_curvature(density, start, n_gradients=_TO_MODE).points
             [around] = settled_each(density, mode)
             mode = around.location[None] if isinstance(around, Normal) else mode
             hessian = negative_hessians(density, mode, kinks=False)
@@ -187,11 +191,11 @@ class CurvedRidge:
     def leaves_out(self, draws: np.ndarray, slopes: OfPoints) -> bool:
         """Whether some draws lie on another ridge, which chains along this one would never see.
 
-        Such as another branch of a hyperbola.  From those draws, climbs across the axes end where
+        Such as another branch of a hyperbola.  From those draws, ascents across the axes end where
         the density is high, but it dips between there and this ridge.
         """
         density, (along, z) = Density(self.seen_by(slopes)), self._parts(self.of(draws))
-        ends, own = (self._climbed(density, along, each) for each in (z, np.zeros_like(z)))
+        ends, own = (self._ascended(density, along, each) for each in (z, np.zeros_like(z)))
         high = ends.values < min(ends.values.min(), own.values.min()) + _LOW
         away, begins = (ends.points - own.points)[high], own.points[high]
         lines = begins[:, None] + SHARES[:, None] * away[:, None]
@@ -207,19 +211,19 @@ class CurvedRidge:
     def _ridge_at(self, slopes: OfPoints, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return negative log-densities (n_points,) of a ridge, and where it is across the axes."""
         starts = np.zeros((len(along), len(self.widths)))
-        ends = self._climbed(Density(self.seen_by(slopes)), along, starts)
+        ends = self._ascended(Density(self.seen_by(slopes)), along, starts)
         across = self.widths * ends.points + _terms(along, self.powers) @ self.coefficients
         return ends.values, across
 
-    def _climbed(self, density: Density, along: np.ndarray, starts: np.ndarray) -> Ends:
-        """Climb across the axes from some starts, in standard deviations."""
+    def _ascended(self, density: Density, along: np.ndarray, starts: np.ndarray) -> Ends:
+        """Ascend across the axes from some starts, in standard deviations."""
         widths = self.widths
 
         def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             values, gradients = negative_of_points(density, np.hstack([along[which], widths * z]))
             return values, widths * gradients[:, self.n_along :]
 
-        return climb_together(negative, starts, most_steps=_STEPS_ACROSS, joins=False)
+        return minimise_together(negative, starts, most_steps=_STEPS_ACROSS, joins=False)
 
     def spread(self, n_points: int, *, rng: np.random.Generator) -> np.ndarray:
         """Return coordinates (n_points, n_dims) all over the ridge, where chains may begin."""

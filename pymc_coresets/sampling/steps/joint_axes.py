@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, inv
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.climbs.central_differences import differences
+from pymc_coresets.sampling.maximisation.central_differences import differences
 from pymc_coresets.sampling.normal import Normal
 
 #: Points at which the curvature is compared, beside the mode, and the step of its differences, in

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.short_chains import agreement
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
 from pymc_coresets.sampling.normal import Normal
-from pymc_coresets.sampling.steps.playback import Recorded
+from pymc_coresets.sampling.steps.playback import ChainRecord
 from pymc_coresets.sampling.steps.split_hmc import QUARTER, OfPoints, SplitHmc, Values
 
 #: Largest relative difference of the angle of a trajectory from a quarter turn.
@@ -95,7 +95,7 @@ class Paths(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
+class WarmUp:
     """What chains found that do not agree: NUTS goes on from there, if they were tuned.
 
     Parameters
@@ -174,7 +174,7 @@ class ManyChains:
         *,
         values: Values | None = None,
         rng: np.random.Generator,
-    ) -> Paths | Tuned:
+    ) -> Paths | WarmUp:
         """Return draws of all chains; what tuning found if they do not agree.
 
         Parameters
@@ -268,12 +268,12 @@ class _Run:
         """Whether all gradients are used up."""
         return self.n_gradients > _NEAR * _PATIENCE * self._most
 
-    def tuned(self, *, settled: bool) -> Tuned:
+    def tuned(self, *, settled: bool) -> WarmUp:
         """Return where the chains are, and the normal distribution around them."""
         ways = self._rng.permutation(
             np.concatenate([p.reshape(-1, p.shape[2]) for p in self._ways])
         )
-        return Tuned(self._hmc.around, self._states.points, ways, settled)
+        return WarmUp(self._hmc.around, self._states.points, ways, settled)
 
     @property
     def diverges(self) -> bool:
@@ -410,6 +410,6 @@ class JoinedChains:
     space: Unconstrained
     paths: Paths
 
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:  # noqa: ARG002
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:  # noqa: ARG002
         """Return a chain by its number, see `Source`."""
-        return Recorded(*(own[:n_draws, number] for own in self.paths))
+        return ChainRecord(*(own[:n_draws, number] for own in self.paths))

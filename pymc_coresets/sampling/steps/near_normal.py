@@ -77,7 +77,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class AxisTables:
+class GriddedMarginals:
     """Independent coordinates along axes: a tabulated density along some, a normal along others.
 
     For a posterior that is close to normal except in a few coordinates, which a few rows bound on
@@ -104,7 +104,7 @@ class AxisTables:
     >>> near = heavy_tailed(np.array([0.02, 0.0]), np.diag([4.0, 1.0]))
     >>> def gradients(x):
     ...     return -x + 300 * np.exp(-np.logaddexp(0, 300 * x[:, :1])) * [1.0, 0.0]
-    >>> found = AxisTables.around(near, log_density, gradients)
+    >>> found = GriddedMarginals.around(near, log_density, gradients)
     >>> len(found.tables)
     1
     >>> draws, logq = found.draw(2_000, rng=np.random.default_rng(1))
@@ -120,7 +120,7 @@ class AxisTables:
     @classmethod
     def around(
         cls, near: Normal, log_density: LogDensity, gradients: Gradients, *, most: float = np.inf
-    ) -> "AxisTables | None":
+    ) -> "GriddedMarginals | None":
         """Tabulate a density along axes through its mode, see `independent_axes`.
 
         If its coordinates along them depend on each other, the tables are mean densities of a

@@ -53,7 +53,7 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     ------
     SamplingError
     """
-    watched = _Watched(options.get("callback"))
+    watched = _Watch(options.get("callback"))
     # Others call nothing, and the draws of a given step are known before they are recorded.
     if options.get("nuts_sampler") == "pymc" and options.get("step") is None:
         options["callback"] = watched
@@ -81,7 +81,7 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     return idata
 
 
-class _Watched:
+class _Watch:
     """Announces the time that `pm.sample` will take, and ends it at a deadline.
 
     With the draws that there are, if there are enough for a check.
@@ -276,14 +276,14 @@ class PrecisionPotential(pymc_api.QuadPotential):  # type: ignore[misc] # PyMC's
         return momentum.astype(self.dtype, copy=False)
 
 
-class _Accelerated(State):  # type: ignore[misc]
+class _AcceleratedState(State):  # type: ignore[misc]
     """PyMC's state, with the change of velocity per unit of time due to its gradient."""
 
     acceleration: np.ndarray
 
 
-def _accelerated(state: State, acceleration: np.ndarray) -> _Accelerated:
-    found = _Accelerated(*state)
+def _accelerated(state: State, acceleration: np.ndarray) -> _AcceleratedState:
+    found = _AcceleratedState(*state)
     found.acceleration = acceleration
     return found
 
@@ -301,12 +301,12 @@ class PrecisionLeapfrog(pymc_api.CpuLeapfrogIntegrator):  # type: ignore[misc]
         That of PyMC.
     """
 
-    def compute_state(self, q: RaveledVars, p: np.ndarray) -> _Accelerated:
+    def compute_state(self, q: RaveledVars, p: np.ndarray) -> _AcceleratedState:
         """Return the state at a position and a momentum."""
         state = super().compute_state(q, p)
         return _accelerated(state, self._potential.velocity(state.q_grad))
 
-    def _step(self, epsilon: float, state: _Accelerated) -> _Accelerated:
+    def _step(self, epsilon: float, state: _AcceleratedState) -> _AcceleratedState:
         half = epsilon / 2
         v = state.v + half * state.acceleration
         there = state.q.data + epsilon * v

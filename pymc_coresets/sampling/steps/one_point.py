@@ -11,10 +11,10 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.loops.fused_loops import arrays_along
 from pymc_coresets.loops.plain_loops import density_mode
-from pymc_coresets.potentials.log_prior import of_vector, remainder_graph
 from pymc_coresets.reading.quadratic import half_form
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.placement import with_loops
+from pymc_coresets.rowlogp.rest import of_vector, rest_graph
 from pymc_coresets.sampling.density import Surrogate
 
 
@@ -32,7 +32,7 @@ class OnePoint:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
+    >>> from pymc_coresets.rowlogp.evaluation import LogLikelihood
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
@@ -84,7 +84,7 @@ def _compiled(posterior: Surrogate) -> tuple[Any, list[bool]]:
     loglik = with_loops(own.loglik) if own.integrated else own.loglik
     n_rows: dict[Variable, Variable] = {own.n_rows: weights.shape[0]}
     [of_rows] = clone_replace(of_vector([loglik], own, x), n_rows)
-    [logp] = own.space.at(x, [remainder_graph(own)])
+    [logp] = own.space.at(x, [rest_graph(own)])
     logp += (weights * of_rows).sum()
     numbers: list[TensorVariable] = []
     if posterior.quadratic:

@@ -10,7 +10,7 @@ from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 
-class Recorded(NamedTuple):
+class ChainRecord(NamedTuple):
     """Draws of a chain, (n_draws, n_dims), their log-densities, and the acceptance before each."""
 
     points: np.ndarray
@@ -25,7 +25,7 @@ class Source(Protocol):
     def space(self) -> Unconstrained:
         """Of the sampled model."""
 
-    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> Recorded:
+    def chain(self, number: int, n_draws: int, *, rng: np.random.Generator) -> ChainRecord:
         """Return a chain, by its number; the same for the same number or generator."""
 
 
@@ -77,7 +77,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
         self._source, self._number = source, 0
         self._recorded: Mapping[str, str] = {}
-        self._take(Recorded(source.space.start[None], np.zeros(1), np.zeros(1)))
+        self._take(ChainRecord(source.space.start[None], np.zeros(1), np.zeros(1)))
 
     @property
     def start(self) -> dict[str, np.ndarray]:
@@ -104,7 +104,7 @@ class Playback(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
         self._take(self._chain)
         return lambda *_, **__: [own[self._next - 1] for own in self._values]
 
-    def _take(self, chain: Recorded) -> None:
+    def _take(self, chain: ChainRecord) -> None:
         self._chain, self._next = chain, len(chain.points)
         if not self._recorded:
             return

@@ -52,7 +52,7 @@ class States:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class TrajectoryEnds:
     """Chains after a trajectory each, by how much its energy grew, and whether they moved."""
 
     states: States
@@ -163,7 +163,7 @@ class SplitHmc:
         n_steps: int,
         *,
         rng: np.random.Generator,
-    ) -> Moved:
+    ) -> TrajectoryEnds:
         """Propose the ends of trajectories by some angle, or one for each chain."""
         stop_if_late()
         factor, location = self.around.factor, self.around.location
@@ -181,4 +181,4 @@ class SplitHmc:
             lost = np.square(factor.whiten(velocity)).sum(axis=1) / 2 - end.values - energy
         lost = np.nan_to_num(lost, nan=np.inf)
         accepted = rng.exponential(size=len(lost)) > lost
-        return Moved(start.moved(end, accepted), lost, accepted)
+        return TrajectoryEnds(start.moved(end, accepted), lost, accepted)

@@ -23,7 +23,7 @@ from pymc_coresets.sampling.density import Surrogate
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor
 from pymc_coresets.sampling.normal import KnownDensity, Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.steps.curved_ridges import CurvedRidge
-from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, Tuned
+from pymc_coresets.sampling.steps.many_chains import JoinedChains, ManyChains, Paths, WarmUp
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals
 from pymc_coresets.sampling.steps.nuts import PrecisionLeapfrog, PrecisionPotential
 from pymc_coresets.sampling.steps.playback import Playback, Source
@@ -81,11 +81,11 @@ def better_start(
         return None
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains, n_draws = options.get("chains", 1), options.get("draws", 1_000)
-    made: Source | Tuned | None
+    made: Source | WarmUp | None
     made = _independent(known, posterior, n_draws, n_chains, rng)
     if made is None:
         made = _many_chains(known, posterior, n_draws, n_chains, rng)
-    if made is None or isinstance(made, Tuned):
+    if made is None or isinstance(made, WarmUp):
         _log.info("NUTS: neither independent proposals nor many chains serve")
         return None if made is None else _going_on(model, made, posterior.space, options, rng)
     with model:
@@ -135,7 +135,7 @@ def _many_chains(
     n_draws: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> JoinedChains | Tuned | None:
+) -> JoinedChains | WarmUp | None:
     """Return chains of the result, joined from many, or where these are if they do not agree."""
     posterior = posterior.as_loops
     space, each = posterior.space, posterior.n_products
@@ -157,7 +157,7 @@ def _many_chains(
     )
     slopes = posterior.slopes
     starts = spread_starts(known, space, sampler.n_chains, rng=rng)
-    found: Paths | Tuned | None
+    found: Paths | WarmUp | None
     try:
         of_ridges = rng.spawn(1)[0]
         draws = spread_starts(known, space, _ON_RIDGE, rng=of_ridges)
@@ -166,12 +166,12 @@ def _many_chains(
             nearby = _nearby(posterior, near.location, starts)
             values = None if nearby is posterior else posterior.log_density
             found = sampler.draw(nearby.slopes, near, starts, values=values, rng=rng)
-            if isinstance(found, Tuned):  # chains went further than what was known
+            if isinstance(found, WarmUp):  # chains went further than what was known
                 found = _along(found.ways, sampler, slopes, of_ridges) or found
     except (NotImplementedError, UnsupportedModelError) as error:
         _log.info("Many chains need gradients: %s", error)
         return None
-    if isinstance(found, Tuned):
+    if isinstance(found, WarmUp):
         return found if found.settled else None
     return JoinedChains(space, found.joined(n_chains, n_draws))
 
@@ -189,7 +189,7 @@ def _along(
         return None
     sampler = replace(sampler, seen_at=ridge.at)
     found = sampler.draw(ridge.seen_by(slopes), near, points[: sampler.n_chains], rng=rng)
-    if isinstance(found, Tuned):
+    if isinstance(found, WarmUp):
         return None
     _log.info("Many chains in coordinates along a curved ridge")
     return found._replace(points=ridge.at(found.points))
@@ -223,7 +223,7 @@ def _of_many_chains(posterior: Surrogate) -> float:
 
 def _going_on(
     model: pm.Model,
-    tuned: Tuned,
+    tuned: WarmUp,
     space: Unconstrained,
     options: Mapping[str, Any],
     rng: np.random.Generator,

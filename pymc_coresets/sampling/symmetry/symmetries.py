@@ -13,10 +13,10 @@ from scipy.linalg import LinAlgError, cholesky, inv
 from pymc_coresets.diagnostics.posterior_draws import entry_name
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.climbs.climbing import improve
 from pymc_coresets.sampling.curvature import normal_near
 from pymc_coresets.sampling.density import Density, Slopes
 from pymc_coresets.sampling.factors.cholesky import DenseFactor
+from pymc_coresets.sampling.maximisation.one_start import maximise
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.symmetry.local_modes import KnownModes, LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import (
@@ -118,7 +118,7 @@ class Symmetry:
 
         density = Density(slopes)
         try:
-            found = normal_near(improve(around, density), around, density, polish=True)
+            found = normal_near(maximise(around, density), around, density, polish=True)
         except (SamplingError, LinAlgError, ValueError) as error:
             _log.info("There is no mode near an image of one: %s", error)
             return None

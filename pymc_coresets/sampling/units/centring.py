@@ -11,19 +11,6 @@ import pymc as pm
 
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.functions import Functions
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.unit_modes import MOST_MODES, UnitModes
-from pymc_coresets.potentials.units import (
-    UnitSettings,
-    chosen_units,
-    may_have_units,
-    why_none_is_chosen,
-    why_too_many,
-)
-from pymc_coresets.potentials.verification import verify
-from pymc_coresets.potentials.verification_of_units import verify_units
 from pymc_coresets.reading.units.nodes import (
     Nodes,
     Rule,
@@ -34,9 +21,22 @@ from pymc_coresets.reading.units.nodes import (
     rule_to_judge_first_by,
 )
 from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.functions import Functions
+from pymc_coresets.rowlogp.of_model import RowsToRead
+from pymc_coresets.rowlogp.unit_modes import MOST_MODES, UnitModes
+from pymc_coresets.rowlogp.units import (
+    UnitSettings,
+    chosen_units,
+    may_have_units,
+    why_none_is_chosen,
+    why_too_many,
+)
+from pymc_coresets.rowlogp.verification import verify
+from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbs.climbing import descend, negative_of
 from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.maximisation.one_start import minimise_where_finite, negative_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -75,7 +75,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     -------
     LogLikelihood
         Its units have a `node_error`: the variance, over a slightly wider posterior, of the
-        difference of the summed potentials from those with many more nodes.
+        difference of the summed log-likelihoods from those with many more nodes.
 
     Raises
     ------
@@ -90,8 +90,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     nodes around modes at the last point, and moving the nodes, until there is no more gain.  Nodes
     follow the shared variables anyway, so the middle of the posterior is needed only roughly.
     """
-    n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
-    degree = first_degree(n_dims, n_members)
+    n_dims, n_unit_rows = units.factor.n_dims, units.rows.n_obs / len(units.levels)
+    degree = first_degree(n_dims, n_unit_rows)
     if units.factor.values:  # their sum is exact
         x = units.observations_at_zero.space.start
         found = units.observations(Rule(0), *units.start, at=x, node_error=0.0)
@@ -127,7 +127,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
         with doing(f"placing nodes in {len(units.levels):,} units"):
             placed, n_modes = form.all_placed(x)
         if not sample.lacks(n_modes, around):
-            return form.potentials(placed, x, chosen)
+            return form.loglik_at(placed, x, chosen)
         sample, judged = sample.with_several_modes(n_modes, x), None
 
 
@@ -160,14 +160,14 @@ class _Group:
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """Potentials of units by nodes around a number of modes, which are compiled once."""
+    """Log-likelihoods of units by nodes around a number of modes, which are compiled once."""
 
     units: UnitModel
     sample: _Group
 
     @cached_property
     def loglik(self) -> LogLikelihood:
-        """The potentials by one node."""
+        """The log-likelihoods by one node."""
         return LogLikelihood(self.units.observations_at_zero)
 
     @property
@@ -179,10 +179,10 @@ class _Form:
         """Return how many nodes and rows the sample has."""
         rows, units = self.sample.rows, self.units
         n_nodes = len(units.nodes(rule)) * units.n_modes
-        return f"{n_nodes} nodes x {rows.n_members:,} rows of {len(rows):,} units"
+        return f"{n_nodes} nodes x {rows.n_unit_rows:,} rows of {len(rows):,} units"
 
     def by_nodes(self, rule: Rule) -> LogLikelihood:
-        """Return the potentials by the nodes of a rule."""
+        """Return the log-likelihoods by the nodes of a rule."""
         return self.loglik.of_same_form(self.units.observations(rule, *self.units.start))
 
     def placed(self, x: np.ndarray, rows: Rows) -> Rows:
@@ -206,16 +206,16 @@ class _Form:
         loglik, weights = self.by_nodes(rule), self.sample.weights
         sampler = CoresetSampler(loglik)
         # Half a nat of the sample: a smaller gain is not another position.
-        share = self.sample.rows.base_weights.sum() / weights.sum()
+        share = self.sample.rows.case_weights.sum() / weights.sum()
         enough, some = 0.5 / share, _by_nodes_of(loglik, self.sample.rows)
         for _ in range(8):
             some = self.placed(x, some)
-            guarded = negative_of(sampler.posterior(some, weights).density)
-            start = guarded(x)[0]
-            descend(guarded, x, most_steps=100)
-            if guarded.x is None:
+            objective = negative_of(sampler.posterior(some, weights).density)
+            start = objective(x)[0]
+            minimise_where_finite(objective, x, most_steps=100)
+            if objective.x is None:
                 break
-            x, gained = guarded.x, start - guarded(guarded.x)[0]
+            x, gained = objective.x, start - objective(objective.x)[0]
             if gained < enough:
                 break
         return laplace(sampler.posterior(self.placed(x, some), weights).density, x)
@@ -233,7 +233,7 @@ class _Form:
         return {}
 
     def sums(self, rule: Rule, around: Normal, group: _Group) -> np.ndarray:
-        """Return the sum of the potentials of all units at draws of a wider posterior."""
+        """Return the sum of the log-likelihoods of all units at draws of a wider posterior."""
         z = 1.5 * np.random.default_rng(0).standard_normal((len(around.location), 50))
         loglik = self.by_nodes(rule)
         rows = _by_nodes_of(loglik, self._placed_once(around.location, group))
@@ -251,8 +251,8 @@ class _Form:
         found = self.modes.every(self.point(x), rows)
         return self.modes.around(found, rows), found.number
 
-    def potentials(self, placed: Rows, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
-        """Return the potentials of all units, sharing compiled functions."""
+    def loglik_at(self, placed: Rows, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
+        """Return the log-likelihoods of all units, sharing compiled functions."""
         places = self.modes.places(placed)
         found = self.units.observations(chosen.rule, *places, at=x, node_error=chosen.error)
         return self.loglik.of_same_form(found)
@@ -278,11 +278,13 @@ class _Sample:
     def of(cls, units: UnitModel, key: int) -> Self:
         # Of equal units one is enough, with their number as its weight.
         every = LogLikelihood(units.observations_at_zero, collapse="auto")
-        n_members = units.rows.n_obs / len(units.levels)
+        n_unit_rows = units.rows.n_obs / len(units.levels)
         # Enough to locate the middle of the posterior: units of about 20,000 rows.
-        size = min(int(np.clip(20_000 / n_members, 50, 1_000)), every.n_rows)
-        scan = every.source.scan(size, key=key, distinct=True)
-        return cls(_Form(units, _Group(scan.rows, scan.weights)), {}, size == every.n_rows)
+        size = min(int(np.clip(20_000 / n_unit_rows, 50, 1_000)), every.n_rows)
+        subsample = every.source.subsample(size, key=key, distinct=True)
+        return cls(
+            _Form(units, _Group(subsample.rows, subsample.weights)), {}, size == every.n_rows
+        )
 
     @property
     def start(self) -> np.ndarray:
@@ -291,7 +293,7 @@ class _Sample:
         return x
 
     def form(self, n_modes: int) -> _Form:
-        """Return the potentials by nodes around as many modes."""
+        """Return the log-likelihoods by nodes around as many modes."""
         if n_modes == 1:
             return self.single
         if n_modes not in self.forms:
@@ -416,7 +418,7 @@ class _Sample:
     def with_several_modes(self, n_modes: np.ndarray, x: np.ndarray) -> Self:
         """Judge by units of several modes besides: see `lacks`; x is where they have these."""
         every = self.single.loglik.in_memory.all
-        found, masses = np.flatnonzero(n_modes > 1), every.base_weights
+        found, masses = np.flatnonzero(n_modes > 1), every.case_weights
         some = found[:: -(-len(found) // _MOST_OF_SEVERAL)]
         share = masses[some].sum() / masses[found].sum()
         group = _Group(every.take(some), masses[some] / share)
@@ -443,8 +445,10 @@ def _trimmed(nodes: _Nodes, lowest: float, highest: float) -> _Nodes:
 
 
 def _by_nodes_of(loglik: LogLikelihood, rows: Rows) -> Rows:
-    """Return units that are integrated by the nodes of these potentials."""
-    return replace(rows, members=replace(rows.members, nodes=loglik.observations.members.nodes))
+    """Return units that are integrated by the nodes of these log-likelihoods."""
+    return replace(
+        rows, unit_rows=replace(rows.unit_rows, nodes=loglik.observations.unit_rows.nodes)
+    )
 
 
 def integrated_out(
@@ -456,7 +460,7 @@ def integrated_out(
     key: int,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[LogLikelihood, RowsToRead] | None:
-    """Return the potentials of units, and how to derive them again; None if rows are as good.
+    """Return the log-likelihoods of units, and how to derive them again; None if rows are as good.
 
     Parameters
     ----------

@@ -19,12 +19,12 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pymc_coresets.numerics import as_slice, rows_at_once
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.functions import Functions
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import not_derived
 from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.functions import Functions
 from pymc_coresets.rows.memory import in_threads, numbered_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.chains import Chains
@@ -63,7 +63,7 @@ _FIRST, _ROUND, _PROPOSALS = 3, 32, 480
 _BLOCK = 2**19
 
 
-class Drawn(NamedTuple):
+class LocalDraws(NamedTuple):
     """Draws (n_draws, n_units, q), unconstrained; whether proposals were enough, (n_units,)."""
 
     values: np.ndarray
@@ -90,7 +90,7 @@ class Conditionals:
         rows: Rows,
         rng: np.random.Generator,
         show: Callable[[int], None] = lambda _: None,
-    ) -> Drawn:
+    ) -> LocalDraws:
         """Draw the variables of units that have rows.
 
         Parameters
@@ -106,7 +106,7 @@ class Conditionals:
         # Arrays of such a size, of which there are a few, fit into memory for each thread.
         most = rows_at_once(4 * _AT_ONCE * _PLACES)
         pieces = list(_pieces(rows.take(order), most, self.n_dims**2))
-        found = Drawn(
+        found = LocalDraws(
             np.empty((self.draws.n_draws, len(rows), self.n_dims)), np.ones(len(rows), dtype=bool)
         )
         streams, ends = rng.spawn(len(pieces)), np.cumsum([len(piece) for piece in pieces])
@@ -122,12 +122,12 @@ class Conditionals:
         if not self._by_tables:
             return np.arange(len(rows))
         own = not_derived(self.loglik.observations.rows, rows.arrays)
-        return numbered_units(rows.members, own, len(rows))[0]
+        return numbered_units(rows.unit_rows, own, len(rows))[0]
 
-    def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> Drawn:
+    def _of_piece(self, piece: tuple[Rows, np.ndarray, np.random.Generator]) -> LocalDraws:
         rows, kinds, rng = piece
         if self._values is not None:
-            return Drawn(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
+            return LocalDraws(self._enumerated(rows, rng), np.ones(len(rows), dtype=bool))
         if not self._by_tables:
             return self._by_proposals(rows, rng)
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
@@ -146,8 +146,8 @@ class Conditionals:
     @cached_property
     def _functions(self) -> Functions:
         """What evaluates the densities at all draws, which have a few places each."""
-        n_members = len(self.loglik.observations.members.positions)
-        n_numbers = _PLACES * n_members * self.draws.n_draws
+        n_unit_rows = len(self.loglik.observations.unit_rows.positions)
+        n_numbers = _PLACES * n_unit_rows * self.draws.n_draws
         return self.loglik.functions.for_numbers(n_numbers)
 
     @property
@@ -173,7 +173,7 @@ class Conditionals:
 
     def _blocks(self, rows: Rows, which: np.ndarray, n_places: int) -> Iterator[np.ndarray]:
         """Cut numbers of draws, so that the rows of the units fit into a cache at all places."""
-        yield from _cut(which, n_places * max(rows.n_members, 1))
+        yield from _cut(which, n_places * max(rows.n_unit_rows, 1))
 
     def _densities(
         self, rows: Rows, which: np.ndarray
@@ -211,12 +211,12 @@ class Conditionals:
 
     # -- one number: distribution functions ----------------------------------------------------
 
-    def _by_quantiles(self, rows: Rows, kind: np.ndarray, rng: np.random.Generator) -> Drawn:
+    def _by_quantiles(self, rows: Rows, kind: np.ndarray, rng: np.random.Generator) -> LocalDraws:
         """Draw the variables of units of different kinds, `rows`; `kind` is that of each unit."""
         n_draws, n_units = self.draws.n_draws, len(kind)
         scores = rng.standard_normal((n_draws, n_units))
         np.clip(scores, -_FARTHEST, _FARTHEST, out=scores)
-        found = Drawn(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
+        found = LocalDraws(np.empty((n_draws, n_units, 1)), np.ones(n_units, dtype=bool))
         every, left = np.arange(n_draws), np.arange(len(rows))
         places = self._places(rows, spread(n_draws, _AT_FIRST))
         for design in self._designs:  # of which all leave out the same draws
@@ -234,7 +234,7 @@ class Conditionals:
         outer = self._designs[0].outer if self._designs else every[:0]
         for kinds, draws in ((left, every), (np.setdiff1d(np.arange(len(rows)), left), outer)):
             some, (units, own) = rows.take(kinds), _of_kinds(kind, kinds)
-            n_numbers = max(some.n_members, len(units)) * _PLACES
+            n_numbers = max(some.n_unit_rows, len(units)) * _PLACES
             for which in _cut(draws, n_numbers) if units.size else ():
                 tables, at = self._tables(some, places[:, kinds], which), np.ix_(which, units)
                 found.values[(*at, 0)] = tables.of_units(own).drawn(scores[at])
@@ -271,7 +271,7 @@ class Conditionals:
 
     # -- several numbers: proposals --------------------------------------------------------------
 
-    def _by_proposals(self, rows: Rows, rng: np.random.Generator) -> Drawn:
+    def _by_proposals(self, rows: Rows, rng: np.random.Generator) -> LocalDraws:
         """Draw by independence Metropolis-Hastings, in rounds until weights say it is enough.
 
         Proposals are from Student t distributions around the mode and with the curvature of each
@@ -296,7 +296,7 @@ class Conditionals:
                 chains.restart(lost)
                 regressed[lost] = False
             n_proposals = int(chains.left[left].min(initial=_ROUND))
-        return Drawn(np.moveaxis(chains.values, 0, -1), chains.left == 0)
+        return LocalDraws(np.moveaxis(chains.values, 0, -1), chains.left == 0)
 
     def _frames(self, rows: Rows) -> tuple[Frames, np.ndarray]:
         """Return where the units lie at all draws, and whether that is by regression, (n_units,).
@@ -462,7 +462,7 @@ def _pieces(rows: Rows, most: int, least: int) -> Iterator[Rows]:
 
     Units of fewer rows than `least` count as if they had as many.
     """
-    ends = np.cumsum(np.maximum(rows.members.sizes, least))
+    ends = np.cumsum(np.maximum(rows.unit_rows.sizes, least))
     start, done = 0, 0
     while start < len(rows):
         stop = max(int(np.searchsorted(ends, done + most, side="right")), start + 1)

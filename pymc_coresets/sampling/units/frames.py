@@ -11,7 +11,7 @@ from pymc_coresets.sampling.units.chains import student, student_log_density
 _OFF = 0.3
 
 
-class Proposed(NamedTuple):
+class LocalProposals(NamedTuple):
     """Values (q, n_draws, n_proposals, n_units), and the logs of their densities, up to a constant.
 
     The latter are relative to a unit's height: see `Frames`.
@@ -95,7 +95,7 @@ class Frames:
         each = (self.middle, self.root, self.height)
         return Frames(*(a.take(draws, axis=-3).take(units, axis=-1) for a in each))
 
-    def proposed(self, n_proposals: int, rng: np.random.Generator) -> Proposed:
+    def proposed(self, n_proposals: int, rng: np.random.Generator) -> LocalProposals:
         """Draw from t distributions along the axes, around any of the modes."""
         q, n_draws, n_modes, n_units = self.middle.shape
         x = student((q, n_draws, n_proposals, n_units), rng)
@@ -110,7 +110,7 @@ class Frames:
             ]
             log_density = np.logaddexp.reduce(each)
         whole = np.logaddexp.reduce(self.height, axis=1)[:, None]
-        return Proposed(z, log_density + whole)
+        return LocalProposals(z, log_density + whole)
 
     def _log_volume(self, mode: int) -> np.ndarray:
         """Return the logarithm of the volume of the axes around a mode, (n_draws, 1, n_units)."""

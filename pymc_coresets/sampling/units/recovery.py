@@ -21,14 +21,14 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.numerics import as_slice, free_memory, rows_at_once
 from pymc_coresets.options import flag, generator, names_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.stand_ins import HasStandIn
+from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.progress import if_it_takes_long, tell
 from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import written_function
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.units.conditionals import Conditionals
 from pymc_coresets.sampling.units.without_rows import drawn_from_priors
@@ -45,7 +45,7 @@ _MOST = 20_000_000
 
 
 def recover(
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     idata: xr.DataTree | xr.Dataset,
     var_names: str | Sequence[str] | None = None,
     *,
@@ -128,7 +128,7 @@ def recover(
     >>> few["level"].sizes["user"], few["level"].dims
     (2, ('chain', 'draw', 'user'))
     """
-    loglik = result.stand_in.parts[0]
+    loglik = result.approximation.parts[0]
     if not loglik.observations.integrated:
         raise InvalidOptionError(
             "Nothing was integrated out of this model: the draws have all its free variables."
@@ -156,7 +156,7 @@ def recover(
             "(levels=...), or ask for summary=True."
         )
     rng, n_levels = generator(random_seed), _LEVELS if summary else max(len(which), 1)
-    own = result.stand_in.progressbar
+    own = result.approximation.progressbar
     show = own if progressbar is None else flag("progressbar", progressbar)
     parts = []
     title = f"drawing {', '.join(local.factor.names)}"
@@ -190,7 +190,11 @@ def _summarised(draws: xr.Dataset) -> xr.Dataset:
 
 
 def with_local(
-    result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator, *, progressbar: bool
+    result: HasApproximatePosterior,
+    idata: xr.DataTree,
+    rng: np.random.Generator,
+    *,
+    progressbar: bool,
 ) -> xr.DataTree:
     """Add draws of variables that were integrated out, unless these are 20 million numbers or more.
 
@@ -201,7 +205,7 @@ def with_local(
     CoresetWarning
         If there are no draws of them, with the reason and the remedy.
     """
-    loglik = result.stand_in.parts[0]
+    loglik = result.approximation.parts[0]
     if not loglik.observations.integrated:
         return idata
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
@@ -222,14 +226,17 @@ def with_local(
 
 
 def completed(
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     idata: xr.DataTree,
     rng: np.random.Generator,
     *,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
     """Add draws of the variables that were integrated out, if they are missing."""
-    observations, posterior = result.stand_in.parts[0].observations, idata["posterior"].to_dataset()
+    observations, posterior = (
+        result.approximation.parts[0].observations,
+        idata["posterior"].to_dataset(),
+    )
     if set(observations.integrated) <= set(posterior.data_vars):
         return idata
     found = recover(result, idata, random_seed=rng, progressbar=progressbar)
@@ -243,7 +250,7 @@ class _LocalVariables:
         self.loglik, self.observations = loglik, as_units(loglik.observations)
         self.source = self.observations.source
         self.factor = self.source.factor
-        self.model: pm.Model = self.source.rows.held.whole
+        self.model: pm.Model = self.source.rows.snapshot.whole
         self._compiled: dict[tuple[str, ...], Callable[..., list[np.ndarray]]] = {}
         self._n_unreliable = 0
 
@@ -360,7 +367,7 @@ class _LocalVariables:
     ) -> np.ndarray:
         """Return draws of levels' variables, (n_draws, n_levels, q), unconstrained."""
         rows = self.source.rows_of(self.observations, which)
-        seen = rows.members.sizes > 0
+        seen = rows.unit_rows.sizes > 0
         drawn = Conditionals(self.loglik, draws).drawn(rows.take(seen), rng, show)
         self._n_unreliable += int((~drawn.enough).sum())
         if seen.all():

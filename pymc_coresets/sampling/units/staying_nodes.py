@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.units.integral import not_derived
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.density import Surrogate
 
 #: Degrees of nodes whose places are near enough for the gradients of trajectories.

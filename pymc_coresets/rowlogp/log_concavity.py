@@ -18,10 +18,10 @@ from pytensor.graph import Apply, Constant, Variable, graph_inputs
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue, LogTransform, ZeroSumTransform
 from pymc_coresets.compat.pytensor_api import io_toposort
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.log_prior import remainder_graph
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.rest import rest_graph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def is_log_concave(loglik: LogLikelihood) -> bool:
 
 def _proven(observations: Observations) -> bool:
     of_prior = Convexities(dict.fromkeys(observations.model.value_vars, AFFINE), {})
-    return rows_are_log_concave(observations) and of_prior.of(remainder_graph(observations)).concave
+    return rows_are_log_concave(observations) and of_prior.of(rest_graph(observations)).concave
 
 
 def rows_are_log_concave(observations: Observations, given: Collection[str] = ()) -> bool:
@@ -166,7 +166,7 @@ def rows_are_log_concave(observations: Observations, given: Collection[str] = ()
         if rv.name not in given
     }
     rows: dict[Variable, np.ndarray] = {}
-    if not observations.template:
+    if not observations.prototypes:
         rows = {row.placeholder: row.values for row in observations.rows}
     return Convexities(of_parameters, rows).of(observations.loglik).concave
 

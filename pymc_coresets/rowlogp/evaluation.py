@@ -1,4 +1,4 @@
-"""Evaluate the potentials of any rows at any draws, compiled once, in blocks that fit the cache."""
+"""Evaluate log-likelihoods of any rows at any draws, compiled once, in blocks for the cache."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.numerics import rows_at_once
-from pymc_coresets.potentials.functions import Functions
-from pymc_coresets.potentials.log_prior import LogPrior
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.integral import not_derived
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.rowlogp.functions import Functions
+from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -46,26 +46,26 @@ class Evaluator:
     Parameters
     ----------
     kernel : Kernel
-        The potentials (n_draws, n_rows), as a function of the parameters at all draws, of the
+        The log-likelihoods (n_draws, n_rows), as a function of the parameters at all draws, of the
         number of rows, and of their arrays.
     n_nodes : int, default 1
         Number of evaluations of each row of a unit.
-    n_members : float, default 1
+    n_unit_rows : float, default 1
         Mean number of rows of a unit.
     """
 
     kernel: Kernel
     n_nodes: int = 1
-    n_members: float = 1.0
+    n_unit_rows: float = 1.0
 
     def block_rows(self, n_draws: int) -> int:
         """Return the number of rows to evaluate together."""
         cached = 2**17  # numbers in a block: with its temporaries it fits into a core's own cache
-        fewest = 64 if self.n_nodes == 1 else max(64, int(_LONG // self.n_members))
-        return max(fewest, int(cached // (n_draws * self.n_nodes * self.n_members)))
+        fewest = 64 if self.n_nodes == 1 else max(64, int(_LONG // self.n_unit_rows))
+        return max(fewest, int(cached // (n_draws * self.n_nodes * self.n_unit_rows)))
 
     def at(self, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
-        """Return a function of rows to their potentials (n_draws, n_rows), in nats.
+        """Return a function of rows to their log-likelihoods (n_draws, n_rows), in nats.
 
         Terms that all rows share at the given draws are computed once. Threads may share the
         function.
@@ -76,12 +76,12 @@ class Evaluator:
         parts = slice(0, half), slice(half, n_draws)
 
         def values(rows: Rows) -> np.ndarray:
-            is_small = n_draws * rows.n_members <= max(_OF_UNITS // self.n_nodes, _OF_PLACES)
-            if not rows.members or is_small or len(rows) * n_draws == 1:
+            is_small = n_draws * rows.n_unit_rows <= max(_OF_UNITS // self.n_nodes, _OF_PLACES)
+            if not rows.unit_rows or is_small or len(rows) * n_draws == 1:
                 found: np.ndarray
                 [found] = evaluate()(np.asarray(len(rows)), *self.kernel.arrays(rows))
                 return found
-            if n_draws > 1 and (len(rows) == 1 or rows.n_members <= _LONG):
+            if n_draws > 1 and (len(rows) == 1 or rows.n_unit_rows <= _LONG):
                 return np.concatenate([part(rows) for part in halves()])
             middle = len(rows) // 2
             both = rows.take(slice(0, middle)), rows.take(slice(middle, len(rows)))
@@ -92,7 +92,7 @@ class Evaluator:
     def of_blocks[T](
         self, given: Sequence[np.ndarray], of_block: Callable[[np.ndarray, Rows], T]
     ) -> Callable[[Rows], T]:
-        """Return a function that applies `of_block` to rows and their potentials."""
+        """Return a function that applies `of_block` to rows and their log-likelihoods."""
         values = self.at(given)
         return lambda rows: of_block(values(rows), rows)
 
@@ -155,23 +155,23 @@ class LogLikelihood:
 
     @cached_property
     def in_memory(self) -> InMemoryRows:
-        """The rows that the model itself holds; if a source was given, the template."""
+        """The rows that the model itself holds; if a source was given, the prototypes."""
         observations, n_obs = self.observations, self.observations.n_obs
-        rows, members = observations.rows, observations.members
+        rows, unit_rows = observations.rows, observations.unit_rows
         positions = observations.positions_of(np.arange(n_obs))
         arrays = tuple(np.moveaxis(row.values, row.axis, 0) for row in rows)
-        kept, counts = None, observations.base_weights
-        if members:
+        kept, counts = None, observations.case_weights
+        if unit_rows:
             if self.collapse:
-                numbers, first = numbered_units(members, not_derived(rows, arrays), n_obs)
+                numbers, first = numbered_units(unit_rows, not_derived(rows, arrays), n_obs)
                 if len(first) <= 0.99 * n_obs:  # otherwise too few are equal for merging to pay
                     kept, counts = first, np.bincount(numbers, counts)
         elif may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse:
             kept, counts = collapse_rows(arrays, n_obs)
-        every = Rows(positions, observations.base_weights, arrays, members)
+        every = Rows(positions, observations.case_weights, arrays, unit_rows)
         some = every if kept is None else every.take(kept)
         return InMemoryRows(
-            some.arrays, counts, some.positions, members=some.members, place=observations.place
+            some.arrays, counts, some.positions, unit_rows=some.unit_rows, place=observations.place
         )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
@@ -205,15 +205,15 @@ class LogLikelihood:
         return LogLikelihood(observations, functions=self.functions)
 
     @property
-    def log_prior(self) -> LogPrior:
-        """See `Functions.log_prior`."""
-        return self.functions.log_prior
+    def rest(self) -> RestLogDensity:
+        """See `Functions.rest`."""
+        return self.functions.rest
 
     @property
     def some_row(self) -> Rows:
         """One row, to compile functions with."""
         first = self.in_memory.take(slice(0, 1))
-        return replace(first, positions=np.zeros(1, dtype=np.int64), base_weights=np.ones(1))
+        return replace(first, positions=np.zeros(1, dtype=np.int64), case_weights=np.ones(1))
 
     @property
     def all_rows(self) -> Rows:
@@ -229,7 +229,7 @@ class LogLikelihood:
     def n_terms(self) -> int:
         """Number of terms evaluated at a draw: the rows; for units, those at all nodes."""
         own = self.observations
-        return own.n_nodes * len(own.members.positions) if own.members else self.n_rows
+        return own.n_nodes * len(own.unit_rows.positions) if own.unit_rows else self.n_rows
 
     @property
     def node_error(self) -> float:
@@ -303,7 +303,7 @@ class LogLikelihood:
     def weighted_sum(
         self, draws: DrawsLike, rows: Rows, weights: np.ndarray, *, finite: bool = True
     ) -> np.ndarray:
-        """Return the weighted sum of the potentials of some rows at all draws, (n_draws,), in nats.
+        """Return the weighted sum of some rows' log-likelihoods at all draws, (n_draws,), in nats.
 
         Evaluates a few draws at a time: the matrix never exceeds 32 MB.  See `matrix` for `finite`.
 
@@ -315,20 +315,20 @@ class LogLikelihood:
         draws = Draws.of(draws, self.shapes)
         sums, step = np.zeros(draws.n_draws), rows_at_once(len(rows))
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
-            with np.errstate(invalid="ignore"):  # infinite potentials
+            with np.errstate(invalid="ignore"):  # infinite log-likelihoods
                 sums[some] = weights @ self.matrix(draws.take(some), rows, finite=finite)
         return sums
 
     def sums(
         self, draws: DrawsLike, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
     ) -> PassSums:
-        """Evaluate all rows at the draws in one pass, see `Potentials.sums`.
+        """Evaluate all rows at the draws in one pass, see `PointwiseLogLikelihood.sums`.
 
         Memory O(S), plus the candidates: the matrix is never stored.  Of units, which take long,
-        the potentials of the candidates are kept as well.
+        the log-likelihoods of the candidates are kept as well.
         """
         wanted = Priorities.of_all(n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        keeps = bool(self.observations.members)
+        keeps = bool(self.observations.unit_rows)
         return self.sums_for(draws, replace(wanted, keeps_potentials=keeps))
 
     def sums_for(self, draws: DrawsLike, wanted: Priorities) -> PassSums:
@@ -343,13 +343,13 @@ class LogLikelihood:
         of_block: Callable[[np.ndarray, Rows], T],
         join: Callable[[Iterable[T]], T],
     ) -> T:
-        """Apply a function to all rows and their potentials, block by block, and join the results.
+        """Apply a function to all rows and log-likelihoods, block by block, and join the results.
 
         Parameters
         ----------
         draws : Draws, or mapping of str to array_like
         of_block : callable
-            Takes the potentials (n_draws, n_rows) of a block of rows, and these rows; it must be
+            Takes log-likelihoods (n_draws, n_rows) of a block of rows, and these rows; it must be
             picklable.
         join : callable
             Joins the results of consecutive blocks.
@@ -364,11 +364,11 @@ class LogLikelihood:
     @property
     def _rows_in_words(self) -> str:
         """All rows, or units and their nodes, by their number."""
-        n_nodes, members = self.observations.n_nodes, self.observations.members
-        if not members:
+        n_nodes, unit_rows = self.observations.n_nodes, self.observations.unit_rows
+        if not unit_rows:
             return f"{self.n_rows:,} rows"
         nodes = f"{n_nodes} nodes" if n_nodes > 1 else "one node"
-        return f"{self.n_rows:,} units ({nodes} x {len(members.positions):,} rows)"
+        return f"{self.n_rows:,} units ({nodes} x {len(unit_rows.positions):,} rows)"
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, in the order and types of the functions."""
@@ -380,7 +380,7 @@ class LogLikelihood:
     def evaluator_of(self, n_draws: int, rows: Rows | None = None) -> Evaluator:
         """Return what evaluates rows, by default those of the source, at so many draws."""
         own = self.observations
-        n_terms = self.n_terms if rows is None else own.n_nodes * rows.n_members
+        n_terms = self.n_terms if rows is None else own.n_nodes * rows.n_unit_rows
         functions = self.functions.for_numbers(n_draws * n_terms)
         return Evaluator(functions.kernel, own.n_nodes, own.mean_size)
 

@@ -1,4 +1,4 @@
-"""Notes of the first reading of all rows: ranges, unusable values, fingerprints."""
+"""Notes of the first reading of all rows: ranges, unusable values, hashes."""
 
 import hashlib
 import math
@@ -89,10 +89,10 @@ class ChunkNotes:
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels.
     problems : tuple of BadValues
-    prints : mapping from str to bytes
-        A `fingerprint` of each array.
+    hashes : mapping from str to bytes
+        A `array_hash` of each array.
     total_weight : float
-        Sum of the base weights.
+        Sum of the case weights.
     """
 
     start: int
@@ -100,7 +100,7 @@ class ChunkNotes:
     where: str
     ranges: Mapping[str, tuple[int, int]]
     problems: tuple[BadValues, ...]
-    prints: Mapping[str, bytes]
+    hashes: Mapping[str, bytes]
     total_weight: float
 
 
@@ -113,7 +113,7 @@ class FirstReading:
     n_rows : int
         Number of rows N.
     total_weight : float
-        Sum of the base weights; N if there are none.
+        Sum of the case weights; N if there are none.
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels: compare
         codes with the number of groups.
@@ -125,8 +125,8 @@ class FirstReading:
     Examples
     --------
     >>> from pymc_coresets import open_rows
-    >>> scan = open_rows({"group": np.array([0, 2, 1]), "y": np.array([0.5, 1.5, 0.5])}).check()
-    >>> scan.n_rows, scan.ranges, scan.problems
+    >>> notes = open_rows({"group": np.array([0, 2, 1]), "y": np.array([0.5, 1.5, 0.5])}).check()
+    >>> notes.n_rows, notes.ranges, notes.problems
     (3, {'group': (0, 2)}, ())
     """
 
@@ -169,7 +169,7 @@ class FirstReading:
         Raises
         ------
         InvalidDataError
-            If there are `problems`, or the base weights are all 0.
+            If there are `problems`, or the case weights are all 0.
 
         Examples
         --------
@@ -187,7 +187,7 @@ class FirstReading:
             raise InvalidDataError(f"{listed}{rest}. {_REMEDY}", topic="rows-and-files")
         if not 0 < self.total_weight < math.inf:
             raise InvalidDataError(
-                f"The base weights sum to {self.total_weight:g}: they must be finite and not all "
+                f"The case weights sum to {self.total_weight:g}: they must be finite and not all "
                 "0.",
                 topic="rows-and-files",
             )
@@ -205,14 +205,14 @@ class FirstReading:
         Raises
         ------
         InvalidDataError
-            If a fingerprint differs.
+            If a hash differs.
 
         Examples
         --------
         >>> from pymc_coresets import open_rows
-        >>> scan = open_rows({"y": np.array([0.5, 1.5])}).check()
-        >>> scan.verify(0, {"y": np.array([0.5, 1.5])})
-        >>> scan.verify(0, {"y": np.array([1.5, 0.5])})
+        >>> notes = open_rows({"y": np.array([0.5, 1.5])}).check()
+        >>> notes.verify(0, {"y": np.array([0.5, 1.5])})
+        >>> notes.verify(0, {"y": np.array([1.5, 0.5])})
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: rows 0 to 1: 'y' is not what it was in the first
         reading. The data must stay as they are while they are used: open them again with open_rows.
@@ -220,7 +220,7 @@ class FirstReading:
         """
         first = self.chunks[start]
         for name, array in arrays.items():
-            if fingerprint(array) != first.prints[name]:
+            if array_hash(array) != first.hashes[name]:
                 raise InvalidDataError(
                     f"{first.where}: {name!r} is not what it was in the first reading. The data "
                     "must stay as they are while they are used: open them again with open_rows.",
@@ -241,11 +241,11 @@ def extremes(array: np.ndarray) -> tuple[int, int] | None:
     return int(array.min()), int(array.max())
 
 
-def fingerprint(array: np.ndarray) -> bytes:
-    """Return an 8-byte fingerprint of data.
+def array_hash(array: np.ndarray) -> bytes:
+    """Return an 8-byte hash of data.
 
     One pass over the data, whose 8-byte words are summed in 1021 lanes, modulo 2**64: several times
-    as fast as a digest of all bytes.  The fingerprint changes with the values, the order of the
+    as fast as a digest of all bytes.  The hash changes with the values, the order of the
     rows, the dtype or the shape.  It detects accidental changes only: swapping two words at a
     distance of a multiple of 1021 is not detected.
 
@@ -256,7 +256,7 @@ def fingerprint(array: np.ndarray) -> bytes:
 
     Examples
     --------
-    >>> fingerprint(np.arange(3)) == fingerprint(np.array([0, 2, 1]))
+    >>> array_hash(np.arange(3)) == array_hash(np.array([0, 2, 1]))
     False
     """
     octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_of_points
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together, negative_of_points
 from pymc_coresets.sampling.normal import Normal
 
 type Pair = tuple[Normal, Normal]
@@ -128,7 +128,7 @@ class _Paths:
                 slopes[some] = self.first[path].factor.whiten_gradients(slopes[some])
             return values, across(slopes, numbers)
 
-        ends = climb_together(negative, np.zeros_like(along), most_steps=15, joins=False)
+        ends = minimise_together(negative, np.zeros_like(along), most_steps=15, joins=False)
         moved: np.ndarray = at(ends.points, np.arange(len(along)))
         return moved.reshape(*which.shape, -1)
 

@@ -1,4 +1,4 @@
-"""What a template of the rows may not contain is refused by name, before anything is drawn."""
+"""What prototype rows may not contain is refused by name, before anything is drawn."""
 
 import numpy as np
 import pymc as pm
@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import CoresetError, InvalidDataError, UnsupportedModelError, open_rows
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 
 _rng = np.random.default_rng(1)
 ROWS = {
@@ -17,7 +17,7 @@ ROWS = {
 }
 
 
-def template(build, *, n_rows=20, columns=ROWS, dims=None, **options):
+def prototypes(build, *, n_rows=20, columns=ROWS, dims=None, **options):
     with pm.Model(**options) as model:
         build({n: pm.Data(n, c[:n_rows], dims=dims and (dims, None)[: c.ndim])
                for n, c in columns.items()})  # fmt: skip
@@ -27,7 +27,7 @@ def template(build, *, n_rows=20, columns=ROWS, dims=None, **options):
 def read(build, columns=ROWS, **options):
     rng = np.random.default_rng(1)
     wanted = RowsToRead(rows=open_rows(columns))
-    return likelihood_of_rows(template(build, columns=columns, **options), wanted, rng=rng)
+    return likelihood_of_rows(prototypes(build, columns=columns, **options), wanted, rng=rng)
 
 
 def normal(mu, data, **kwargs):

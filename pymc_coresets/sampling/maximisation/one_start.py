@@ -30,7 +30,7 @@ CLOSE = 0.3
 _USUAL = 100
 
 
-class Guarded:
+class FiniteObjective:
     """A function with its gradient, infinite if either of them is not finite.
 
     A search then shortens a step that led there, instead of continuing with NaN.
@@ -51,8 +51,8 @@ class Guarded:
 
     Examples
     --------
-    >>> guarded = Guarded(lambda x: (float(x @ x), np.full(1, np.nan)))
-    >>> guarded(np.ones(1)), guarded.n_barred
+    >>> objective = FiniteObjective(lambda x: (float(x @ x), np.full(1, np.nan)))
+    >>> objective(np.ones(1)), objective.n_barred
     ((inf, array([0.])), 1)
     """
 
@@ -80,7 +80,7 @@ class Guarded:
         return np.inf, np.zeros_like(x)
 
 
-def negative_of(density: Density, like: Normal | None = None) -> Guarded:
+def negative_of(density: Density, like: Normal | None = None) -> FiniteObjective:
     """Return a negative log-density, to be minimised in the search for a mode.
 
     Parameters
@@ -94,11 +94,11 @@ def negative_of(density: Density, like: Normal | None = None) -> Guarded:
         logp, gradient = density.logp_and_gradient(x)
         return -float(logp), -gradient
 
-    return Guarded(negative if like is None else whitened(negative, like))
+    return FiniteObjective(negative if like is None else whitened(negative, like))
 
 
 def whitened(function: Function, like: Normal) -> Function:
-    """Return a function with its gradient in whitened coordinates, `Guarded` if not finite."""
+    """Return a function with its gradient in whitened coordinates; neither need be finite."""
 
     def of(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = function(like.at(z))
@@ -108,7 +108,7 @@ def whitened(function: Function, like: Normal) -> Function:
     return of
 
 
-def climb(
+def minimise(
     negative: Function,
     start: np.ndarray,
     *,
@@ -123,7 +123,7 @@ def climb(
 
     Parameters
     ----------
-    negative : Guarded
+    negative : FiniteObjective
         Or a function that is finite everywhere.
     start : ndarray of shape (n_dims,)
     most_steps : int
@@ -144,7 +144,7 @@ def climb(
 
     Examples
     --------
-    >>> climb(lambda x: (float(x @ x), 2 * x), np.ones(2), most_steps=10).x.round(6)
+    >>> minimise(lambda x: (float(x @ x), 2 * x), np.ones(2), most_steps=10).x.round(6)
     array([0., 0.])
     """
     own: dict[str, dict[str, float]] = {
@@ -167,14 +167,16 @@ def climb(
         raise SamplingError(f"The posterior has no mode ({error}): {REMEDY}") from error
 
 
-def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> OptimizeResult:
+def minimise_where_finite(
+    objective: FiniteObjective, start: np.ndarray, *, most_steps: int = 2_000
+) -> OptimizeResult:
     """Minimise by L-BFGS, within a box that shrinks if steps lead to values that are not finite.
 
     L-BFGS itself stops there.
 
     Parameters
     ----------
-    guarded : Guarded
+    objective : FiniteObjective
     start : ndarray of shape (n_dims,)
         If the function is not finite there, some points nearby are tried.
     most_steps : int, default 2,000
@@ -189,34 +191,34 @@ def descend(guarded: Guarded, start: np.ndarray, *, most_steps: int = 2_000) -> 
     --------
     >>> def function(x):
     ...     return (float(x[0] - np.log(x[0])), 1 - 1 / x) if x[0] > 0 else (np.nan, x)
-    >>> descend(Guarded(function), np.array([100.0])).x.round(3)
+    >>> minimise_where_finite(FiniteObjective(function), np.array([100.0])).x.round(3)
     array([1.])
     """
     x, rng, radius = start, np.random.default_rng(0), np.inf
-    last = guarded.n_calls + 5 * most_steps
+    last = objective.n_calls + 5 * most_steps
     for _ in range(10):
-        if np.isfinite(guarded(x)[0]):
+        if np.isfinite(objective(x)[0]):
             break
         x = start + rng.uniform(-1.0, 1.0, len(start))  # as PyMC's jitter
     for _ in range(100):
-        n_barred = guarded.n_barred
+        n_barred = objective.n_barred
         bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
-        left = max(last - guarded.n_calls, 1)
-        found = climb(guarded, x, most_steps=most_steps, most_calls=left, bounds=bounds)
+        left = max(last - objective.n_calls, 1)
+        found = minimise(objective, x, most_steps=most_steps, most_calls=left, bounds=bounds)
         at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
-        barred = guarded.n_barred > n_barred  # even if it reports convergence
-        if guarded.x is None or not (barred or at_border):
+        barred = objective.n_barred > n_barred  # even if it reports convergence
+        if objective.x is None or not (barred or at_border):
             break
-        if guarded.n_calls >= last:
+        if objective.n_calls >= last:
             _log.info("A search was ended after %d gradients", 5 * most_steps)
             break
-        moved = float(np.abs(guarded.x - x).max())
+        moved = float(np.abs(objective.x - x).max())
         radius = 0.1 * min(radius, moved or 1.0) if barred else 4 * radius
-        x = guarded.x
+        x = objective.x
     return found
 
 
-def improve(start: Normal, density: Density) -> np.ndarray:
+def maximise(start: Normal, density: Density) -> np.ndarray:
     """Find the mode of a density from the mode and curvature of a similar one.
 
     In coordinates in which the curvature is that of a standard normal, a step along the gradient
@@ -246,7 +248,7 @@ def improve(start: Normal, density: Density) -> np.ndarray:
     >>> with pm.Model() as all_rows:
     ...     mu = pm.Normal("mu", 2.5, 0.5)
     >>> start = Normal(np.array([2.0]), factor_of(np.array([[1 / 0.6**2]])))
-    >>> improve(start, Density.of_model(Unconstrained(all_rows))).round(1)
+    >>> maximise(start, Density.of_model(Unconstrained(all_rows))).round(1)
     array([2.5])
     """
     negative = negative_of(density, start)
@@ -257,13 +259,13 @@ def improve(start: Normal, density: Density) -> np.ndarray:
         if negative(tried)[0] < value:
             z = tried
             break
-    found = climb(negative, z, most_steps=200, by="BFGS")
+    found = minimise(negative, z, most_steps=200, by="BFGS")
     if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
         raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
     return start.at(found.x)
 
 
-def improve_by_sample(
+def maximise_by_sample(
     start: Normal, density: Density, sample: Density, half: Density
 ) -> np.ndarray:
     """Find the mode of a density with few gradients of it, by those of a sample of its rows.
@@ -300,7 +302,7 @@ def improve_by_sample(
     ...     return Density(lambda x: Slopes(-np.cosh(x[:, 0] - mean), -np.sinh(x - mean)))
     >>> start = heavy_tailed(np.array([2.1]), np.eye(1))
     >>> density = of(2.0)
-    >>> improve_by_sample(start, density, of(2.1), of(2.2)).round(2), density.n_gradients
+    >>> maximise_by_sample(start, density, of(2.1), of(2.2)).round(2), density.n_gradients
     (array([2.]), 1)
     """
     x = start.location
@@ -309,7 +311,7 @@ def improve_by_sample(
         if not np.isfinite(slope).all():
             break
         linear = partial(_with_linear_term, sample, slope)
-        before, x = x, improve(replace(start, location=x), Density(linear))
+        before, x = x, maximise(replace(start, location=x), Density(linear))
         ends = np.stack([before, x])
         changes = np.diff(half.gradients(ends) - sample.gradients(ends), axis=0)[0]
         if np.abs(start.factor.whiten_gradients(changes)).max() < CLOSE:

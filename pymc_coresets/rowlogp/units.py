@@ -77,7 +77,7 @@ def chosen_units(
         each, and not too many together: all are kept. Variables with one value per row, and missing
         values of covariates, are always integrated out, because rows cannot be left out otherwise.
     n_rows : int, optional
-        Number of all rows, if the observations are those of a template.
+        Number of all rows, if the observations are those of prototypes.
 
     Returns
     -------

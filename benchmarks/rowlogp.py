@@ -1,4 +1,4 @@
-"""The cost of potentials and of coreset models: ``python -m benchmarks.potentials [--n --draws]``.
+"""The cost of log-likelihoods and coreset models: ``python -m benchmarks.rowlogp [--n --draws]``.
 
 Three tables, each compared within the same run:
 
@@ -29,10 +29,10 @@ from benchmarks.compiled_density import compiled_density
 from benchmarks.example_models import example
 from benchmarks.tables import markdown, parser_of, save
 from pymc_coresets.loops.vectormath import vector_softplus
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 type Array = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def by_hand(
     groups: list[tuple[Array, NDArray[np.integer]]],
     y: Array,
 ) -> Array:
-    """Return potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
+    """Return log-likelihoods (n_draws, n_obs) of a logistic regression with varying intercepts."""
     sign = np.where(y > 0, 1.0, -1.0)
     out = np.empty((len(coefficients), len(y)))
 
@@ -252,7 +252,7 @@ def main() -> None:
     for name, measured in tables.items():
         table = measured()
         print(f"\n{table}", flush=True)
-        save(options.tables, f"potentials-{name}", table)
+        save(options.tables, f"log-likelihoods-{name}", table)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_coresets.rows.keyed import Scan
+from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.climbs.many_climbs import climb_together, negative_at
 from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together, negative_at
 from pymc_coresets.sampling.normal import Normal
 
 #: Sizes of the subsets, and how many there are of each.
 _SUBSETS = {1: 6, 10: 6, 100: 4}
-#: Steps of a climb: a start need not be a mode, which few rows may not have.
+#: Steps of an ascent: a start need not be a mode, which few rows may not have.
 _STEPS = 40
 #: Share of the rows that each side of a gap has at least: those beyond are outliers.
 _SIDE = 0.02
@@ -22,7 +22,7 @@ type DensityOf = Callable[[Sequence[Rows]], Density]
 
 
 def starts_from_data(
-    scan: Scan,
+    subsample: RowSample,
     density_of: DensityOf,
     first: Normal,
     *,
@@ -36,31 +36,31 @@ def starts_from_data(
 
     Parameters
     ----------
-    scan : Scan
+    subsample : RowSample
         A sample of the rows.
     density_of : callable
         Returns the density of which each point has rows of its own.
     first : Normal
-        Around a known mode, where the climbs begin.
+        Around a known mode, where the ascents begin.
     rng : numpy.random.Generator
     """
     subsets = [
-        replace(scan.rows.take(which), base_weights=np.ones(len(which)))
-        for which in _subsets(scan.rows, rng)
+        replace(subsample.rows.take(which), case_weights=np.ones(len(which)))
+        for which in _subsets(subsample.rows, rng)
     ]
 
     def negative(z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return negative_at(density_of([subsets[i] for i in which]), first, z)
 
     starts = np.zeros((len(subsets), len(first.location)))
-    ends = climb_together(negative, starts, most_steps=_STEPS, joins=False)
+    ends = minimise_together(negative, starts, most_steps=_STEPS, joins=False)
     found: np.ndarray = first.at(ends.points[np.isfinite(ends.values)])
     return found
 
 
 def _subsets(rows: Rows, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Return numbers of rows: the sides of gaps first, then random ones."""
-    if not rows.members:
+    if not rows.unit_rows:
         yield from _sides(rows.arrays)
     for size, number in _SUBSETS.items():
         if size < len(rows):

@@ -16,10 +16,10 @@ from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import Chains, draws_tree
 from pymc_coresets.diagnostics.verdicts import Level, Reason, Verdict
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 
 _CHEAP = 10**9  # log-likelihoods, which take seconds
 
@@ -46,7 +46,7 @@ class Replacement(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StandIn:
+class ApproximatePosterior:
     """Replacement of all rows in an approximate posterior, with access to all rows.
 
     Parameters
@@ -164,7 +164,7 @@ class StandIn:
         )
 
 
-class HasStandIn(Protocol):
+class HasApproximatePosterior(Protocol):
     """A result that can be sampled: a coreset, or a summary."""
 
     @property
@@ -172,11 +172,11 @@ class HasStandIn(Protocol):
         """A plain PyMC model of the approximate posterior."""
 
     @property
-    def stand_in(self) -> StandIn:
+    def approximation(self) -> ApproximatePosterior:
         """Replacement of all rows in it."""
 
 
-def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
+def log_ratios(result: HasApproximatePosterior, idata: xr.DataTree) -> np.ndarray:
     """Log of the full over the approximate posterior density at draws, up to a constant.
 
     Costs one pass over the data for all draws, and none if the coreset has all rows; memory
@@ -209,4 +209,4 @@ def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
     >>> coreset.log_ratios(idata).shape
     (2, 50)
     """
-    return result.stand_in.evaluated(Chains(draws_tree(idata))).log_ratios
+    return result.approximation.evaluated(Chains(draws_tree(idata))).log_ratios

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_coresets.rows.values import Members, Rows
+from pymc_coresets.rows.values import Rows, UnitRows
 
 UNITS = st.lists(st.integers(1, 4), min_size=1, max_size=9)
 
@@ -15,21 +15,21 @@ def units_of(sizes: list[int], first: int = 0) -> Rows:
     of_row = np.repeat(np.arange(first, first + n), counts)
     within = np.concatenate([np.arange(size) for size in sizes])
     arrays = (10 * of_row + within, np.stack([of_row, within], axis=1))
-    members = Members(counts, 100 * of_row + within, arrays)
-    return Rows(np.arange(first, first + n), np.ones(n), (counts.astype(float),), members)
+    unit_rows = UnitRows(counts, 100 * of_row + within, arrays)
+    return Rows(np.arange(first, first + n), np.ones(n), (counts.astype(float),), unit_rows)
 
 
 def assert_has_units(rows: Rows, sizes: list[int], units: list[int]) -> None:
     expected = [(unit, i) for unit in units for i in range(sizes[unit])]
-    members = rows.members
+    unit_rows = rows.unit_rows
     np.testing.assert_array_equal(rows.positions, units)
-    np.testing.assert_array_equal(members.sizes, [sizes[unit] for unit in units])
-    np.testing.assert_array_equal(members.positions, [100 * u + i for u, i in expected])
-    np.testing.assert_array_equal(members.arrays[0], [10 * u + i for u, i in expected])
+    np.testing.assert_array_equal(unit_rows.sizes, [sizes[unit] for unit in units])
+    np.testing.assert_array_equal(unit_rows.positions, [100 * u + i for u, i in expected])
+    np.testing.assert_array_equal(unit_rows.arrays[0], [10 * u + i for u, i in expected])
     np.testing.assert_array_equal(
-        members.arrays[1].reshape(-1, 2), np.array(expected).reshape(-1, 2)
+        unit_rows.arrays[1].reshape(-1, 2), np.array(expected).reshape(-1, 2)
     )
-    assert rows.n_members == len(expected)
+    assert rows.n_unit_rows == len(expected)
     assert rows.n_numbers == len(units) + 3 * len(expected)
 
 
@@ -62,5 +62,5 @@ def test_parts_are_joined_in_order_each_unit_once(sizes, data):
 def test_blocks_are_views_that_join_to_the_whole(sizes, size):
     rows = units_of(sizes)
     blocks = list(rows.blocks(size))
-    assert all(np.shares_memory(b.members.arrays[0], rows.members.arrays[0]) for b in blocks)
+    assert all(np.shares_memory(b.unit_rows.arrays[0], rows.unit_rows.arrays[0]) for b in blocks)
     assert_has_units(Rows.joined(blocks), sizes, list(range(len(sizes))))

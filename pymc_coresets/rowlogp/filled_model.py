@@ -10,11 +10,11 @@ import pymc as pm
 from pymc_coresets.deadline import doing
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.numerics import free_memory
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.units import chosen_units, may_have_units
 from pymc_coresets.reading.graphs import shapes_of
-from pymc_coresets.reading.likelihood.template import Template
+from pymc_coresets.reading.likelihood.prototypes import Prototypes
 from pymc_coresets.reading.user_model import copy_with_rows
+from pymc_coresets.rowlogp.of_model import RowsToRead
+from pymc_coresets.rowlogp.units import chosen_units, may_have_units
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import converted
 
@@ -33,7 +33,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     Parameters
     ----------
     model : pm.Model
-        With a template of the rows.
+        With prototype rows.
     wanted : RowsToRead
         With rows, or without: then nothing is changed.
 
@@ -65,7 +65,7 @@ def with_rows_of_units(model: pm.Model, wanted: RowsToRead) -> tuple[pm.Model, R
     rows, named = wanted.rows, wanted.named
     if rows is None or not (wanted.integrate or wanted.units):
         return model, wanted
-    held, inside = Template.of(model, rows.columns), replace(wanted, rows=None, executor=None)
+    held, inside = Prototypes.of(model, rows.columns), replace(wanted, rows=None, executor=None)
     inside = replace(inside, filled=True)
     known = wanted.units is not None
     if not (known or named or may_have_units(model) or _has_one_for_each(model, held.n_rows)):

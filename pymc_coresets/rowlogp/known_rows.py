@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.passes import BlockPass
 from pymc_coresets.rows.values import Rows
 
@@ -29,7 +29,7 @@ class KnownRows(NamedTuple):
     start, stop : int
         Positions of its first row, and of the first row after it.
     hashes : list of int
-        Of the data and base weights of some of its rows.
+        Of the data and case weights of some of its rows.
     """
 
     start: int
@@ -102,8 +102,8 @@ def _order_of(loglik: LogLikelihood) -> list[int]:
 
 
 def _hashes(order: Sequence[int], rows: Rows) -> NDArray[np.int64]:
-    """Return a number of 63 bits for each row: equal ones for equal data and base weights."""
-    columns: list[np.ndarray] = [rows.base_weights, *(rows.arrays[i] for i in order)]
+    """Return a number of 63 bits for each row: equal ones for equal data and case weights."""
+    columns: list[np.ndarray] = [rows.case_weights, *(rows.arrays[i] for i in order)]
     flat = [np.reshape(c, (len(rows), -1)).astype(np.float64) for c in columns]
     bits = (np.concatenate(flat, axis=1) + 0.0).view(np.uint64)  # -0.0 is 0.0
     factors = np.multiply.accumulate(np.full(bits.shape[1], _FACTOR, np.uint64))

@@ -8,17 +8,17 @@ from scipy.linalg import LinAlgError
 
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.climbs.central_differences import Places, blocks_of_differences
-from pymc_coresets.sampling.climbs.climbing import FLAT, REMEDY
-from pymc_coresets.sampling.climbs.many_climbs import (
+from pymc_coresets.sampling.density import Density
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
+from pymc_coresets.sampling.maximisation.central_differences import Places, blocks_of_differences
+from pymc_coresets.sampling.maximisation.many_starts import (
     Ends,
     OfValues,
     join_those_near,
     negative_of_points,
     none_known,
 )
-from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_of
+from pymc_coresets.sampling.maximisation.one_start import FLAT, REMEDY
 from pymc_coresets.sampling.normal import Normal
 
 #: Standard deviations that a mode may move in polishing before its curvature is recomputed, and
@@ -221,7 +221,7 @@ def _polished(
     return points, gains <= _MOVED
 
 
-def climb_by_curvature(
+def maximise_by_curvature(
     density: Density,
     starts: np.ndarray,
     *,
@@ -232,7 +232,7 @@ def climb_by_curvature(
 
     They occur if a scale multiplies a well-determined variable, as in non-centred hierarchies, and
     if outcomes are in the millions: coordinates of more than one are in units of their scale.  Each
-    climb takes steps of several lengths at once, the best within a trust region of that radius by
+    ascent takes steps of several lengths at once, the best within a trust region of that radius by
     its curvature.
 
     Parameters
@@ -240,9 +240,9 @@ def climb_by_curvature(
     density : Density
     starts : ndarray of shape (n_starts, n_dims)
     n_gradients : int
-        Approximate number of gradients of each climb.
+        Approximate number of gradients of each ascent.
     are_known : callable
-        See `climb_together`; climbs that meet others end there, too.
+        See `minimise_together`; ascents that meet others end there, too.
 
     References
     ----------
@@ -254,23 +254,23 @@ def climb_by_curvature(
     ...     off, a = 1e4 * (x[:, 1] - np.square(x[:, 0])), x[:, 0]
     ...     return -(off**2) / 2e4 - a**2 / 2, np.c_[2 * off * a - a, -off]
     >>> starts = np.array([[3.0, 9.0], [-2.0, 4.0]])
-    >>> ends = climb_by_curvature(Density(slopes), starts, n_gradients=1_000)
+    >>> ends = maximise_by_curvature(Density(slopes), starts, n_gradients=1_000)
     >>> bool(np.abs(ends.points).max() < 1e-3)
     True
     """
-    climbs = _RidgeClimbs(density, starts)
+    ascents = _RidgeAscents(density, starts)
     for _ in range(max(n_gradients // (4 * starts.shape[1]), 5)):
-        if not climbs.going.any():
+        if not ascents.going.any():
             break
-        stop_if_late(f"{climbs.going.sum()} of {len(starts)} searches go on")
-        moved = climbs.step()
-        climbs.going[moved[are_known(climbs.values[moved], climbs.points[moved])]] = False
-        climbs.join()
-    return Ends.of(climbs.values, climbs.points, climbs.going, climbs.joined)
+        stop_if_late(f"{ascents.going.sum()} of {len(starts)} searches go on")
+        moved = ascents.step()
+        ascents.going[moved[are_known(ascents.values[moved], ascents.points[moved])]] = False
+        ascents.join()
+    return Ends.of(ascents.values, ascents.points, ascents.going, ascents.joined)
 
 
-class _RidgeClimbs:
-    """The state of climbs by curvatures, of which some are still going."""
+class _RidgeAscents:
+    """The state of ascents by curvatures, of which some are still going."""
 
     def __init__(self, density: Density, starts: np.ndarray) -> None:
         n, n_dims = starts.shape
@@ -278,7 +278,7 @@ class _RidgeClimbs:
         self.points = starts.copy()
         self.values, self._slopes = negative_of_points(density, starts)
         self.going = np.isfinite(self.values)
-        self.joined = np.arange(n)  # the number of the climb whose end it has
+        self.joined = np.arange(n)  # the number of the ascent whose end it has
         self._lengths = np.ones(n)
         self._units = np.ones((n, n_dims))
         self._curvatures = np.zeros((n, n_dims))  # along axes, in these units
@@ -286,7 +286,7 @@ class _RidgeClimbs:
         self._curve(np.flatnonzero(self.going), begin=True)
 
     def _curve(self, which: np.ndarray, *, begin: bool = False) -> None:
-        """Compute curvatures where some climbs are; those whose curvature overflows end."""
+        """Compute curvatures where some ascents are; those whose curvature overflows end."""
         if not which.size:
             return
         hessians = negative_hessians(self._density, self.points[which], kinks=False)
@@ -302,7 +302,7 @@ class _RidgeClimbs:
         self._curvatures[which], self._axes[which] = np.linalg.eigh(scaled)
 
     def step(self) -> np.ndarray:
-        """Try steps of several lengths for each climb; return the numbers of those that moved."""
+        """Try steps of several lengths for each ascent; return the numbers of those that moved."""
         which = np.flatnonzero(self.going)
         moves = self._moves(which)
         tried = self.points[which, None] + self._units[which, None] * moves
@@ -329,7 +329,7 @@ class _RidgeClimbs:
         return flat
 
     def _moves(self, which: np.ndarray) -> np.ndarray:
-        """Return steps of several lengths, (n_climbs, n_lengths, n_dims), in units.
+        """Return steps of several lengths, (n_ascents, n_lengths, n_dims), in units.
 
         At a saddle, small ones in the directions of the steepest rise.
         """
@@ -348,7 +348,7 @@ class _RidgeClimbs:
         return found
 
     def join(self) -> None:
-        """End climbs that have met others, each in its own widths."""
+        """End ascents that have met others, each in its own widths."""
 
         def away(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
             units = (self.points[others] - self.points[ones]) / self._units[ones]

@@ -63,7 +63,7 @@ def out_of_range(codes: np.ndarray, length: int) -> np.ndarray:
 
 
 def codes_of(observations: Observations) -> list[RowCodes]:
-    """Find the indices that the potentials compute from row data alone.
+    """Find the indices that the log-likelihoods compute from row data alone.
 
     Examples
     --------
@@ -150,21 +150,21 @@ class CodeCheck:
     Parameters
     ----------
     observations : Observations
-        Of a model with a template of the rows.
+        Of a model with prototype rows.
 
     Examples
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.potentials.of_model import template_of_rows
+    >>> from pymc_coresets.rowlogp.of_model import model_of_prototypes
     >>> with pm.Model() as model:
     ...     group, y = pm.Data("group", np.array([0, 1])), pm.Data("y", np.zeros(2))
     ...     mu = pm.Normal("mu", shape=2)
     ...     likelihood = pm.Normal("likelihood", mu[group], 1.0, observed=y)
     >>> source = open_rows({"group": np.array([1, 0, 2]), "y": np.zeros(3)})
-    >>> template = template_of_rows(model, source.columns)
+    >>> prototypes = model_of_prototypes(model, source.columns)
     >>> rows = StreamedRows(source, {"group": np.dtype(int), "y": np.dtype(float)})
-    >>> CodeCheck(template.observations).usable(rows)
+    >>> CodeCheck(prototypes.observations).usable(rows)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: row 2: 'group' asks for entry 2 of 'mu', which has
     the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)

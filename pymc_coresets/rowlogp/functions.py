@@ -14,12 +14,12 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.loops.fused_loops import HasInputs, Kernel, arrays_along
-from pymc_coresets.potentials.log_prior import LogPrior, of_vector
-from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS, placed
 from pymc_coresets.reading.units.observations_of_units import as_units
+from pymc_coresets.rowlogp.rest import RestLogDensity, of_vector
+from pymc_coresets.rowlogp.unit_modes import UnitModes
 
 #: Rows times nodes up to which NumPy evaluates them at hundreds of draws, several times, sooner
 #: than loops are compiled: a tenth of a second for each time, beside some seconds.
@@ -57,12 +57,12 @@ class Functions:
     observations: Observations
     few_rows: bool
     few_slopes: bool
-    _priors: list[LogPrior] = field(default_factory=list)  # the last, which loops share
+    _priors: list[RestLogDensity] = field(default_factory=list)  # the last, which loops share
 
     @classmethod
     def of(cls, observations: Observations, *, are_all: bool = False) -> Self:
         """Begin with observations of a model, which may be all that will be evaluated."""
-        if observations.template:  # whose rows are elsewhere
+        if observations.prototypes:  # whose rows are elsewhere
             return cls(observations, few_rows=False, few_slopes=False)
         n_numbers, n_rows = _n_numbers(observations), min(_SAMPLE, observations.n_obs)
         times = _OF_SAMPLE * n_rows / observations.n_obs + _OF_ALL
@@ -93,16 +93,16 @@ class Functions:
         return self if self.few_rows else self.as_loops
 
     @property
-    def log_prior(self) -> LogPrior:
+    def rest(self) -> RestLogDensity:
         """The log-density of all terms but the rows; a new one if the model's data change."""
         if not self._priors or self._priors[0].space is not self.observations.space:
-            self._priors[:] = [LogPrior(self.observations)]
+            self._priors[:] = [RestLogDensity(self.observations)]
         return self._priors[0]
 
-    def log_prior_beside(self, interface: TensorVariable) -> LogPrior:
-        """Return `log_prior` with the coefficients of an interface, and keep it as `log_prior`."""
-        if self.log_prior.interface is not interface:
-            self._priors[:] = [LogPrior(self.observations, interface)]
+    def rest_beside(self, interface: TensorVariable) -> RestLogDensity:
+        """Return `rest` with the coefficients of an interface, and keep it as `rest`."""
+        if self.rest.interface is not interface:
+            self._priors[:] = [RestLogDensity(self.observations, interface)]
         return self._priors[0]
 
     @cached_property
@@ -111,19 +111,19 @@ class Functions:
 
     @cached_property
     def parameters(self) -> dict[str, Variable]:
-        """The free variables that the potentials depend on, by name."""
+        """The free variables that the log-likelihoods depend on, by name."""
         return {n: v for n, v in self.observations.parameters.items() if v in self._inputs}
 
     @cached_property
     def rows(self) -> dict[int, RowArray]:
-        """The row arrays that the potentials depend on, by their number."""
+        """The row arrays that the log-likelihoods depend on, by their number."""
         rows = enumerate(self.observations.inputs)
         return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
     @compiling()  # without it, half of the time is for traces that are not read
     def kernel(self) -> Kernel:
-        """The potentials (n_draws, n_rows) as a function of the rows, given the parameters."""
+        """The log-likelihoods (n_draws, n_rows) as a function of the rows, given the parameters."""
         if self._of_rows is not self:
             return self._of_rows.kernel
         obs, batched = self.observations, self._batched()
@@ -177,7 +177,7 @@ class Functions:
         *,
         compiled: bool,
     ) -> Kernel:
-        """Compile graphs of `first` and of the row arrays that the potentials depend on."""
+        """Compile graphs of `first` and of the row arrays that the log-likelihoods depend on."""
         inputs = [*first, *(row.placeholder for row in self.rows.values())]
         return Kernel(given, inputs, outputs, self._axes, compiled=compiled)
 

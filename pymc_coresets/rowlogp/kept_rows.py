@@ -1,4 +1,4 @@
-"""The stored rows of a coreset: their data, and fingerprints of these and of their model."""
+"""The stored rows of a coreset: their data, and hashes of these and of their model."""
 
 import json
 import math
@@ -13,14 +13,14 @@ import xarray as xr
 from pytensor.graph import graph_inputs
 
 from pymc_coresets.exceptions import InvalidDataError, warn_user
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.reading.draws import dims_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows, model_of_prototypes
 from pymc_coresets.rows.executors import no_rows_for
-from pymc_coresets.rows.fingerprints import fingerprint
+from pymc_coresets.rows.first_reading import array_hash
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
 
@@ -43,7 +43,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     Returns
     -------
     xarray.Dataset
-        With the dimension ``row``: the variables ``weight``, ``base_weight``, ``position``,
+        With the dimension ``row``: the variables ``weight``, ``case_weight``, ``position``,
         ``where``, and each column by its name after ``data``.  Of units, `kept_units` with the
         weight and the position of each.
 
@@ -51,7 +51,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
+    >>> from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
     >>> source = open_rows({"y": np.arange(100.0)})
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", source.head(10)["y"])
@@ -74,7 +74,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     }
     kept = {
         "weight": ("row", weights),
-        "base_weight": ("row", rows.base_weights),
+        "case_weight": ("row", rows.case_weights),
         "position": ("row", rows.positions),
         "where": ("row", np.array(places, dtype=object)),
     }
@@ -113,7 +113,7 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
                 topic="coresets-in-files",
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
-    return Rows(kept["position"].to_numpy(), kept["base_weight"].to_numpy(), tuple(arrays))
+    return Rows(kept["position"].to_numpy(), kept["case_weight"].to_numpy(), tuple(arrays))
 
 
 def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def for_other_priors(observations: Observations, kept: xr.Dataset) -> xr.Dataset
 def likelihood_of_stored(
     model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead
 ) -> LogLikelihood:
-    """Derive the potentials of a stored coreset from its model.
+    """Derive the log-likelihoods of a stored coreset from its model.
 
     Parameters
     ----------
     model : pm.Model
-        With all rows, or a template of them.
+        With all rows, or prototypes of them.
     stored : mapping of str
         The fields of the coreset: ``data``, ``indices``, ``n_observations``, ``n_distinct``.
     wanted : RowsToRead
@@ -170,10 +170,10 @@ def likelihood_of_stored(
     if "label" in kept:
         return likelihood_of_units(model, kept, wanted, stored["n_observations"])
     if wanted.rows is None:
-        template = template_of_rows(model, columns_of_dataset(kept), wanted)
-        rows_of_dataset(template.observations, kept)  # raises if it is another model
+        prototypes = model_of_prototypes(model, columns_of_dataset(kept), wanted)
+        rows_of_dataset(prototypes.observations, kept)  # raises if it is another model
         absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
-        return template.reading(absent)
+        return prototypes.reading(absent)
     loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
     chosen, is_same = rows_of_dataset(loglik.observations, kept), False
     if loglik.n_rows == stored["n_distinct"] > max(indices, default=-1):
@@ -208,7 +208,7 @@ def likelihood_of_units(
     InvalidDataError
         If the model is another one.
     """
-    weighted = replace(wanted, base_weights=kept["weight"].to_numpy())
+    weighted = replace(wanted, case_weights=kept["weight"].to_numpy())
     units = weighted.found_in(model_of_units(model, [kept]))
     if kept.attrs["free_variables"] != _free_variables(units):
         raise InvalidDataError(
@@ -237,7 +237,7 @@ class Densities(NamedTuple):
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_points)
-        Potentials of some rows at points that depend on the sizes of the variables alone.
+        Log-likelihoods of some rows at points that depend on the sizes of the variables alone.
     prior : ndarray of shape (n_points,)
         The log-density of all other terms at these points.
 
@@ -260,7 +260,7 @@ class Densities(NamedTuple):
             points[:, columns.ravel()] = 0.5 * rng.standard_normal((len(points), columns.size))
         with np.errstate(all="ignore"):
             values = loglik.matrix(space.constrain(points), rows, finite=False)
-            return cls(rows=values, prior=loglik.log_prior.values(points))
+            return cls(rows=values, prior=loglik.rest.values(points))
 
     @property
     def text(self) -> str:
@@ -280,7 +280,7 @@ class Densities(NamedTuple):
         return cls(**{name: np.array(found[name], dtype=float) for name in cls._fields})
 
     def same(self, other: "Densities") -> tuple[bool, bool]:
-        """Return whether the rows' potentials agree, and whether the other terms do.
+        """Return whether the rows' log-likelihoods agree, and whether the other terms do.
 
         The tolerance allows for other processors, library versions and float32.
         """
@@ -293,7 +293,7 @@ class Densities(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fingerprints:
+class Digests:
     """Digests that identify the model that a coreset was built from.
 
     Parameters
@@ -303,7 +303,7 @@ class Fingerprints:
     every : str
         Of the data in all rows.
     densities : str
-        Potentials of some rows, and the log-density of all other terms, as JSON, at points that
+        Log-likelihoods of some rows, and the log-density of all others, as JSON, at points that
         depend on the sizes of the model's variables alone.
     """
 
@@ -312,7 +312,7 @@ class Fingerprints:
     densities: str
 
 
-def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerprints:
+def digests(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Digests:
     """Compute the digests of a model's free variables and data, and some log-densities.
 
     Digests depend on the names and contents of the arrays, not on their order in the model's graph.
@@ -329,25 +329,25 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
 
     Returns
     -------
-    Fingerprints
+    Digests
 
     Examples
     --------
     >>> import numpy as np, pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
-    >>> def prints(y):
+    >>> def hashes(y):
     ...     with pm.Model() as model:
     ...         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array(y))
     ...     loglik = LogLikelihood(find_observations(model))
-    ...     return fingerprints(loglik, loglik.source.at(np.array([0, 1])), of_data=True)
-    >>> one, other = prints([1.0, 2.0, 3.0]), prints([1.0, 2.0, 4.0])
+    ...     return digests(loglik, loglik.source.at(np.array([0, 1])), of_data=True)
+    >>> one, other = hashes([1.0, 2.0, 3.0]), hashes([1.0, 2.0, 4.0])
     >>> one.selected == other.selected, one.every == other.every
     (True, False)
     """
     observations = loglik.observations
     densities = Densities.of(loglik, rows.take(slice(0, 20))).text
     if not of_data:
-        return Fingerprints(selected="", every="", densities=densities)
+        return Digests(selected="", every="", densities=densities)
     used = set(graph_inputs([observations.loglik]))
     chosen = observations.numbers_of(rows.positions)
     arrays = [
@@ -356,21 +356,21 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
         if row.placeholder in used
     ]
     variables = [f"{name} {shape}" for name, shape in observations.shapes.items()]
-    of_chosen = [f"{name} {fingerprint(array[chosen]).hex()}" for name, array in arrays]
-    of_all = [f"{name} {fingerprint(array).hex()}" for name, array in arrays]
-    return Fingerprints(
+    of_chosen = [f"{name} {array_hash(array[chosen]).hex()}" for name, array in arrays]
+    of_all = [f"{name} {array_hash(array).hex()}" for name, array in arrays]
+    return Digests(
         selected=_together([*variables, *of_chosen]), every=_together(of_all), densities=densities
     )
 
 
-def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str, Any]:
+def compare_digests(stored: Digests, found: Digests) -> dict[str, Any]:
     """Raise for a model that a coreset was not built from; warn of changes outside its rows.
 
     Parameters
     ----------
-    stored : Fingerprints
+    stored : Digests
         Of the model that it was built from.
-    found : Fingerprints
+    found : Digests
         Of the model that was given.
 
     Returns

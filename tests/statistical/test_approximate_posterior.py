@@ -22,10 +22,10 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.predictive.pymc_densities import second_opinion
-from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.probing import Probing
 
 N = 200
@@ -48,7 +48,7 @@ def make_stand_in(kind):
 
 
 @pytest.fixture(scope="module", params=["coreset", "polynomials"])
-def stand_in(request):
+def approximation(request):
     return make_stand_in(request.param)
 
 
@@ -67,8 +67,8 @@ CHEAPLY = SETTINGS | {"compile_kwargs": {"mode": PLAIN_MODE}}
 
 
 @pytest.fixture(scope="module")
-def idata(stand_in):
-    return stand_in.sample(draws=100, tune=100, **CHEAPLY)
+def idata(approximation):
+    return approximation.sample(draws=100, tune=100, **CHEAPLY)
 
 
 def test_draws_of_another_coreset_are_refused():
@@ -78,7 +78,7 @@ def test_draws_of_another_coreset_are_refused():
         for seed in (1, 2)
     )
     idata = draws_from(1.0)
-    idata["coreset"] = own.stand_in.groups["coreset"]
+    idata["coreset"] = own.approximation.groups["coreset"]
     own.check(idata)
     for call in (other.check, other.reweight, other.loo):
         with pytest.raises(InvalidDataError, match="of another coreset than this one"):
@@ -88,20 +88,22 @@ def test_draws_of_another_coreset_are_refused():
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def test_draws_are_those_of_its_own_model(stand_in, idata):
+def test_draws_are_those_of_its_own_model(approximation, idata):
     assert dict(idata["posterior"].sizes) == {"chain": 2, "draw": 100}
-    assert ("coreset" in idata.children) == hasattr(stand_in, "indices")
+    assert ("coreset" in idata.children) == hasattr(approximation, "indices")
 
 
-def test_the_defaults_of_pm_sample_may_be_given(stand_in):
-    found = stand_in.sample(draws=20, **CHEAPLY | {"tune": None, "chains": None, "cores": None})
+def test_the_defaults_of_pm_sample_may_be_given(approximation):
+    found = approximation.sample(
+        draws=20, **CHEAPLY | {"tune": None, "chains": None, "cores": None}
+    )
     assert dict(found["posterior"].sizes) == {"chain": 4, "draw": 20}
 
 
 @pytest.mark.parametrize("option", [{"model": None}, {"return_inferencedata": False}])
-def test_options_that_would_leave_its_model_or_a_datatree_are_refused(stand_in, option):
+def test_options_that_would_leave_its_model_or_a_datatree_are_refused(approximation, option):
     with pytest.raises(InvalidOptionError, match=next(iter(option))):
-        stand_in.sample(**option)
+        approximation.sample(**option)
 
 
 def test_where_a_chain_cannot_start_the_model_is_named(exact):
@@ -111,9 +113,11 @@ def test_where_a_chain_cannot_start_the_model_is_named(exact):
     assert not re.search(r"SamplerWarning|`model\.debug|\n", caught.value.message)
 
 
-def test_log_ratios_are_those_of_the_two_densities(stand_in, idata):
-    ratios, b = stand_in.log_ratios(idata), idata["posterior"]["b"].to_numpy()
-    potential = stand_in.model.compile_logp(vars=stand_in.model.potentials, mode=PLAIN_MODE)
+def test_log_ratios_are_those_of_the_two_densities(approximation, idata):
+    ratios, b = approximation.log_ratios(idata), idata["posterior"]["b"].to_numpy()
+    potential = approximation.model.compile_logp(
+        vars=approximation.model.potentials, mode=PLAIN_MODE
+    )
     own = [[potential({"b": value}) for value in chain] for chain in b]
     expected = full_loglik(b) - own  # a constant does not matter
     np.testing.assert_allclose(ratios - ratios.mean(), expected - expected.mean(), atol=1e-6)
@@ -122,20 +126,20 @@ def test_log_ratios_are_those_of_the_two_densities(stand_in, idata):
 # -- judging and correcting ------------------------------------------------------------------------
 
 
-def test_checks_are_reached_the_same_way(stand_in, idata):
-    check = stand_in.check(idata)
+def test_checks_are_reached_the_same_way(approximation, idata):
+    check = approximation.check(idata)
     judged = getattr(check, "draws", check)
     assert judged.n_draws == 200
     assert check.verdict.text
 
 
-def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
-    result = stand_in.reweight(draws_from(1.0, 0.02), draws=7, random_seed=1)
+def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(approximation):
+    result = approximation.reweight(draws_from(1.0, 0.02), draws=7, random_seed=1)
     assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
 
 
-def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.predictive.stand_ins._CHEAP", 1)
+def test_where_rows_are_many_some_draws_are_evaluated(approximation, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.predictive.approximate_posterior._CHEAP", 1)
     idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
     looks, sums = [], LogLikelihood.sums
 
@@ -144,7 +148,7 @@ def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
         return sums(self, draws, **options)
 
     monkeypatch.setattr(LogLikelihood, "sums", counted)
-    few, every = (stand_in.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
+    few, every = (approximation.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
     attrs = few["posterior"].attrs
     assert sum(looks) < 2_000 + 4_000
     assert attrs["n_evaluated"] < 2_000 == every["posterior"].sizes["draw"] * 2
@@ -152,51 +156,51 @@ def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
     means = [float(tree["posterior"]["b"].mean()) for tree in (few, every)]
     assert abs(means[0] - means[1]) < 4 * 0.02 / np.sqrt(attrs["psis_ess"])
     with pytest.raises(InvalidOptionError, match="ess=0"):
-        stand_in.reweight(idata, ess=0)
+        approximation.reweight(idata, ess=0)
 
 
-def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
+def test_corrected_draws_are_neither_judged_nor_corrected_again(approximation):
     """A few draws, repeated, have ratios without a tail: they would pass for reliable."""
     with pytest.warns(CoresetWarning, match="k-hat"):
-        corrected = stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
+        corrected = approximation.reweight(draws_from(8.0, 4.0), random_seed=1)
     assert corrected["posterior"].attrs["level"] == Level.UNUSABLE
     for call in ("check", "reweight"):
         with pytest.raises(InvalidDataError, match=rf"{call}\(\) takes those of sample\(\)"):
-            getattr(stand_in, call)(corrected)
+            getattr(approximation, call)(corrected)
 
 
-def test_a_warning_of_useless_weights_points_here_and_ends_with_the_remedy(stand_in):
-    remedy = "larger coreset" if hasattr(stand_in, "indices") else r"check\(\) shows why"
+def test_a_warning_of_useless_weights_points_here_and_ends_with_the_remedy(approximation):
+    remedy = "larger coreset" if hasattr(approximation, "indices") else r"check\(\) shows why"
     with pytest.warns(CoresetWarning, match=f"k-hat.*{remedy}") as caught:
-        stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
+        approximation.reweight(draws_from(8.0, 4.0), random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("draws", [0, -1, 2.0, True, "7"])
-def test_numbers_of_draws_that_are_none_are_named(stand_in, draws):
+def test_numbers_of_draws_that_are_none_are_named(approximation, draws):
     with pytest.raises(InvalidOptionError, match="draws="):
-        stand_in.reweight(draws_from(1.0), draws=draws)
+        approximation.reweight(draws_from(1.0), draws=draws)
 
 
-def test_seeds_that_are_none_are_named(stand_in):
+def test_seeds_that_are_none_are_named(approximation):
     with pytest.raises(InvalidOptionError, match="random_seed='a'"):
-        stand_in.reweight(draws_from(1.0), random_seed="a")
+        approximation.reweight(draws_from(1.0), random_seed="a")
 
 
-def test_the_same_seed_gives_the_same_draws_and_leaves_the_generator_ahead(stand_in):
+def test_the_same_seed_gives_the_same_draws_and_leaves_the_generator_ahead(approximation):
     rng = np.random.default_rng(1)
     results = [
-        stand_in.reweight(draws_from(1.0, 0.02), random_seed=s)["posterior"]["b"].to_numpy()
+        approximation.reweight(draws_from(1.0, 0.02), random_seed=s)["posterior"]["b"].to_numpy()
         for s in (1, rng, rng)
     ]
     np.testing.assert_array_equal(results[0], results[1])
     assert not np.array_equal(results[1], results[2])
 
 
-def test_draws_without_the_variable_are_refused(stand_in):
+def test_draws_without_the_variable_are_refused(approximation):
     posterior = draws_from(0.0)["posterior"].to_dataset()
     other = xr.DataTree.from_dict({"posterior": posterior.rename(b="c")})
-    for use in (stand_in.log_ratios, stand_in.check, stand_in.reweight):
+    for use in (approximation.log_ratios, approximation.check, approximation.reweight):
         with pytest.raises(InvalidDataError, match="'b'"):
             use(other)
 
@@ -212,28 +216,28 @@ def pickled(thing):
     "duplicate", [pickled, copy.copy, pytest.param(copy.deepcopy, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
-def test_copies_are_equal_and_work(stand_in, duplicate, used):
-    original = copy.copy(stand_in)
+def test_copies_are_equal_and_work(approximation, duplicate, used):
+    original = copy.copy(approximation)
     b = draws_from(1.0)
-    expected = stand_in.log_ratios(b)
+    expected = approximation.log_ratios(b)
     if used:
         original.check(b)
         original.sample(draws=5, tune=5, compute_convergence_checks=False, **CHEAPLY)
     again = duplicate(original)
-    assert repr(again) == repr(stand_in)
+    assert repr(again) == repr(approximation)
     np.testing.assert_array_equal(again.log_ratios(b), expected)
-    assert type(again.check(b)) is type(stand_in.check(b))
+    assert type(again.check(b)) is type(approximation.check(b))
     sampled = again.sample(draws=5, tune=5, compute_convergence_checks=False, **CHEAPLY)
     assert sampled["posterior"].sizes["draw"] == 5
 
 
-def test_shallow_copies_share_the_model_and_deep_ones_do_not(stand_in):
-    assert copy.copy(stand_in).full_model is stand_in.full_model
-    assert copy.deepcopy(stand_in).full_model is not stand_in.full_model
+def test_shallow_copies_share_the_model_and_deep_ones_do_not(approximation):
+    assert copy.copy(approximation).full_model is approximation.full_model
+    assert copy.deepcopy(approximation).full_model is not approximation.full_model
 
 
-def test_nothing_compiled_is_pickled(stand_in):
-    used = pickled(stand_in)
+def test_nothing_compiled_is_pickled(approximation):
+    used = pickled(approximation)
     used.check(draws_from(1.0))
     used.model  # noqa: B018
     again = pickled(used)
@@ -248,8 +252,8 @@ def test_nothing_compiled_is_pickled(stand_in):
         assert not part.loglikelihood.observations._spaces
 
 
-def test_a_pickle_is_read_inside_another_models_context(stand_in):
-    data = pickle.dumps(stand_in)
+def test_a_pickle_is_read_inside_another_models_context(approximation):
+    data = pickle.dumps(approximation)
     with pm.Model() as other:
         again = pickle.loads(data)
         again.check(draws_from(1.0))
@@ -258,8 +262,8 @@ def test_a_pickle_is_read_inside_another_models_context(stand_in):
 
 
 @pytest.mark.slow
-def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
-    (tmp_path / "it.pickle").write_bytes(pickle.dumps(stand_in))
+def test_a_pickle_is_read_by_another_process(approximation, tmp_path):
+    (tmp_path / "it.pickle").write_bytes(pickle.dumps(approximation))
     code = "import pickle, sys; print(repr(pickle.load(open(sys.argv[1], 'rb'))))"
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, tmp_path / "it.pickle"],
@@ -267,7 +271,7 @@ def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
         capture_output=True,
         text=True,
     )
-    assert found.stdout.strip() == repr(stand_in)
+    assert found.stdout.strip() == repr(approximation)
 
 
 # -- how many draws are checked --------------------------------------------------------------------
@@ -284,7 +288,7 @@ class CountedDraws:
             self.asked.append(b.size)
             return shift * (b - 0.5) / 0.2, np.zeros(b.size)
 
-        monkeypatch.setattr(StandIn, "log_densities", log_densities)
+        monkeypatch.setattr(ApproximatePosterior, "log_densities", log_densities)
 
 
 @pytest.mark.parametrize(
@@ -297,42 +301,44 @@ class CountedDraws:
     ],
 )
 def test_all_draws_are_evaluated_only_where_some_do_not_decide(
-    stand_in, monkeypatch, shift, options, asked
+    approximation, monkeypatch, shift, options, asked
 ):
     counted = CountedDraws(monkeypatch, shift)
     no_lines = Probes()
     monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
-    verify = "pymc_coresets.sampling.stand_in.opinion_at"
+    verify = "pymc_coresets.sampling.approximate_posterior.opinion_at"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
-    stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
+    approximation.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked
 
 
-def test_too_few_draws_to_check_are_refused(stand_in):
+def test_too_few_draws_to_check_are_refused(approximation):
     with pytest.raises(InvalidOptionError, match="draws=10"):
-        stand_in.check(draws_from(0.5), draws=10)
+        approximation.check(draws_from(0.5), draws=10)
 
 
 # -- log-densities ---------------------------------------------------------------------------------
 
 
-def test_log_densities_are_those_of_the_prior_and_of_all_rows(stand_in):
+def test_log_densities_are_those_of_the_prior_and_of_all_rows(approximation):
     """A coreset of random rows is far off, but polynomials are as close as the eye can see."""
     draws = draws_from(1.0)
-    found, b = stand_in.with_log_densities(draws), draws["posterior"]["b"].to_numpy()
+    found, b = approximation.with_log_densities(draws), draws["posterior"]["b"].to_numpy()
     prior = found["log_prior"]["b"].to_numpy()
     np.testing.assert_allclose(prior, -0.5 * b**2 / 9 - np.log(3 * np.sqrt(2 * np.pi)))
     [own] = found["log_likelihood"].data_vars.values()
-    expected = full_loglik(b) - stand_in.log_ratios(draws)
+    expected = full_loglik(b) - approximation.log_ratios(draws)
     np.testing.assert_allclose(own - own.mean(), expected - expected.mean(), atol=1e-6)
     assert "log_prior" not in draws.children
     assert arviz_stats.psense(found, group="likelihood")["b"] > 0.05
 
 
-def test_log_densities_need_all_variables(stand_in):
+def test_log_densities_need_all_variables(approximation):
     posterior = draws_from(0.0)["posterior"].to_dataset()
     with pytest.raises(InvalidDataError, match="'b'"):
-        stand_in.with_log_densities(xr.DataTree.from_dict({"posterior": posterior.rename(b="c")}))
+        approximation.with_log_densities(
+            xr.DataTree.from_dict({"posterior": posterior.rename(b="c")})
+        )
 
 
 def test_observed_variables_that_stay_have_their_own_log_densities():
@@ -357,13 +363,13 @@ def test_observed_variables_that_stay_have_their_own_log_densities():
 # -- the second opinion ----------------------------------------------------------------------------
 
 
-def test_pymcs_own_densities_give_the_same_divergence(stand_in):
+def test_pymcs_own_densities_give_the_same_divergence(approximation):
     idata = draws_from(1.0, n_draws=25)
-    found = stand_in.verify(idata, draws=50)
+    found = approximation.verify(idata, draws=50)
     assert found.n_draws == 50
     assert found.difference < 1e-9
     full = full_loglik(idata["posterior"]["b"].values).ravel()
-    expected = np.var(full - stand_in.stand_in.replacement.loglik(idata))
+    expected = np.var(full - approximation.approximation.replacement.loglik(idata))
     assert found.by_pymc == pytest.approx(expected, rel=1e-9)
     assert found.by_us == pytest.approx(expected, rel=1e-9)
 
@@ -377,8 +383,8 @@ def test_a_model_that_says_something_else_is_noticed():
         coreset.check(draws_from(1.0))
 
 
-def test_a_check_says_that_pymc_was_asked(stand_in):
-    check = stand_in.check(draws_from(1.0))
+def test_a_check_says_that_pymc_was_asked(approximation):
+    check = approximation.check(draws_from(1.0))
     opinion = getattr(check, "draws", check).second_opinion
     assert opinion.n_draws == 8
     assert opinion.difference < 1e-9
@@ -403,9 +409,9 @@ def test_log_ratios_that_differ_noticeably_are_not_said_to_agree():
 
 
 @pytest.mark.parametrize("draws", [1, 2.5, "all"])
-def test_number_of_draws_of_a_second_opinion(stand_in, draws):
+def test_number_of_draws_of_a_second_opinion(approximation, draws):
     with pytest.raises(InvalidOptionError, match="draws"):
-        stand_in.verify(draws_from(1.0), draws=draws)
+        approximation.verify(draws_from(1.0), draws=draws)
 
 
 # -- what is kept of draws, and judged -------------------------------------------------------------
@@ -439,12 +445,12 @@ def test_deterministics_of_many_rows_are_drawn_only_if_they_are_named(with_fits,
     assert named[1] == ["b", "fit"]
 
 
-def test_all_variables_are_drawn_where_none_is_large(stand_in, monkeypatch):
+def test_all_variables_are_drawn_where_none_is_large(approximation, monkeypatch):
     named = []
     monkeypatch.setattr(
         pm, "sample", lambda **given: named.append(given["var_names"]) or draws_from(0)
     )
-    stand_in.sample()
+    approximation.sample()
     assert named == [None]
 
 
@@ -498,11 +504,11 @@ def test_all_rows_with_other_weights_are_not_exact(exact):
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # five rows are few
 @pytest.mark.parametrize("call", ["check", "reweight", "log_ratios", "loo", "with_log_densities"])
-def test_a_dataset_of_draws_is_as_good_as_a_tree(stand_in, call):
+def test_a_dataset_of_draws_is_as_good_as_a_tree(approximation, call):
     tree = draws_from(0.5)
     options = {"random_seed": 1} if call in ("reweight", "loo") else {}
     one, other = (
-        getattr(stand_in, call)(draws, **options)
+        getattr(approximation, call)(draws, **options)
         for draws in (tree, tree["posterior"].to_dataset())
     )
     if isinstance(one, np.ndarray):
@@ -519,7 +525,7 @@ def test_a_dataset_of_draws_is_as_good_as_a_tree(stand_in, call):
 @pytest.mark.parametrize(
     "call", ["check", "reweight", "log_ratios", "loo", "with_log_densities", "predict"]
 )
-def test_what_are_no_draws_is_named(stand_in, call, draws):
+def test_what_are_no_draws_is_named(approximation, call, draws):
     draws = 1.0 if draws is None and call == "check" else draws  # polynomials have their own
     with pytest.raises(InvalidDataError, match=r"idata .*pass what pm\.sample returns"):
-        getattr(stand_in, call)(draws)
+        getattr(approximation, call)(draws)

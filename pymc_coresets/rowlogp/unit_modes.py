@@ -136,7 +136,7 @@ class UnitModes:
         return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
 
     def near(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
-        """Return units with the modes to which a climb leads from the places that they have.
+        """Return units with the modes to which an ascent leads from the places that they have.
 
         For nodes around one mode.  Time: that of some evaluations of all rows.
 
@@ -145,11 +145,11 @@ class UnitModes:
         point, rows
             See `at`.
         """
-        (middle, width), climb = self._columns, self._climb(point)
+        (middle, width), ascent = self._columns, self._ascent(point)
         has_moments, blocks = self.units.has_moments, _blocks(rows)
 
         def of_block(some: Rows) -> list[np.ndarray]:
-            z, root, _ = climb(some, some.arrays[middle])
+            z, root, _ = ascent(some, some.arrays[middle])
             moments = [self._moments(point, some, z, root)] if has_moments else []
             return [z, root, *moments]
 
@@ -172,23 +172,23 @@ class UnitModes:
         point, rows
             See `at`.
         """
-        climb, climb_prior = self._climb(point), self._climb(point, self._prior)
-        n_dims, n_members = self.units.factor.n_dims, max(rows.n_members, len(rows))
+        ascent, climb_prior = self._ascent(point), self._ascent(point, self._prior)
+        n_dims, n_unit_rows = self.units.factor.n_dims, max(rows.n_unit_rows, len(rows))
         middle, _ = self._columns
         initial = rows.arrays[middle].reshape(len(rows), -1, n_dims)[:, 0]
-        n_grid = int(np.clip(_EVALUATIONS / n_members, 60, 400))
+        n_grid = int(np.clip(_EVALUATIONS / n_unit_rows, 60, 400))
 
         def of_block(block: tuple[Rows, np.ndarray]) -> ModesOfUnits:
             some, start = block
             m, root, _ = climb_prior(some, start)
-            found = climb(some, np.where(np.isfinite(start), start, m))
+            found = ascent(some, np.where(np.isfinite(start), start, m))
             if n_dims == 1:
                 z = _along_axis(m, root, found, n_grid)
                 unit, starts = _maxima(z, self._heights(point, some, z))
             else:
                 z = _around(m, root, found[0])
                 unit, starts = np.repeat(np.arange(len(some)), z.shape[1]), z.reshape(-1, n_dims)
-            return _distinct(len(some), unit, *climb(some.take(unit), starts))
+            return _distinct(len(some), unit, *ascent(some.take(unit), starts))
 
         blocks = _blocks(rows, _PLACES // 4 if n_dims == 1 else 1)
         starts = np.split(initial, np.cumsum([len(some) for some in blocks])[:-1])
@@ -226,21 +226,21 @@ class UnitModes:
         logs = self._heights(point, some, places) + nodes.log_weights
         return _moments_of(nodes.points, logs, root)
 
-    def _climb(
+    def _ascent(
         self, point: Mapping[str, np.ndarray], kernel: Kernel | None = None
     ) -> Callable[[Rows, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return a function of units and places, which finds modes, widths and log-densities."""
         kernel = kernel or self._kernel
         evaluate = kernel.program.given(*self._given(point))
 
-        def climb(some: Rows, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        def ascent(some: Rows, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             def shape(z: np.ndarray) -> _Shape:
                 found = evaluate(*kernel.arrays(self._with_variables(some, z)))
                 return _Shape(*(np.asarray(part, dtype=float) for part in found))
 
-            return _climbed(shape, z)
+            return _ascended(shape, z)
 
-        return climb
+        return ascent
 
     def _heights(self, point: Mapping[str, np.ndarray], some: Rows, z: np.ndarray) -> np.ndarray:
         """Return log-densities at places (n_units, n_places, q), of shape (n_units, n_places)."""
@@ -296,8 +296,8 @@ class UnitModes:
 
 
 def _blocks(rows: Rows, n_places: int = 1) -> list[Rows]:
-    n_members = max(rows.n_members / max(len(rows), 1), 1.0)
-    return list(rows.blocks(max(int(_BLOCK / n_members / n_places), 1)))
+    n_unit_rows = max(rows.n_unit_rows / max(len(rows), 1), 1.0)
+    return list(rows.blocks(max(int(_BLOCK / n_unit_rows / n_places), 1)))
 
 
 def _with(arrays: tuple[np.ndarray, ...], new: Mapping[int, np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -351,7 +351,7 @@ def _around(middle: np.ndarray, width: np.ndarray, own: np.ndarray) -> np.ndarra
 def _distinct(
     n_units: int, unit: np.ndarray, z: np.ndarray, root: np.ndarray, density: np.ndarray
 ) -> ModesOfUnits:
-    """Return the modes among the ends of climbs, of units in ascending order."""
+    """Return the modes among the ends of ascents, of units in ascending order."""
     counts = np.bincount(unit, minlength=n_units)
     number = np.arange(len(unit)) - np.repeat(np.cumsum(counts) - counts, counts)
     shape = n_units, int(counts.max())
@@ -376,7 +376,7 @@ def _distinct(
     return found.first(int(found.number.max()))
 
 
-def _climbed(
+def _ascended(
     shape: Callable[[np.ndarray], _Shape], z: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return modes (n, q), roots of the inverse curvatures (n, q, q) and log-densities (n,)."""

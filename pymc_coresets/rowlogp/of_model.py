@@ -1,6 +1,6 @@
-"""The potentials of a user's model, compared with PyMC before they are used.
+"""The log-likelihoods of a user's model, compared with PyMC before they are used.
 
-The model holds all rows, or a template of rows that are read chunk by chunk.
+The model holds all rows, or prototypes of rows that are read chunk by chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +19,16 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.numerics import agree, differing
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.potentials.code_checks import CodeCheck
-from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.units import UnitSettings, unit_model
-from pymc_coresets.potentials.verification import points_around, points_near, reference_of, verify
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, WEIGHTS, coreset_model
 from pymc_coresets.reading.units.nodes import Rule
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
+from pymc_coresets.rowlogp.code_checks import CodeCheck
+from pymc_coresets.rowlogp.evaluation import Collapse, LogLikelihood
+from pymc_coresets.rowlogp.units import UnitSettings, unit_model
+from pymc_coresets.rowlogp.verification import points_around, points_near, reference_of, verify
 from pymc_coresets.rows.executors import HasSubmit, engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
@@ -41,7 +41,7 @@ type Integrate = bool | str | Sequence[str]
 
 
 @dataclass(frozen=True)
-class Sampled:
+class RowSamples:
     """The samples of distinct rows that a construction will need.
 
     Parameters
@@ -80,10 +80,10 @@ class RowsToRead:
     collapse : bool or "auto"
         Whether to merge equal rows.
     rows : RowSource, optional
-        All rows, if the model holds a template of them.
+        All rows, if the model holds prototypes of them.
     executor : Executor or Client, optional
         Reads and evaluates them, see `engine_of`; by default threads of this process.
-    base_weights : ndarray, optional
+    case_weights : ndarray, optional
         How many units each level of the model represents, where others are gone.
     filled : bool
         Whether the model is a copy of the user's that was filled with rows from elsewhere.
@@ -111,7 +111,7 @@ class RowsToRead:
     collapse: Collapse = "auto"
     rows: RowSource | None = None
     executor: HasSubmit | None = None
-    base_weights: np.ndarray | None = None
+    case_weights: np.ndarray | None = None
     filled: bool = False
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class RowsToRead:
         return {name: value for name, value in self.settings.items() if name != "units"}
 
     def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
-        """Find the observations in a model, or in a template with such columns."""
+        """Find the observations in a model, or among prototypes with such columns."""
         if self.units:
             return units_at(self.units_of(model, self.units["names"]), self.units)
         return find_observations(model, **self.of_rows, columns=columns)
@@ -181,7 +181,7 @@ class RowsToRead:
     ) -> UnitModel:
         """Return the units of a model whose rows may be known, by the variables of levels."""
         found = unit_model(model, names, self.of_rows, rows)
-        return replace(found, base_weights=self.base_weights, filled=self.filled)
+        return replace(found, case_weights=self.case_weights, filled=self.filled)
 
     def rows_of(self, model: pm.Model) -> Observations:
         """Find the rows of a model, even if variables have one value per row."""
@@ -189,7 +189,7 @@ class RowsToRead:
 
 
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
-    """Return the potentials of units with the settings of an earlier build."""
+    """Return the log-likelihoods of units with the settings of an earlier build."""
     units = replace(units, n_modes=settings["n_modes"])
     first, x = units.observations_at_zero, np.array(settings["at"])
     loglik = LogLikelihood(first)
@@ -236,14 +236,14 @@ def likelihood_of_model(
     *,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
-    sampled: Sampled | None = None,
+    sampled: RowSamples | None = None,
 ) -> LogLikelihood:
-    """Derive the potentials of a model, and compare them with PyMC.
+    """Derive the log-likelihoods of a model, and compare them with PyMC.
 
     Parameters
     ----------
     model : pm.Model
-        With all rows, or a template of them.
+        With all rows, or prototypes of them.
     wanted : RowsToRead, optional
     rng : numpy.random.Generator
     watch, sampled
@@ -282,7 +282,7 @@ def verify_form(loglik: LogLikelihood) -> None:
     Parameters
     ----------
     loglik : LogLikelihood
-        The potentials, which `verify` has accepted.
+        The log-likelihoods, which `verify` has accepted.
 
     Raises
     ------
@@ -324,12 +324,12 @@ def likelihood_of_rows(
     *,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
-    sampled: Sampled | None = None,
+    sampled: RowSamples | None = None,
 ) -> LogLikelihood:
-    """Derive the potentials of rows that lie elsewhere from a model with a template of them.
+    """Derive the log-likelihoods of rows that lie elsewhere from a model with prototypes of them.
 
-    Reads all rows once.  The model is compared with PyMC on its template and, in a copy, on other
-    rows, in another number than the template's, alone and among others.
+    Reads all rows once.  The model is compared with PyMC on its prototypes and, in a copy, on other
+    rows, in another number than the prototypes', alone and among others.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def likelihood_of_rows(
     rng : numpy.random.Generator
     watch : callable, optional
         Called with the progress of each reading, see `StreamedRows`.
-    sampled : Sampled, optional
+    sampled : RowSamples, optional
         Which rows will be needed: they are kept at the first reading.
 
     Returns
@@ -365,26 +365,26 @@ def likelihood_of_rows(
     100
     """
     rows = required_source(wanted.rows)
-    template = template_of_rows(model, rows.columns, wanted)
-    columns = {row.name: row.values.dtype for row in template.observations.rows}
+    prototypes = model_of_prototypes(model, rows.columns, wanted)
+    columns = {row.name: row.values.dtype for row in prototypes.observations.rows}
     source = StreamedRows(rows, columns, engine=engine_of(wanted.executor), watch=watch)
     key = random_key(rng) if sampled is None else sampled.key
-    n_wanted = 0 if sampled is None else sampled.size(template.n_dims)
-    n_others = template.n_rows // 2 + 1  # another number than the template's
-    source = CodeCheck(template.observations).usable(source, max(n_wanted, n_others), key=key)
+    n_wanted = 0 if sampled is None else sampled.size(prototypes.n_dims)
+    n_others = prototypes.n_rows // 2 + 1  # another number than in the model
+    source = CodeCheck(prototypes.observations).usable(source, max(n_wanted, n_others), key=key)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
-    loglik = template.reading(source)
-    verify(template, rng=rng)
-    others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
+    loglik = prototypes.reading(source)
+    verify(prototypes, rng=rng)
+    others = source.subsample(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)
     return loglik
 
 
-def template_of_rows(
+def model_of_prototypes(
     model: pm.Model, columns: Mapping[str, object], wanted: RowsToRead | None = None
 ) -> LogLikelihood:
-    """Derive the potentials of a model that holds a template of the rows, without reading any.
+    """Derive the log-likelihoods of a model that holds prototype rows, without reading any.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def template_of_rows(
     Returns
     -------
     LogLikelihood
-        Of the template.
+        Of the prototypes.
 
     Raises
     ------
@@ -409,7 +409,7 @@ def template_of_rows(
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.arange(10.0))
     ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
-    >>> template_of_rows(model, {"y": np.zeros(())}).n_rows
+    >>> model_of_prototypes(model, {"y": np.zeros(())}).n_rows
     10
     """
     wanted = RowsToRead() if wanted is None else wanted
@@ -420,7 +420,7 @@ def template_of_rows(
     found = wanted.found_in(model, columns)
     if found.positions is not None:
         raise UnsupportedModelError(
-            "Missing values of the template would be imputed, but those of other rows are unknown: "
+            "Missing values of prototypes would be imputed, but those of other rows are unknown: "
             "leave these rows out."
         )
     return LogLikelihood(found)
@@ -434,8 +434,8 @@ def _verify_others(
 ) -> None:
     obs = loglik.observations
     assert wanted.rows is not None  # as was read
-    n_template = obs.template.n_rows
-    data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
+    n_template = obs.prototypes.n_rows
+    data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.prototypes.values.items()}
     try:
         copy = copy_with_rows(obs.model, data | obs.by_name(others))
         expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
@@ -443,7 +443,7 @@ def _verify_others(
         values = expected(near)
     except (ValueError, TypeError, IndexError, UnsupportedModelError) as error:
         raise UnsupportedModelError(
-            f"With {len(others)} rows instead of the template's {n_template}, the model cannot be "
+            f"With {len(others)} rows instead of the model's {n_template}, the model cannot be "
             f"evaluated: {error} Let no shape be the number of rows."
         ) from error
     together = loglik.matrix(near, others, finite=False)

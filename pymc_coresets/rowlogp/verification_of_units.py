@@ -11,12 +11,12 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE
-from pymc_coresets.potentials.verification import points_around, rounding_of
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import performed
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.integral import CENTRE
 from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.rowlogp.verification import points_around, rounding_of
 
 
 def verify_units(units: UnitModel, *, rng: np.random.Generator) -> None:
@@ -40,7 +40,7 @@ def verify_units(units: UnitModel, *, rng: np.random.Generator) -> None:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.units import unit_model
+    >>> from pymc_coresets.rowlogp.units import unit_model
     >>> with pm.Model() as model:
     ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)
     ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))

@@ -39,16 +39,16 @@ from pymc_coresets.diagnostics.posterior_draws import (
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.loops.plain_loops import density_mode
 from pymc_coresets.options import generator, whole_number, whole_number_or_none
-from pymc_coresets.potentials.log_prior import refuse_unweighted
+from pymc_coresets.predictive.approximate_posterior import HasApproximatePosterior
 from pymc_coresets.predictive.forward import with_missing
 from pymc_coresets.predictive.model_data import with_data
 from pymc_coresets.predictive.pymc_densities import opinion_at
-from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.progress import tell
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs, shapes_of
 from pymc_coresets.reading.rewrite import POTENTIAL
+from pymc_coresets.rowlogp.rest import refuse_unweighted
 from pymc_coresets.rows.memory import one_blas_thread
 from pymc_coresets.sampling.probing import Probing, compared
 from pymc_coresets.sampling.steps import nuts
@@ -64,7 +64,7 @@ MOST_RECORDED = 1_000
 
 
 def sample(
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     *,
     nuts_sampler: nuts.NutsSampler | None = None,
     **kwargs: Any,  # noqa: ANN401
@@ -137,7 +137,7 @@ def sample(
     >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
     (50, 5)
     """
-    any_sampler, found = nuts_sampler is None, result.stand_in
+    any_sampler, found = nuts_sampler is None, result.approximation
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
     kwargs = {"progressbar": found.progressbar} | nuts.sampling_options(nuts_sampler, kwargs)
     show = bool(kwargs["progressbar"])
@@ -171,13 +171,15 @@ def sample(
     return with_data(idata, found)
 
 
-def recorded_names(result: HasStandIn) -> list[str] | None:
+def recorded_names(result: HasApproximatePosterior) -> list[str] | None:
     """Return the variables whose draws are kept; None for all."""
-    lengths = {part.observations.n_obs for part in result.stand_in.parts}
+    lengths = {part.observations.n_obs for part in result.approximation.parts}
     return drawn_names(result.model, lengths, more_than=MOST_RECORDED)
 
 
-def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
+def check(
+    result: HasApproximatePosterior, idata: xr.DataTree, *, draws: int | None = None
+) -> Check:
     """Assess the accuracy of draws, without sampling the full posterior.
 
     Costs one pass over the data for 400 draws and some points beyond them; for all draws if these
@@ -225,7 +227,7 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     """
     if draws is not None:
         draws = whole_number("draws", draws, least=MIN_DRAWS)
-    own = result.stand_in
+    own = result.approximation
     idata = require_own(idata, "check()", own.groups)
     with (
         forecasts_to(partial(tell, show=own.progressbar)),
@@ -235,8 +237,8 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         return _checked(result, idata, draws)
 
 
-def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check:
-    own = result.stand_in
+def _checked(result: HasApproximatePosterior, idata: xr.DataTree, draws: int | None) -> Check:
+    own = result.approximation
     chains = Chains(idata, own.free)
     first = max(draws or FIRST_DRAWS, MIN_PER_CHAIN * chains.n_chains)
     probing = Probing.of(own, Draws.of(chains.some(chains.spread(first)), own.free))
@@ -270,7 +272,9 @@ def _checked(result: HasStandIn, idata: xr.DataTree, draws: int | None) -> Check
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
 
 
-def _opinion_at_few(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> SecondOpinion:
+def _opinion_at_few(
+    result: HasApproximatePosterior, some: xr.DataTree, ratios: Floats
+) -> SecondOpinion:
     """Return PyMC's opinion at a few of the draws that were evaluated."""
     n_chains, n_each = (some["posterior"].sizes[dim] for dim in SAMPLE_DIMS)
     few = evenly(np.arange(n_each), min(math.ceil(_FEW / n_chains), n_each))
@@ -280,7 +284,7 @@ def _opinion_at_few(result: HasStandIn, some: xr.DataTree, ratios: Floats) -> Se
 
 
 def reweight(
-    result: HasStandIn,
+    result: HasApproximatePosterior,
     idata: xr.DataTree,
     *,
     ess: float = ENOUGH_ESS,
@@ -351,7 +355,7 @@ def reweight(
     rng = generator(random_seed)
     ess = wanted_ess(ess)
     draws = whole_number_or_none("draws", draws, least=1)
-    own = result.stand_in
+    own = result.approximation
     idata = require_own(idata, "reweight()", own.groups)
     chains = Chains(idata, own.free)
     with (
@@ -365,7 +369,7 @@ def reweight(
     return with_data(drawn, own)
 
 
-class HasProposal(HasStandIn, Protocol):
+class HasProposal(HasApproximatePosterior, Protocol):
     """A coreset, with the weighted draws of its construction."""
 
     @property
@@ -455,12 +459,12 @@ def importance_draws(
         remedy="Use sample().",
         independent=True,
     )
-    note_doubts(found, coreset.stand_in.doubts(found))
-    found = with_missing(found, coreset.stand_in, rng=rng, most=MOST_RECORDED)
-    return with_data(found, coreset.stand_in)
+    note_doubts(found, coreset.approximation.doubts(found))
+    found = with_missing(found, coreset.approximation, rng=rng, most=MOST_RECORDED)
+    return with_data(found, coreset.approximation)
 
 
-def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
+def with_log_densities(result: HasApproximatePosterior, idata: xr.DataTree) -> xr.DataTree:
     """Add log-densities of prior and likelihood, from which ArviZ computes their influence.
 
     `arviz.psense` and `arviz.psense_summary` show how the posterior changes if the prior, or the
@@ -475,7 +479,7 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        The draws with the groups ``log_prior``, as from `pm.stats.compute_log_prior`, and
+        The draws with the groups ``rest``, as from `pm.stats.compute_log_prior`, and
         ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
         a constant, and the observed variables that are not reduced.
 
@@ -509,10 +513,10 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     >>> az.psense_summary(idata).loc["mu", "diagnosis"]
     '✓'
     """
-    for part in result.stand_in.parts:
+    for part in result.approximation.parts:
         refuse_unweighted(part.observations)
     model, idata = result.model, draws_tree(idata)
-    values = result.stand_in.replacement.loglik(idata)
+    values = result.approximation.replacement.loglik(idata)
     posterior = posterior_dataset(idata, "idata")
     shapes = {name: v.type.shape for name, v in parameter_inputs(model).items()}
     Draws.of(posterior, shapes)  # its error names missing variables

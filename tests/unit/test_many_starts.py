@@ -1,4 +1,4 @@
-"""Climbs that step together end where single ones do."""
+"""Ascents that step together end where single ones do."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy.optimize import minimize, rosen, rosen_der
 
 from pymc_coresets.deadline import until
 from pymc_coresets.exceptions import OutOfTimeError
-from pymc_coresets.sampling.climbs.many_climbs import climb_together
+from pymc_coresets.sampling.maximisation.many_starts import minimise_together
 
 RNG = np.random.default_rng(1)
 
@@ -24,7 +24,7 @@ def of_points(function, gradient):
 def test_narrow_valleys_are_followed_to_their_ends():
     negative = of_points(rosen, rosen_der)
     starts = RNG.uniform(-2, 2, size=(24, 2))
-    ends = climb_together(negative, starts, most_steps=200)
+    ends = minimise_together(negative, starts, most_steps=200)
     assert ends.finished.all()
     np.testing.assert_allclose(ends.points, 1.0, atol=1e-2)
     alone = sum(minimize(rosen, x, jac=rosen_der, method="L-BFGS-B").nfev for x in starts)
@@ -43,7 +43,7 @@ def test_each_start_ends_at_its_own_minimum():
         lambda x: x - centres[nearest(x)],
     )
     starts = np.concatenate([centres + shift for shift in (-0.7, 0.4, 0.9)])
-    ends = climb_together(negative, starts, most_steps=50)
+    ends = minimise_together(negative, starts, most_steps=50)
     np.testing.assert_allclose(ends.points, np.tile(centres, (3, 1)), atol=1e-4)
     np.testing.assert_allclose(ends.values, np.tile(np.arange(3), 3), atol=1e-6)
 
@@ -53,7 +53,7 @@ def test_what_is_not_finite_is_not_entered():
         lambda x: 100 * (x[0] - np.log(x[0])) if x[0] > 0 else np.nan,
         lambda x: 100 - 100 / x if x[0] > 0 else np.full(1, np.nan),
     )
-    ends = climb_together(negative, np.array([[50.0], [-1.0], [1e-3]]), most_steps=100)
+    ends = minimise_together(negative, np.array([[50.0], [-1.0], [1e-3]]), most_steps=100)
     np.testing.assert_allclose(ends.points[[0, 2], 0], 1.0, atol=1e-3)
     assert np.isinf(ends.values[1])
 
@@ -61,9 +61,9 @@ def test_what_is_not_finite_is_not_entered():
 def test_a_climb_that_meets_another_has_its_end_for_no_evaluations():
     negative = of_points(rosen, rosen_der)
     start = np.array([[-1.2, 1.0]])
-    one = climb_together(negative, start, most_steps=200)
+    one = minimise_together(negative, start, most_steps=200)
     alone, negative.n_points = negative.n_points, 0
-    ends = climb_together(negative, np.repeat(start, 8, axis=0), most_steps=200)
+    ends = minimise_together(negative, np.repeat(start, 8, axis=0), most_steps=200)
     assert negative.n_points <= alone + 2 * 7
     np.testing.assert_array_equal(ends.points, np.repeat(one.points, 8, axis=0))
 
@@ -71,13 +71,15 @@ def test_a_climb_that_meets_another_has_its_end_for_no_evaluations():
 def test_known_ends_and_the_end_of_time_stop_climbs():
     negative = of_points(lambda x: float(x @ x), lambda x: 2 * x)
     starts = np.array([[1.0, 2.0], [3.0, 30.0]])
-    ends = climb_together(negative, starts, most_steps=50, are_known=lambda values, _: values < 500)
+    ends = minimise_together(
+        negative, starts, most_steps=50, are_known=lambda values, _: values < 500
+    )
     assert ends.finished.all()
     assert 0 < ends.values.max() < 500
-    over = climb_together(negative, starts, most_steps=50, is_over=lambda: True)
+    over = minimise_together(negative, starts, most_steps=50, is_over=lambda: True)
     assert not over.finished.any()
     with pytest.raises(OutOfTimeError, match="2 of 2 searches go on"), until(0.0):
-        climb_together(negative, starts, most_steps=50)
+        minimise_together(negative, starts, most_steps=50)
 
 
 def test_each_start_may_have_a_function_of_its_own():
@@ -88,5 +90,5 @@ def test_each_start_may_have_a_function_of_its_own():
         away = points - centres[which]
         return np.square(away).sum(axis=1) / 2, away
 
-    ends = climb_together(negative, np.zeros((3, 2)), most_steps=50, joins=False)
+    ends = minimise_together(negative, np.zeros((3, 2)), most_steps=50, joins=False)
     np.testing.assert_allclose(ends.points, centres, atol=1e-6)

@@ -22,7 +22,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import of_points
 
 
-def remainder_graph(observations: Observations) -> Variable:
+def rest_graph(observations: Observations) -> Variable:
     """Return its graph, as a function of the model's value variables, with Jacobians.
 
     Examples
@@ -31,7 +31,7 @@ def remainder_graph(observations: Observations) -> Variable:
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
-    >>> remainder_graph(find_observations(model)).type.ndim
+    >>> rest_graph(find_observations(model)).type.ndim
     0
     """
     model, terms = observations.model, {term.name for term in observations.terms}
@@ -60,7 +60,7 @@ def of_vector(
     return checked_tensors(widened(graphs, given))
 
 
-class LogPrior:
+class RestLogDensity:
     """The log-density of all terms but the rows, in nats, at many points (n_points, D) at once.
 
     Points are on the unconstrained scale; Jacobians are included.  A thousand points take a few
@@ -79,8 +79,8 @@ class LogPrior:
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
-    >>> log_prior = LogPrior(find_observations(model))
-    >>> log_prior.values(np.zeros((1, 1))).round(4), log_prior.slopes(np.ones((1, 1)))[1]
+    >>> rest = RestLogDensity(find_observations(model))
+    >>> rest.values(np.zeros((1, 1))).round(4), rest.slopes(np.ones((1, 1)))[1]
     (array([-0.9189]), array([[-1.]]))
     """
 
@@ -136,7 +136,7 @@ class LogPrior:
     def _graphs(self) -> tuple[TensorVariable, list[TensorVariable]]:
         """A point, and the log-density and the coefficients there."""
         x = self.space.vector
-        graphs = self.space.at(x, [remainder_graph(self.observations)])
+        graphs = self.space.at(x, [rest_graph(self.observations)])
         if self.interface is not None:
             graphs += of_vector([self.interface], self.observations, x)
         return x, checked_tensors(simplified(graphs))

@@ -1,4 +1,4 @@
-"""Climbs from many starts at once: a density is evaluated for all of them in one batch."""
+"""Ascents from many starts at once: a density is evaluated for all of them in one batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ type OfValues = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _KEPT = 10
 #: Part of the gain foreseen by the slope that a step must reach.
 _GAIN = 1e-4
-#: Largest gain, relative to the value, and gradient at which a climb has ended, as in SciPy.
+#: Largest gain, relative to the value, and gradient at which an ascent has ended, as in SciPy.
 _FLAT, _LEVEL = 2.2e-9, 1e-5
 #: Factor of the steps where the slope does not decrease.
 _LONGER = 4.0
-#: Distance and difference of values at which two climbs have joined, in whitened coordinates.
+#: Distance and difference of values at which two ascents have joined, in whitened coordinates.
 _JOINED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """The ends of climbs.
+    """The ends of ascents.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class Ends:
         Of the function; infinite where it is not finite at the start.
     points : ndarray of shape (n_starts, n_dims)
     finished : ndarray of bool, of shape (n_starts,)
-        Whether a climb came to its end, or was to go no further.
+        Whether an ascent came to its end, or was to go no further.
     last : ndarray of int, of shape (n_starts,)
-        The number of the climb whose end it has: its own, unless it met another one.
+        The number of the ascent whose end it has: its own, unless it met another one.
     """
 
     values: np.ndarray
@@ -48,7 +48,7 @@ class Ends:
     def of(
         cls, values: np.ndarray, points: np.ndarray, going: np.ndarray, joined: np.ndarray
     ) -> "Ends":
-        """Return the ends, of climbs that have joined others those of the others."""
+        """Return the ends, of ascents that have joined others those of the others."""
         last = joined
         while not np.array_equal(last, last[last]):
             last = last[last]
@@ -56,11 +56,11 @@ class Ends:
 
 
 def none_known(values: np.ndarray, points: np.ndarray) -> np.ndarray:  # noqa: ARG001
-    """Return that no climb should go no further."""
+    """Return that no ascent should go no further."""
     return np.zeros(len(values), dtype=bool)
 
 
-def climb_together(
+def minimise_together(
     negative: OfPoints,
     starts: np.ndarray,
     *,
@@ -80,11 +80,11 @@ def climb_together(
         In coordinates in which the curvature is about one.
     most_steps : int
     are_known : callable
-        Which climbs should go no further, given their values (n,) and points (n, n_dims).
+        Which ascents should go no further, given their values (n,) and points (n, n_dims).
     is_over : callable
         Whether all should end where they are.
     joins : bool
-        Whether a climb ends that meets another one, whose end it has.
+        Whether an ascent ends that meets another one, whose end it has.
 
     Returns
     -------
@@ -98,20 +98,20 @@ def climb_together(
     --------
     >>> def negative(x, which):
     ...     return np.square(np.square(x).sum(axis=1) - 1), 4 * x * (np.square(x) - 1)
-    >>> climb_together(negative, np.array([[0.5], [-3.0]]), most_steps=50).points.round(3)
+    >>> minimise_together(negative, np.array([[0.5], [-3.0]]), most_steps=50).points.round(3)
     array([[ 1.],
            [-1.]])
     """
-    climbs = _Climbs.at(negative, starts)
+    ascents = _Ascents.at(negative, starts)
     for _ in range(3 * most_steps):
-        if not climbs.going.any() or is_over():
+        if not ascents.going.any() or is_over():
             break
-        moved = climbs.step(negative)
-        climbs.going[moved[are_known(climbs.values[moved], climbs.points[moved])]] = False
-        climbs.going &= climbs.n_steps < most_steps
+        moved = ascents.step(negative)
+        ascents.going[moved[are_known(ascents.values[moved], ascents.points[moved])]] = False
+        ascents.going &= ascents.n_steps < most_steps
         if joins:
-            climbs.join()
-    return Ends.of(climbs.values, climbs.points, climbs.going, climbs.joined)
+            ascents.join()
+    return Ends.of(ascents.values, ascents.points, ascents.going, ascents.joined)
 
 
 def negative_at(density: Density, like: Normal, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,22 +130,22 @@ def negative_of_points(density: Density, points: np.ndarray) -> tuple[np.ndarray
 
 
 @dataclass(eq=False)
-class _Climbs:
-    """The state of climbs, of which some are still going."""
+class _Ascents:
+    """The state of ascents, of which some are still going."""
 
     points: np.ndarray
     values: np.ndarray
     gradients: np.ndarray
     going: np.ndarray
     n_steps: np.ndarray
-    joined: np.ndarray  # the number of the climb whose end it has
+    joined: np.ndarray  # the number of the ascent whose end it has
     lengths: np.ndarray  # of the next step, as a part of the direction
     directions: np.ndarray = field(default_factory=lambda: np.zeros(0))
     changes: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
     scales: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def at(cls, negative: OfPoints, starts: np.ndarray) -> "_Climbs":
+    def at(cls, negative: OfPoints, starts: np.ndarray) -> "_Ascents":
         """Evaluate the function at the starts."""
         values, gradients = _finite(*negative(starts, np.arange(len(starts))))
         n = len(starts)
@@ -164,7 +164,7 @@ class _Climbs:
         return found
 
     def step(self, negative: OfPoints) -> np.ndarray:
-        """Try the next step of each climb; return the numbers of those that moved."""
+        """Try the next step of each ascent; return the numbers of those that moved."""
         which = np.flatnonzero(self.going)
         stop_if_late(f"{len(which)} of {len(self.going)} searches go on")
         lengths = self.lengths[which]
@@ -190,7 +190,7 @@ class _Climbs:
         return found
 
     def _remember(self, which: np.ndarray, moves: np.ndarray, changes: np.ndarray) -> None:
-        """Keep the moves of some climbs and what they changed, where the function is convex."""
+        """Keep the moves of some ascents and what they changed, where the function is convex."""
         steps, slopes = np.zeros_like(self.points), np.zeros_like(self.points)
         inverse = np.zeros(len(self.points))
         products, squares = (moves * changes).sum(axis=1), np.square(changes).sum(axis=1)
@@ -205,7 +205,7 @@ class _Climbs:
     def _directions(self, which: np.ndarray) -> np.ndarray:
         """Return L-BFGS's directions; those of steepest descent where they would not lead down.
 
-        A climb that did not move in some step has nothing to remember of it.
+        An ascent that did not move in some step has nothing to remember of it.
         """
         left, shares = self.gradients[which].copy(), []
         for steps, slopes, inverse in reversed(self.changes):
@@ -223,7 +223,7 @@ class _Climbs:
         return found
 
     def join(self) -> None:
-        """End climbs that have met others."""
+        """End ascents that have met others."""
 
         def away(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
             moves: np.ndarray = self.points[ones] - self.points[others]
@@ -238,15 +238,15 @@ def join_those_near(
     joined: np.ndarray,
     away: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> None:
-    """End climbs that have met others, of which the lower one goes on.
+    """End ascents that have met others, of which the lower one goes on.
 
     Parameters
     ----------
-    values : ndarray of shape (n_climbs,)
-    going, joined : ndarray of bool, and of int, of shape (n_climbs,)
-        Which climbs go on, and the number of the climb whose end each has: both are changed.
+    values : ndarray of shape (n_ascents,)
+    going, joined : ndarray of bool, and of int, of shape (n_ascents,)
+        Which ascents go on, and the number of the ascent whose end each has: both are changed.
     away : callable
-        Returns how far some climbs are from others, (n_pairs, n_dims), in whitened coordinates.
+        Returns how far some ascents are from others, (n_pairs, n_dims), in whitened coordinates.
     """
     which = np.flatnonzero(going)
     close = np.abs(values[which, None] - values) < _JOINED

@@ -17,20 +17,20 @@ from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.numerics import ABSOLUTE, RELATIVE, ROUNDING
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, performed, plain_mode
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.selection_rules import is_black_box
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
 
 _SHOWN = 5  # rows that a message names
 
 
 def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
-    """Compare the potentials with PyMC's own at random rows and points.
+    """Compare the log-likelihoods with PyMC's own at random rows and points.
 
     Costs six evaluations of PyMC's elementwise log-likelihood of all rows: at the model's initial
     point, three times near it, and twice far out, where every coordinate of the unconstrained
@@ -119,7 +119,7 @@ def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
 
 
 def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
-    """Compile PyMC's potentials of all rows, or of a template's, for NumPy.
+    """Compile PyMC's log-likelihoods of all rows, or of prototypes, for NumPy.
 
     Returns
     -------
@@ -153,9 +153,9 @@ def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
 def _by_pymc(
     obs: Observations, made: Callable[..., Callable[..., list[np.ndarray]]] = performed
 ) -> Callable[[Draws], Iterator[np.ndarray | Exception]]:
-    """Compile PyMC's potentials, for their values at each draw, or the errors in their place."""
-    inputs = [*obs.parameters.values(), *obs.template.inputs.values()]
-    given = obs.template.values.values()
+    """Compile PyMC's log-likelihoods, for values at each draw, or the errors in their place."""
+    inputs = [*obs.parameters.values(), *obs.prototypes.inputs.values()]
+    given = obs.prototypes.values.values()
     function = made(inputs, [obs.reference])
 
     def at_draws(draws: Draws) -> Iterator[np.ndarray | Exception]:
@@ -234,7 +234,7 @@ def _compare(
 
 
 def rounding_of(obs: Observations, draws: Draws) -> np.ndarray:
-    """Bound the rounding error of PyMC's potentials, (n_obs, n_draws), to first order.
+    """Bound the rounding error of PyMC's log-likelihoods, (n_obs, n_draws), to first order.
 
     The error of a sum is that of its largest term; it changes the potential in proportion to the
     derivative.  Where p = 1e-16, the last digit of ``p = 1 - exp(-exp(eta))`` determines all of
@@ -323,13 +323,13 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.of_model import template_of_rows
+    >>> from pymc_coresets.rowlogp.of_model import model_of_prototypes
     >>> from pymc_coresets.rows.memory import InMemoryRows
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.array([0, 1]))
     ...     likelihood = pm.Bernoulli("likelihood", pm.Beta("p", 1, 1), observed=y)
     >>> rows = InMemoryRows([np.array([0, 2, 1])])
-    >>> loglik = template_of_rows(model, {"y": np.zeros((), int)}).reading(rows)
+    >>> loglik = model_of_prototypes(model, {"y": np.zeros((), int)}).reading(rows)
     >>> refuse_impossible_rows(loglik, Unconstrained(model))
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: The log-likelihood of observation 1 is NaN or

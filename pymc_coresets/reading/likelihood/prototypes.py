@@ -1,4 +1,4 @@
-"""Models that hold a template of the rows: its data containers, and what they may not contain."""
+"""Models that hold prototype rows: their data containers, and what they may not contain."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class ColumnLike(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Template:
+class Prototypes:
     """A few rows in a model's data containers, which stand for all; false if there are none.
 
     Attributes
@@ -63,7 +63,7 @@ class Template:
         --------
         >>> with pm.Model() as model:
         ...     x = pm.Data("x", np.arange(5.0))
-        >>> Template.of(model, {"x": np.zeros(())}).n_rows
+        >>> Prototypes.of(model, {"x": np.zeros(())}).n_rows
         5
         """
         values = {n: np.asarray(v) for n, v in settable_data(model).items() if n in columns}
@@ -115,11 +115,11 @@ class Template:
         >>> with pm.Model() as model:
         ...     x = pm.Data("x", np.arange(5.0))
         ...     spread = pm.Normal("spread", 0, x.std())
-        >>> template = Template.of(model, {"x": np.zeros(())})
-        >>> template.refuse_other_uses(model, [])
+        >>> prototypes = Prototypes.of(model, {"x": np.zeros(())})
+        >>> prototypes.refuse_other_uses(model, [])
         Traceback (most recent call last):
         pymc_coresets.exceptions.UnsupportedModelError: 'spread' stays in the coreset's model, but
-        is computed from 'x', of whose rows this model holds a template only. Compute what it needs
+        is computed from 'x', of whose rows this model holds prototypes only. Compute what it needs
         beforehand, or leave it out. (docs: troubleshooting#models-that-are-refused)
         """
         containers = {model[name] for name in self.values}
@@ -129,7 +129,7 @@ class Template:
             if found and variable.name not in summarised:
                 raise UnsupportedModelError(
                     f"{variable.name!r} stays in the coreset's model, but is computed from "
-                    f"{min(v.name for v in found)!r}, of whose rows this model holds a template "
+                    f"{min(v.name for v in found)!r}, of whose rows this model holds prototypes "
                     "only. Compute what it needs beforehand, or leave it out."
                 )
         for variable in model.data_vars:
@@ -172,7 +172,7 @@ def _refuse_coords(model: pm.Model, names: Collection[str]) -> None:
     for dim in sorted(row_dims(model, names)):
         if model.coords.get(dim) is not None:
             raise UnsupportedModelError(
-                f"The dimension {dim!r} of the rows has coords, which can only label the template: "
+                f"The dimension {dim!r} of the rows has coords, which can only label prototypes: "
                 "leave them out."
             )
 
@@ -185,12 +185,12 @@ def not_row_by_row(what: str) -> UnsupportedModelError:
     >>> raise not_row_by_row("The rows of 'x' are sliced")
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The rows of 'x' are sliced, but the model holds
-    a template of the rows only: row n of the likelihood must be computed from row n of its pm.Data.
+    prototype rows only: row n of the likelihood must be computed from row n of its pm.Data.
     Compute this beforehand, and name it as a column in a pm.Data, or give the model its value.
     (docs: troubleshooting#models-that-are-refused)
     """
     return UnsupportedModelError(
-        f"{what}, but the model holds a template of the rows only: row n of the likelihood must be "
+        f"{what}, but the model holds prototype rows only: row n of the likelihood must be "
         "computed from row n of its pm.Data. Compute this beforehand, and name it as a column in a "
         "pm.Data, or give the model its value."
     )

@@ -150,7 +150,7 @@ def _require_rows(coreset: WeightedRows, observations: Observations) -> None:
 class Reducer(Protocol):
     """A method that needs no more than draws from posteriors of weighted rows."""
 
-    def run(self, job: Reduction[Any]) -> Solution:
+    def run[D](self, job: Reduction[D]) -> Solution:
         """Choose rows and weights."""
 
 

@@ -47,7 +47,7 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
     default_size = staticmethod(moderate_size)
 
     @abstractmethod
-    def start(self, measure: Measure[Any], size: int) -> S:
+    def start[D](self, measure: Measure[D], size: int) -> S:
         """Return the initial weights (possibly none), with draws from their posterior."""
 
     @abstractmethod
@@ -78,13 +78,13 @@ class AdaptiveMethod[S: AdaptiveState](ABC):
             )
 
 
-def solve_adaptively[S: AdaptiveState](
+def solve_adaptively[S: AdaptiveState, D](
     method: AdaptiveMethod[S],
-    posterior: CoresetPosterior[Any],
+    posterior: CoresetPosterior[D],
     size: int,
     *,
     rng: np.random.Generator,
-    draw: Callable[..., object] | None = None,
+    draw: Callable[..., D] | None = None,
     callback: Callable[[Progress], object] | None = None,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.

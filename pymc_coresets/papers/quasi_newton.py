@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -73,7 +73,7 @@ class QuasiNewton(AdaptiveMethod[AdaptiveState]):
         whole_number("max_iterations", self.max_iterations, least=1)
         positive_number("regularisation", self.regularisation)
 
-    def start(self, measure: Measure[Any], size: int) -> AdaptiveState:
+    def start[D](self, measure: Measure[D], size: int) -> AdaptiveState:
         """Start from distinct rows, drawn in proportion to their case weights."""
         subsample = measure.posterior.subsample(size, key=random_key(measure.rng), distinct=True)
         uniform = Selection(rows=subsample.rows, weights=subsample.weights)

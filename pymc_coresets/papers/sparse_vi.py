@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if self.n_subsample is not None:
             whole_number("n_subsample", self.n_subsample, least=1)
 
-    def start(self, measure: Measure[Any], size: int) -> SparseVIState:
+    def start[D](self, measure: Measure[D], size: int) -> SparseVIState:
         """Draw from the prior."""
         posterior, n_rows = measure.posterior, measure.n_rows
         nothing = posterior.subsample(1, key=0).rows.take(slice(0, 0))
@@ -130,7 +130,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         is_full = moved.coreset.size >= state.size
         return replace(moved, status=Status.SIZE_REACHED) if is_full else moved
 
-    def measured(self, measure: Measure[Any], coreset: Selection) -> Measurement:
+    def measured[D](self, measure: Measure[D], coreset: Selection) -> Measurement:
         """Draw from a coreset's posterior, and evaluate all rows there, or some of them."""
         size = self.n_subsample
         if size is None:
@@ -154,7 +154,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         best = int(scores.argmax())
         return rows.take(np.array([best])) if scores[best] > rounding(residual) else None
 
-    def _descend(self, measure: Measure[Any], coreset: Selection) -> Selection:
+    def _descend[D](self, measure: Measure[D], coreset: Selection) -> Selection:
         """Projected gradient steps for the weights of the rows."""
         adam = _Adam(np.zeros_like(coreset.weights), np.zeros_like(coreset.weights))
         for t in range(1, self.n_steps + 1):

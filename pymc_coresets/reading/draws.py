@@ -151,7 +151,8 @@ def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
         draws = draws["posterior"].to_dataset()
     if isinstance(draws, xr.Dataset):
         # A model may have a dimension `sample` of its own, but none of the other two.
-        first = [d for d in ("chain", "draw") if d in draws.dims] or ["sample"]
+        several = [d for d in ("chain", "draw") if d in draws.dims]
+        first = several or [d for d in ("sample",) if d in draws.dims]
         return {n: draws[n].transpose(*first, ...).to_numpy() for n in names if n in draws}
     if isinstance(draws, Draws):
         draws = draws.values

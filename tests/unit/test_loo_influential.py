@@ -15,7 +15,7 @@ from scipy import stats
 from pymc_coresets import CoresetWarning, build_coreset, open_rows
 from pymc_coresets.after.leave_one_out import units_of
 from pymc_coresets.after.surrogates import ElpdSurrogate, of_block
-from pymc_coresets.after.without_rows import Moved
+from pymc_coresets.after.without_rows import AffineMove
 from pymc_coresets.rows.values import NO_UNIT_ROWS, Rows, UnitRows
 
 KAPPA, SHAPE, RATE = 0.01, 2.0, 2.0
@@ -280,7 +280,7 @@ def test_values_that_are_not_finite_leave_their_row_to_no_sample():
 def test_values_are_moved_to_their_weighted_mean_and_covariance():
     x = np.random.default_rng(1).normal(size=(2_000, 2)) @ [[1.0, 0.5], [0.0, 2.0]]
     log_weights = 0.4 * x[:, 0] - 0.1 * x[:, 1] ** 2
-    found = Moved(x, 0.25).matched(log_weights, log_weights, np.array([True, True]))
+    found = AffineMove(x, 0.25).matched(log_weights, log_weights, np.array([True, True]))
     weights = np.exp(log_weights) / np.exp(log_weights).sum()
     expected = np.cov(x.T, aweights=weights, ddof=0)
     assert_allclose(found.points.mean(axis=0), weights @ x, rtol=1e-10)

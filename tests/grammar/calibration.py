@@ -144,7 +144,7 @@ def table_of(found: Sequence[Answer]) -> str:
     return markdown(HEADER, lines)
 
 
-def main() -> None:
+def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -171,7 +171,8 @@ def main() -> None:
         found += own
     console.print(table_of(found))
     save(options.tables, "calibration", table_of(found))
+    return any(one.level.reliable and one.is_off for one in found)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -175,6 +175,19 @@ def test_nodes_around_modes_that_meet_integrate_each_once():
         np.testing.assert_allclose(loglik_of(found)(x), expected, rtol=0, atol=5e-3)
 
 
+def test_nodes_in_tails_may_be_where_a_scale_is_zero_or_infinite_by_rounding():
+    """There a Weibull density of a shape below one is infinite, for what was seen uncensored."""
+    time = np.random.default_rng(1).weibull(0.8, 12) * 5.0
+    censored = np.where(np.arange(12) % 3, np.inf, time)
+    with pm.Model() as model:
+        z = pm.Normal("z", 0, pm.HalfNormal("w"), shape=12)
+        latent = pm.Weibull.dist(alpha=pm.Gamma("shape", 2, 2), beta=pm.math.exp(1.5 + z))
+        pm.Censored("y", latent, lower=None, upper=censored, observed=time)
+    found = nodes_at(read(model, "z"), Rule(401, tails=True))
+    for x in (np.array([0.0, -0.3]), np.array([-1.0, 0.3])):
+        np.testing.assert_allclose(loglik_of(found)(x), by_grid(found, x), rtol=0, atol=1e-6)
+
+
 def test_nodes_around_two_modes_of_two_variables_are_as_good_as_around_one():
     """Units around one mode have moments besides, which those around several lack."""
     rng, n_levels = np.random.default_rng(1), 30

@@ -208,9 +208,7 @@ def integrated(
         logs, resolved = [], []
         for around in placed(units, centre, factor, points[:, None, :], moments):
             at_nodes = units.surface.at(around.columns)
-            # Nodes in tails may be where infinite terms are subtracted, as for rates.
-            at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
-            logs.append(at_nodes + around.log_share + log_weights[:, None])
+            logs.append(_where_known(at_nodes) + around.log_share + log_weights[:, None])
             # Widths that rounding does not resolve would give any value, and modes that are not
             # there: float64 has four digits more.
             for row, z in zip(around.root.entries, around.columns, strict=True):
@@ -233,8 +231,15 @@ def at_places(
     """
     with compiling():
         at_nodes = units.surface.at([places[:, :, j].T for j in range(units.n_dims)])
-        at_nodes = pt.switch(pt.isnan(disconnected(at_nodes)), -np.inf, at_nodes)
-        return checked_tensor(pt.logsumexp(at_nodes + log_shares.T, axis=0))
+        return checked_tensor(pt.logsumexp(_where_known(at_nodes) + log_shares.T, axis=0))
+
+
+def _where_known(at_nodes: TensorVariable) -> TensorVariable:
+    """Return log-densities at nodes, -inf at those in tails where they are not numbers, or +inf.
+
+    There infinite terms are subtracted, as for rates, or a scale is zero or infinite by rounding.
+    """
+    return checked_tensor(pt.switch(disconnected(at_nodes) < np.inf, at_nodes, -np.inf))
 
 
 def summed(units: UnitDensity, centre: TensorVariable, points: TensorVariable) -> TensorVariable:

@@ -252,7 +252,7 @@ def main() -> None:
     for name, measured in tables.items():
         table = measured()
         print(f"\n{table}", flush=True)
-        save(options.tables, f"log-likelihoods-{name}", table)
+        save(options.tables, f"rowlogp-{name}", table)
 
 
 if __name__ == "__main__":

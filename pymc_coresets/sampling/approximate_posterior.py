@@ -479,7 +479,7 @@ def with_log_densities(result: HasApproximatePosterior, idata: xr.DataTree) -> x
     Returns
     -------
     xarray.DataTree
-        The draws with the groups ``rest``, as from `pm.stats.compute_log_prior`, and
+        The draws with the groups ``log_prior``, as from `pm.stats.compute_log_prior`, and
         ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
         a constant, and the observed variables that are not reduced.
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scale_data import N_COLUMNS, Table, draws_near_truth, opened
-from benchmarks.scale_data import model_of as template_of
-from pymc_coresets.rowlogp.of_model import model_of_prototypes
+from benchmarks.scale_data import model_of as model_of_rows
+from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.executors import engine_of
 from pymc_coresets.rows.streamed import StreamedRows
 
@@ -80,13 +80,13 @@ def measured(
 def looks_at(table: Table) -> PassSums:
     """Return the function that passes over all rows, with an executor or threads."""
     rows = opened(table, N_COLUMNS, n_files=table.n_parts)
-    prototypes = model_of_prototypes(template_of(rows), rows.columns)
-    columns = {row.name: row.values.dtype for row in prototypes.observations.rows}
+    loglik = likelihood_of_prototypes(model_of_rows(rows), rows.columns)
+    columns = {row.name: row.values.dtype for row in loglik.observations.rows}
 
     def sums(executor: object, n_draws: int) -> np.ndarray:
         draws = draws_near_truth(n_draws, N_COLUMNS, table.n_rows)
         source = StreamedRows(rows, columns, engine=engine_of(executor))
-        total: np.ndarray = prototypes.reading(source).sums(draws).total
+        total: np.ndarray = loglik.reading(source).sums(draws).total
         return total
 
     return sums

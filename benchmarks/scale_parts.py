@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.scale_cluster import cluster
 from benchmarks.scale_data import GROUP, N_COLUMNS, N_USED, TRUTH, Table, draws_near_truth, opened
-from benchmarks.scale_data import model_of as template_of
+from benchmarks.scale_data import model_of as model_of_rows
 from benchmarks.scale_exact import Gaussian, laplace
 from pymc_coresets import CoresetWarning, RowSource, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import model_of_prototypes
+from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 
@@ -102,16 +102,16 @@ def decoded_by_arrow(table: Table, n_files: int) -> None:
 def sums(table: Table, *, n_files: int, repeats: int) -> Figures:
     """Seconds of passes over all rows of some files, from Parquet and in memory."""
     rows = opened(table, N_COLUMNS, n_files=n_files)
-    prototypes = model_of_prototypes(template_of(rows), rows.columns)
-    columns = {row.name: row.values.dtype for row in prototypes.observations.rows}
+    loglik = likelihood_of_prototypes(model_of_rows(rows), rows.columns)
+    columns = {row.name: row.values.dtype for row in loglik.observations.rows}
     streamed = StreamedRows(rows, columns)
     arrays = [np.concatenate(parts) for parts in zip(*read_arrays(streamed), strict=True)]
     sources = {"parquet": streamed, "memory": InMemoryRows(arrays)}
     found: Figures = {"n_rows": float(len(rows))}
     for n_draws in (100, 500):
         draws = draws_near_truth(n_draws, N_COLUMNS, table.n_rows)
-        prototypes.sums(draws)  # compiles
-        ways = {f"{name} {n_draws}": looking(prototypes.reading(source), draws)
+        loglik.sums(draws)  # compiles
+        ways = {f"{name} {n_draws}": looking(loglik.reading(source), draws)
                 for name, source in sources.items()}  # fmt: skip
         found |= medians(ways, repeats)
     return found
@@ -137,7 +137,7 @@ def build(table: Table, *, n_files: int, weighted: bool, seed: int) -> Figures:
     readings, before = count_readings(rows), memory("VmRSS")
     start, wall = time.process_time(), time.perf_counter()
     with warnings.catch_warnings(action="ignore", category=CoresetWarning):
-        coreset = build_coreset(template_of(rows), rows=rows, random_seed=seed, progressbar=False)
+        coreset = build_coreset(model_of_rows(rows), rows=rows, random_seed=seed, progressbar=False)
     found = {
         "seconds": time.process_time() - start,
         "wall": time.perf_counter() - wall,

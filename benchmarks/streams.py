@@ -22,7 +22,7 @@ from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import model_of_prototypes
+from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
@@ -73,9 +73,9 @@ def by_build(model: pm.Model, data: Arrays, size: int, seed: int) -> tuple[np.nd
 
 def by_tree(model: pm.Model, data: Arrays, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Reduce pairs of weighted sets of rows, two at a time, with one sampler for all."""
-    prototypes = template_of(model, data)
-    sampler, rng = CoresetSampler(prototypes), np.random.default_rng(seed)
-    everything = InMemoryRows([data[row.name] for row in prototypes.observations.rows]).all
+    of_prototypes = loglik_of(model, data)
+    sampler, rng = CoresetSampler(of_prototypes), np.random.default_rng(seed)
+    everything = InMemoryRows([data[row.name] for row in of_prototypes.observations.rows]).all
     level = [reduced(sampler, leaf, size, rng) for leaf in everything.blocks(CHUNK)]
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2], strict=True)
@@ -104,8 +104,8 @@ def joined(pair: tuple[Rows, Rows]) -> Rows:
     return Rows.joined(list(pair))
 
 
-def template_of(model: pm.Model, data: Arrays) -> LogLikelihood:
-    return model_of_prototypes(model, {name: array[0] for name, array in data.items()})
+def loglik_of(model: pm.Model, data: Arrays) -> LogLikelihood:
+    return likelihood_of_prototypes(model, {name: array[0] for name, array in data.items()})
 
 
 WAYS: dict[str, Way] = {
@@ -129,9 +129,9 @@ class Judge:
 
     @classmethod
     def of(cls, model: pm.Model, data: Arrays, seed: int) -> "Judge":
-        prototypes = template_of(model, data)
-        source = InMemoryRows([data[row.name] for row in prototypes.observations.rows])
-        loglik = prototypes.reading(source)
+        of_prototypes = loglik_of(model, data)
+        source = InMemoryRows([data[row.name] for row in of_prototypes.observations.rows])
+        loglik = of_prototypes.reading(source)
         rng = np.random.default_rng([seed, 99])
         draws = CoresetSampler(loglik).draw(source.all, np.ones(source.n_rows), N_FRESH, rng=rng)
         return cls(loglik, draws, loglik.sums(draws).total, source.all)

@@ -106,7 +106,7 @@ class Growth:
 
     Parameters
     ----------
-    prototype : LogLikelihood
+    loglikelihood : LogLikelihood
         Of a model with prototype rows.
     size : int
         Largest number of weights.
@@ -120,7 +120,7 @@ class Growth:
         Of all random numbers.
     """
 
-    prototype: LogLikelihood
+    loglikelihood: LogLikelihood
     size: int
     tolerance: float
     n_draws: int
@@ -129,8 +129,8 @@ class Growth:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All fields but `prototype`."""
-        return {name: value for name, value in vars(self).items() if name != "prototype"}
+        """All fields but `loglikelihood`."""
+        return {name: value for name, value in vars(self).items() if name != "loglikelihood"}
 
     # -- states --------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Growth:
         rows = _weighted(pilot.all_rows)
         draws = self._drawn(rows, rows.case_weights, before=0)
         probe = InMemoryRows.of(rows).subsample(1_000, key=self.key)
-        lengths = self.prototype.matrix(draws, probe.rows).std(axis=1)
+        lengths = self.loglikelihood.matrix(draws, probe.rows).std(axis=1)
         nothing = np.zeros(self.n_draws)
         unseen = StreamState(
             n_rows=0,
@@ -194,7 +194,7 @@ class Growth:
         """
         candidates, smoothed = state.seen.candidates, pareto_smooth(state.log_ratios[None])
         return pursue(
-            self.prototype.matrix(state.draws, candidates),
+            self.loglikelihood.matrix(state.draws, candidates),
             state.seen,
             factor * self.size,
             tolerance=self.tolerance,
@@ -224,7 +224,7 @@ class Growth:
         return self._seen(begun, rows, source)
 
     def _seen(self, state: StreamState, rows: Rows, source: RowBlocks) -> StreamState:
-        n_kept = candidates_to_keep(self.prototype.n_dims, self.size, self.n_draws)
+        n_kept = candidates_to_keep(self.loglikelihood.n_dims, self.size, self.n_draws)
         keys = state.seen.keys
         rule = Priorities(
             n_candidates=n_kept,
@@ -232,9 +232,9 @@ class Growth:
             key=self.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
-        part = self.prototype.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
+        part = self.loglikelihood.reading(InMemoryRows.of(rows)).sums_for(state.draws, rule)
         if not np.isfinite(part.total).all():
-            self.prototype.reading(source).matrix(state.draws, rows)  # with the row's location
+            self.loglikelihood.reading(source).matrix(state.draws, rows)  # with the row's location
         return replace(
             state,
             total_weight=state.total_weight + float(rows.case_weights.sum()),
@@ -250,7 +250,7 @@ class Growth:
         mass = state.total_weight + float(rows.case_weights.sum())
         widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
         draws = self._drawn(known, masses / widening, before=state.n_rows)
-        loglik = _centred(self.prototype.matrix(draws, summary))
+        loglik = _centred(self.loglikelihood.matrix(draws, summary))
         lengths = float(weights @ loglik.std(axis=1))
         kept, keys = state.seen.candidates, state.seen.keys
         stands = np.isin(kept.positions, summary.positions)
@@ -264,7 +264,7 @@ class Growth:
             inherited=state.inherited + objective * state.total_weight,
             epochs=(*state.epochs, f"{begun} {objective:.3g}"),
             draws=draws,
-            origin=masses / widening @ _centred(self.prototype.matrix(draws, known)),
+            origin=masses / widening @ _centred(self.loglikelihood.matrix(draws, known)),
             seen=PassSums(
                 total=weights @ loglik,
                 norm_total=lengths,
@@ -275,7 +275,7 @@ class Growth:
 
     def _drawn(self, rows: Rows, weights: Vector, *, before: int) -> Draws:
         # A new sampler: the adaptation of an existing one would be lost by a restart.
-        sampler = CoresetSampler(self.prototype.reading(InMemoryRows(rows.arrays, weights)))
+        sampler = CoresetSampler(self.loglikelihood.reading(InMemoryRows(rows.arrays, weights)))
         return sampler.draw(rows, weights, self.n_draws, rng=self._rng(before, 0))
 
     def _rng(self, n_rows: int, purpose: int) -> np.random.Generator:

@@ -31,8 +31,8 @@ from pymc_coresets.rowlogp.of_model import (
     RowsToRead,
     Settings,
     full_model,
+    likelihood_of_prototypes,
     likelihood_of_rows,
-    model_of_prototypes,
 )
 from pymc_coresets.rowlogp.verification import points_near, verify
 from pymc_coresets.rows.executors import HasSubmit
@@ -285,7 +285,7 @@ def merge[C: WeightedRows](
     )
     both = (_both_units if _of_units(coresets) else _both_rows)(coresets, rng.spawn(1)[0])
     loglik = both.loglik
-    quadratic, all_serve = _sum_of(*both.quadratics, prototype=loglik, rng=rng.spawn(1)[0])
+    quadratic, all_serve = _sum_of(*both.quadratics, loglikelihood=loglik, rng=rng.spawn(1)[0])
     if size is None:
         enough = max(*map(len, both.rows), rows_of_a_quadratic(loglik.n_dims))
         size = loglik.n_rows if beside else enough
@@ -321,12 +321,12 @@ class _Both(NamedTuple):
 
 def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Both:
     one, other = (CoresetPart.of(each) for each in coresets)
-    prototype, n_rows = one.prototype, one.n_rows + other.n_rows
-    if other.prototype.observations.model is not prototype.observations.model:
-        other.require_same_model(prototype, "Merge coresets of one model.")
+    loglikelihood, n_rows = one.loglikelihood, one.n_rows + other.n_rows
+    if other.loglikelihood.observations.model is not loglikelihood.observations.model:
+        other.require_same_model(loglikelihood, "Merge coresets of one model.")
     parts = one, other.after(one.n_rows)
     together = xr.concat([p.kept for p in parts], dim="row", combine_attrs="drop_conflicts")
-    rows = [part.rows_in(prototype) for part in parts]
+    rows = [part.rows_in(loglikelihood) for part in parts]
     union = Rows.joined(rows)
     gone = AbsentRows(
         n_rows,
@@ -341,14 +341,14 @@ def _both_rows(coresets: Sequence[WeightedRows], _: np.random.Generator) -> _Bot
         kept = together.isel(row=union.where(found.rows.positions))
         return {
             "n_distinct": n_rows,
-            "loglikelihood": prototype.reading(gone),
+            "loglikelihood": loglikelihood.reading(gone),
             "data": kept.assign(weight=("row", found.weights)),
         }
 
     return _Both(
-        prototype.reading(InMemoryRows.of(union)),
+        loglikelihood.reading(InMemoryRows.of(union)),
         rows,
-        [part.quadratic_in(prototype) for part in parts],
+        [part.quadratic_in(loglikelihood) for part in parts],
         finished,
     )
 
@@ -373,7 +373,7 @@ def _new_rows(
 ) -> LogLikelihood:
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng)
-    new = model_of_prototypes(model, columns_of_dataset(part.kept), wanted)
+    new = likelihood_of_prototypes(model, columns_of_dataset(part.kept), wanted)
     verify(new, rng=rng)
     return new
 
@@ -393,7 +393,7 @@ def _sum_of(
     one: Quadratic | None,
     other: Quadratic | None,
     *,
-    prototype: LogLikelihood,
+    loglikelihood: LogLikelihood,
     rng: np.random.Generator,
 ) -> tuple[Quadratic | None, bool]:
     """Add up quadratics, and return whether the union can be kept without a reduction.
@@ -402,7 +402,7 @@ def _sum_of(
     """
     if one is None or other is None:
         return (other if one is None else one), True
-    observations = prototype.observations
+    observations = loglikelihood.observations
     points = points_near(observations.space, rng)
     both = one.plus(written_in(one, other, observations, points))
     return both, is_concave(both.curvature)
@@ -424,9 +424,9 @@ def _known_rows(coreset: WeightedRows, part: CoresetPart) -> list[KnownRows]:
     if _KNOWN in coreset.history.attrs:
         return [KnownRows(*each) for each in json.loads(coreset.history.attrs[_KNOWN])]
     if coreset.data is None:  # the model holds all of them
-        return [KnownRows.among(part.prototype, 0)]
-    rows = rows_of_dataset(part.prototype.observations, part.kept)
-    return [KnownRows.of(part.prototype, rows, 0, part.n_rows)]
+        return [KnownRows.among(part.loglikelihood, 0)]
+    rows = rows_of_dataset(part.loglikelihood.observations, part.kept)
+    return [KnownRows.of(part.loglikelihood, rows, 0, part.n_rows)]
 
 
 def _warn_of_known_rows(known: Sequence[KnownRows], new: LogLikelihood) -> None:

@@ -23,7 +23,7 @@ from pymc_coresets.rowlogp.of_model import (
     RowsToRead,
     full_model,
     likelihood_of_model,
-    model_of_prototypes,
+    likelihood_of_prototypes,
     verify_form,
 )
 from pymc_coresets.rowlogp.rest import refuse_unweighted
@@ -53,14 +53,14 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
         _require_same(old, new, _all_rows(old, new), _points(old, new, rng))
     else:
-        prototype = model_of_prototypes(model, columns_of_dataset(kept), wanted)
-        verify(prototype, rng=rng)
-        points = _points(old, prototype, rng)
+        loglikelihood = likelihood_of_prototypes(model, columns_of_dataset(kept), wanted)
+        verify(loglikelihood, rng=rng)
+        points = _points(old, loglikelihood, rng)
         rows = rows_of_dataset(old.observations, kept)
-        kept = for_other_priors(prototype.observations, kept)
-        others = rows_of_dataset(prototype.observations, kept)
-        _require_same(old, prototype, [(rows, others)], points)
-        new = prototype.reading(_read_by(prototype, old))
+        kept = for_other_priors(loglikelihood.observations, kept)
+        others = rows_of_dataset(loglikelihood.observations, kept)
+        _require_same(old, loglikelihood, [(rows, others)], points)
+        new = loglikelihood.reading(_read_by(loglikelihood, old))
     verify_form(new)
     quadratic, earlier = (
         None if each is None else carried_over(each, old.observations, new.observations)

@@ -22,7 +22,7 @@ from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.request import asked_method
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.kept_rows import Densities, kept_dataset, rows_of_dataset
-from pymc_coresets.rowlogp.of_model import RowsToRead, model_of_prototypes
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_prototypes
 from pymc_coresets.rowlogp.rest import refuse_unweighted
 from pymc_coresets.rowlogp.verification import points_near
 from pymc_coresets.rows.keyed import random_key
@@ -40,7 +40,7 @@ class CoresetPart:
 
     Parameters
     ----------
-    prototype : LogLikelihood
+    loglikelihood : LogLikelihood
     kept : xarray.Dataset
         From `kept_dataset`.
     n_rows : int
@@ -50,7 +50,7 @@ class CoresetPart:
         parameters.
     """
 
-    prototype: LogLikelihood
+    loglikelihood: LogLikelihood
     kept: xr.Dataset
     n_rows: int
     quadratic: Quadratic | None = None
@@ -69,17 +69,20 @@ class CoresetPart:
         loglik, quadratic = required_likelihood(coreset), coreset.quadratic
         held = loglik.observations
         _require_rows(coreset, held)
-        prototype, kept, n_rows = loglik, coreset.data, coreset.n_distinct
+        loglikelihood, kept, n_rows = loglik, coreset.data, coreset.n_distinct
         if kept is None:
             values = settable_data(held.model)
             columns = {n: v[0] for n, v in values.items() if v.shape[:1] == (held.n_obs,)}
             wanted = RowsToRead(**coreset.settings)
-            prototype, n_rows = model_of_prototypes(held.model, columns, wanted), held.n_obs
-            rows = prototype.in_memory.at(coreset.indices)
-            kept = kept_dataset(prototype, rows, coreset.weights)
+            loglikelihood, n_rows = (
+                likelihood_of_prototypes(held.model, columns, wanted),
+                held.n_obs,
+            )
+            rows = loglikelihood.in_memory.at(coreset.indices)
+            kept = kept_dataset(loglikelihood, rows, coreset.weights)
             if quadratic is not None:
-                quadratic = carried_over(quadratic, held, prototype.observations)
-        return cls(prototype=prototype, kept=kept, n_rows=n_rows, quadratic=quadratic)
+                quadratic = carried_over(quadratic, held, loglikelihood.observations)
+        return cls(loglikelihood=loglikelihood, kept=kept, n_rows=n_rows, quadratic=quadratic)
 
     def rows_in(self, loglik: LogLikelihood) -> Rows:
         """Return the rows for a model of the same columns, with their weights as case weights."""
@@ -94,7 +97,7 @@ class CoresetPart:
         """Return the quadratic for a model whose likelihood is the same."""
         if self.quadratic is None:
             return None
-        return carried_over(self.quadratic, self.prototype.observations, loglik.observations)
+        return carried_over(self.quadratic, self.loglikelihood.observations, loglik.observations)
 
     def require_same_model(self, other: LogLikelihood, remedy: str) -> None:
         """Refuse a model with other columns, priors or likelihoods of these rows.
@@ -104,7 +107,7 @@ class CoresetPart:
         InvalidDataError
             If they differ; the message ends with the remedy.
         """
-        own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.prototype, other))
+        own, found = ((loglik, self.rows_in(loglik)) for loglik in (self.loglikelihood, other))
         require_same_densities(own, found, remedy)
 
 

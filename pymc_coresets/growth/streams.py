@@ -207,9 +207,9 @@ class CoresetStream:
 
     def _begin(self, loglik: LogLikelihood, **options: Any) -> None:  # noqa: ANN401
         # Its functions, for any number of rows, are those of all chunks.
-        prototype = LogLikelihood(loglik.observations, source=AbsentRows(0, 0.0, _GONE))
-        self._growth = Growth(prototype=prototype, **options)
-        self._codes = CodeCheck(prototype.observations)
+        loglikelihood = LogLikelihood(loglik.observations, source=AbsentRows(0, 0.0, _GONE))
+        self._growth = Growth(loglikelihood=loglikelihood, **options)
+        self._codes = CodeCheck(loglikelihood.observations)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class CoresetStream:
                 "added.",
                 topic="streams",
             ) from error
-        loglik = self._growth.prototype.reading(rows.moved(0))
+        loglik = self._growth.loglikelihood.reading(rows.moved(0))
         known, last = KnownRows.among(loglik, start), KnownRows(*self._state.last_chunk)
         if known.hashes == last.hashes and any(recurring([last], loglik)):
             warn_user(
@@ -280,7 +280,7 @@ class CoresetStream:
 
         Rows that fit into memory are kept, and not read again.
         """
-        observations = self._growth.prototype.observations
+        observations = self._growth.loglikelihood.observations
         types = {row.name: row.values.dtype for row in observations.rows}
         missing = [name for name in types if name not in source.columns]
         if missing:
@@ -365,7 +365,7 @@ class CoresetStream:
                 f"{growth.n_draws}, or a larger pilot."
             )
         gone = AbsentRows(state.n_rows, state.total_weight, _GONE)
-        loglik, found = growth.prototype.reading(gone), state.coverage
+        loglik, found = growth.loglikelihood.reading(gone), state.coverage
         figures = {
             "n_chunks": state.n_chunks,
             "n_epochs": self.n_epochs,
@@ -439,7 +439,7 @@ class CoresetStream:
         }
         tree[_DRAWS] = xr.DataTree(xr.Dataset(draws))
         tree[_CANDIDATES] = xr.DataTree(
-            kept_dataset(self._growth.prototype, seen.candidates, seen.keys).assign(
+            kept_dataset(self._growth.loglikelihood, seen.candidates, seen.keys).assign(
                 stream_origin=("draw", state.origin), stream_total=("draw", seen.total)
             )
         )
@@ -504,16 +504,16 @@ class CoresetStream:
         self._settings = found["settings"]
         self._seed = found["random_seed"]
         self._begin(found["loglikelihood"], **json.loads(kept.attrs["options"]))
-        prototype, numbers = self._growth.prototype, json.loads(kept.attrs["numbers"])
+        loglikelihood, numbers = self._growth.loglikelihood, json.loads(kept.attrs["numbers"])
         values = {str(name): array.to_numpy() for name, array in draws.data_vars.items()}
         self._state = StreamState(
             **numbers | {"epochs": tuple(numbers["epochs"])},
-            draws=Draws.of(values, prototype.shapes),
+            draws=Draws.of(values, loglikelihood.shapes),
             origin=kept["stream_origin"].to_numpy(),
             seen=PassSums(
                 total=kept["stream_total"].to_numpy(),
                 norm_total=float(kept.attrs["norm_total"]),
-                candidates=rows_of_dataset(prototype.observations, kept),
+                candidates=rows_of_dataset(loglikelihood.observations, kept),
                 keys=kept["weight"].to_numpy(),
             ),
         )

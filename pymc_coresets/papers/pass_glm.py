@@ -24,7 +24,7 @@ from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.graphs import shapes_of
 from pymc_coresets.reading.user_model import carry_over, convertible, given_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows, model_of_prototypes
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_prototypes, likelihood_of_rows
 from pymc_coresets.rowlogp.verification import verify
 from pymc_coresets.rows.executors import HasSubmit
 from pymc_coresets.rows.memory import one_blas_thread
@@ -180,7 +180,7 @@ def build_pass_glm(  # noqa: PLR0913
             observations = (
                 wanted.found_in(model)
                 if rows is None
-                else model_of_prototypes(model, rows.columns, wanted).observations
+                else likelihood_of_prototypes(model, rows.columns, wanted).observations
             )
             held = find_linear_predictor(observations)
             check_size(degree, len(held.names))

@@ -156,15 +156,15 @@ class CodeCheck:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.rowlogp.of_model import model_of_prototypes
+    >>> from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
     >>> with pm.Model() as model:
     ...     group, y = pm.Data("group", np.array([0, 1])), pm.Data("y", np.zeros(2))
     ...     mu = pm.Normal("mu", shape=2)
     ...     likelihood = pm.Normal("likelihood", mu[group], 1.0, observed=y)
     >>> source = open_rows({"group": np.array([1, 0, 2]), "y": np.zeros(3)})
-    >>> prototypes = model_of_prototypes(model, source.columns)
+    >>> loglik = likelihood_of_prototypes(model, source.columns)
     >>> rows = StreamedRows(source, {"group": np.dtype(int), "y": np.dtype(float)})
-    >>> CodeCheck(prototypes.observations).usable(rows)
+    >>> CodeCheck(loglik.observations).usable(rows)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: row 2: 'group' asks for entry 2 of 'mu', which has
     the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)

@@ -18,7 +18,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.units.joined_units import kept_units, model_of_units
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows, model_of_prototypes
+from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_prototypes, likelihood_of_rows
 from pymc_coresets.rows.executors import no_rows_for
 from pymc_coresets.rows.first_reading import array_hash
 from pymc_coresets.rows.passes import AbsentRows
@@ -170,10 +170,10 @@ def likelihood_of_stored(
     if "label" in kept:
         return likelihood_of_units(model, kept, wanted, stored["n_observations"])
     if wanted.rows is None:
-        prototypes = model_of_prototypes(model, columns_of_dataset(kept), wanted)
-        rows_of_dataset(prototypes.observations, kept)  # raises if it is another model
+        of_prototypes = likelihood_of_prototypes(model, columns_of_dataset(kept), wanted)
+        rows_of_dataset(of_prototypes.observations, kept)  # raises if it is another model
         absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
-        return prototypes.reading(absent)
+        return of_prototypes.reading(absent)
     loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
     chosen, is_same = rows_of_dataset(loglik.observations, kept), False
     if loglik.n_rows == stored["n_distinct"] > max(indices, default=-1):

@@ -277,7 +277,7 @@ def likelihood_of_model(
 
 
 def verify_form(loglik: LogLikelihood) -> None:
-    """Compare the model of a coreset of one row with the potential of that row.
+    """Compare the model of a coreset of one row with the log-likelihood of that row.
 
     Parameters
     ----------
@@ -365,23 +365,23 @@ def likelihood_of_rows(
     100
     """
     rows = required_source(wanted.rows)
-    prototypes = model_of_prototypes(model, rows.columns, wanted)
-    columns = {row.name: row.values.dtype for row in prototypes.observations.rows}
+    of_prototypes = likelihood_of_prototypes(model, rows.columns, wanted)
+    columns = {row.name: row.values.dtype for row in of_prototypes.observations.rows}
     source = StreamedRows(rows, columns, engine=engine_of(wanted.executor), watch=watch)
     key = random_key(rng) if sampled is None else sampled.key
-    n_wanted = 0 if sampled is None else sampled.size(prototypes.n_dims)
-    n_others = prototypes.n_rows // 2 + 1  # another number than in the model
-    source = CodeCheck(prototypes.observations).usable(source, max(n_wanted, n_others), key=key)
+    n_wanted = 0 if sampled is None else sampled.size(of_prototypes.n_dims)
+    n_others = of_prototypes.n_rows // 2 + 1  # another number than in the model
+    source = CodeCheck(of_prototypes.observations).usable(source, max(n_wanted, n_others), key=key)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
-    loglik = prototypes.reading(source)
-    verify(prototypes, rng=rng)
+    loglik = of_prototypes.reading(source)
+    verify(of_prototypes, rng=rng)
     others = source.subsample(min(source.n_rows, n_others), key=key, distinct=True).rows
     _verify_others(loglik, wanted, others, rng)
     return loglik
 
 
-def model_of_prototypes(
+def likelihood_of_prototypes(
     model: pm.Model, columns: Mapping[str, object], wanted: RowsToRead | None = None
 ) -> LogLikelihood:
     """Derive the log-likelihoods of a model that holds prototype rows, without reading any.
@@ -409,7 +409,7 @@ def model_of_prototypes(
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.arange(10.0))
     ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
-    >>> model_of_prototypes(model, {"y": np.zeros(())}).n_rows
+    >>> likelihood_of_prototypes(model, {"y": np.zeros(())}).n_rows
     10
     """
     wanted = RowsToRead() if wanted is None else wanted
@@ -434,7 +434,7 @@ def _verify_others(
 ) -> None:
     obs = loglik.observations
     assert wanted.rows is not None  # as was read
-    n_template = obs.prototypes.n_rows
+    n_prototypes = obs.prototypes.n_rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.prototypes.values.items()}
     try:
         copy = copy_with_rows(obs.model, data | obs.by_name(others))
@@ -443,7 +443,7 @@ def _verify_others(
         values = expected(near)
     except (ValueError, TypeError, IndexError, UnsupportedModelError) as error:
         raise UnsupportedModelError(
-            f"With {len(others)} rows instead of the model's {n_template}, the model cannot be "
+            f"With {len(others)} rows instead of the model's {n_prototypes}, the model cannot be "
             f"evaluated: {error} Let no shape be the number of rows."
         ) from error
     together = loglik.matrix(near, others, finite=False)

@@ -236,8 +236,8 @@ def _compare(
 def rounding_of(obs: Observations, draws: Draws) -> np.ndarray:
     """Bound the rounding error of PyMC's log-likelihoods, (n_obs, n_draws), to first order.
 
-    The error of a sum is that of its largest term; it changes the potential in proportion to the
-    derivative.  Where p = 1e-16, the last digit of ``p = 1 - exp(-exp(eta))`` determines all of
+    The error of a sum is that of its largest term; it changes the log-likelihood in proportion to
+    the derivative.  Where p = 1e-16, the last digit of ``p = 1 - exp(-exp(eta))`` determines all of
     ``log(p)``.
     """
     sums = [
@@ -264,7 +264,7 @@ def rounding_of(obs: Observations, draws: Draws) -> np.ndarray:
 
 
 def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
-    """Return the largest term of a sum, times the derivative of the potential by the sum."""
+    """Return the largest term of a sum, times the derivative of the log-likelihood by it."""
     slope = pt.ones(()) if isinstance(gradient.type, NullType) else pt.abs(gradient)
     error = slope * reduce(pt.maximum, [pt.abs(term) for term in node.inputs])
     not_finite = pt.isinf(error) | pt.isnan(error)  # others cancel, or are wrong
@@ -323,13 +323,13 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.rowlogp.of_model import model_of_prototypes
+    >>> from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
     >>> from pymc_coresets.rows.memory import InMemoryRows
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.array([0, 1]))
     ...     likelihood = pm.Bernoulli("likelihood", pm.Beta("p", 1, 1), observed=y)
     >>> rows = InMemoryRows([np.array([0, 2, 1])])
-    >>> loglik = model_of_prototypes(model, {"y": np.zeros((), int)}).reading(rows)
+    >>> loglik = likelihood_of_prototypes(model, {"y": np.zeros((), int)}).reading(rows)
     >>> refuse_impossible_rows(loglik, Unconstrained(model))
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: The log-likelihood of observation 1 is NaN or
@@ -349,7 +349,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
 
 
 def _never_finite(values: np.ndarray, rows: Rows) -> tuple[int, int]:
-    """Return how many rows have no finite potential at any draw, and the first one's position."""
+    """Return how many rows have no finite value at any draw, and the first one's position."""
     bad = np.flatnonzero(~np.isfinite(values).any(axis=0))
     return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
 

@@ -21,7 +21,7 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.rowlogp.of_model import model_of_prototypes
+from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from tests.unit.test_streamed import in_chunks
@@ -114,7 +114,7 @@ def many():
 
 @pytest.fixture(scope="module")
 def prototypes(many):
-    return model_of_prototypes(line(many), open_rows(many).columns)
+    return likelihood_of_prototypes(line(many), open_rows(many).columns)
 
 
 def assert_same_rows(found, expected):
@@ -141,16 +141,16 @@ def assert_same_answers(prototypes, columns, sizes):
     names = [row.name for row in prototypes.observations.rows]
     order = {name: columns[name] for name in names}
     streamed = StreamedRows(in_chunks(order, sizes), {name: np.dtype(float) for name in names})
-    sums, scans, some, blocks = answers(prototypes, streamed, n)
+    sums, samples, some, blocks = answers(prototypes, streamed, n)
     memory = InMemoryRows([order[name] for name in names])
-    look_, scans_, some_, blocks_ = answers(prototypes, memory, n)
+    sums_, samples_, some_, blocks_ = answers(prototypes, memory, n)
     assert len(arrays) == len(names)
-    assert_array_equal(sums.total, look_.total)
-    assert sums.norm_total == look_.norm_total
-    assert_same_rows(sums.candidates, look_.candidates)
-    for subsample, scan_ in zip(scans, scans_, strict=True):
-        assert_same_rows(subsample.rows, scan_.rows)
-        assert_array_equal(subsample.weights, scan_.weights)
+    assert_array_equal(sums.total, sums_.total)
+    assert sums.norm_total == sums_.norm_total
+    assert_same_rows(sums.candidates, sums_.candidates)
+    for sample, sample_ in zip(samples, samples_, strict=True):
+        assert_same_rows(sample.rows, sample_.rows)
+        assert_array_equal(sample.weights, sample_.weights)
     assert_same_rows(some, some_)
     for block, block_ in zip(blocks, blocks_, strict=True):
         assert_same_rows(block, block_)
@@ -172,7 +172,7 @@ def test_single_precision_is_that_of_the_values_only(many):
     totals = []
     for columns in (single, double):
         rows = open_rows(columns)
-        loglik = model_of_prototypes(line(rows.head(20)), rows.columns)
+        loglik = likelihood_of_prototypes(line(rows.head(20)), rows.columns)
         types = {row.name: row.values.dtype for row in loglik.observations.rows}
         totals.append(loglik.reading(StreamedRows(rows, types)).sums(DRAWS).total)
     assert_allclose(*totals, rtol=1e-12)
@@ -189,7 +189,7 @@ def posterior(columns, weights):
 
 
 @pytest.mark.slow
-def test_ten_thousand_million_rows_by_base_weights():
+def test_ten_thousand_million_rows_by_case_weights():
     columns, n = points(5_000), 5_000
     weights = np.random.default_rng(6).gamma(4.0, 0.25, size=n)
     weights *= 1e10 / weights.sum()

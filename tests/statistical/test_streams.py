@@ -24,7 +24,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.growth.coverage import Coverage
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rowlogp.of_model import model_of_prototypes
+from pymc_coresets.rowlogp.of_model import likelihood_of_prototypes
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import chosen_rows
@@ -163,7 +163,7 @@ def test_the_order_of_chunks_does_not_change_the_sums(pilot, whole):
     assert_allclose(stream._state.seen.total, whole._state.seen.total, rtol=1e-9, atol=1e-7)
 
 
-def test_base_weights_count(pilot):
+def test_case_weights_count(pilot):
     stream = copy(pilot)
     counts = np.tile([2.0, 0.0, 1.0], 500)
     stream.update(part(DATA, PILOT, PILOT + 1_500), weights=counts)
@@ -477,7 +477,7 @@ def test_coresets_of_other_models_are_refused(halves, other, words):
     second = {}
     if other is not None:
         columns = {name: array[0] for name, array in DATA.items()}
-        second = replace(halves[1], loglikelihood=model_of_prototypes(other, columns))
+        second = replace(halves[1], loglikelihood=likelihood_of_prototypes(other, columns))
     with pytest.raises((InvalidDataError, InvalidOptionError), match=words):
         merge(halves[0], second)
     with pytest.raises(CoresetError, match="without its model"):

@@ -33,10 +33,10 @@ def draw_figures(records: list[Record], folder: Path) -> None:
             "closed_forms": [n for n in names if n not in DATA_SETS],
             "regressions": [n for n in DATA_SETS if n in names],
         }
-        for group, unit_rows in groups.items():
-            if unit_rows:
+        for group, experiments in groups.items():
+            if experiments:
                 path = folder / f"papers_{group}_{schedule}.png"
-                parts = {n: [r for r in own if r.experiment == n] for n in unit_rows}
+                parts = {n: [r for r in own if r.experiment == n] for n in experiments}
                 with rc_context(STYLE):
                     _draw(parts, path)
 

@@ -21,7 +21,7 @@ class Family:
     ``derivatives`` returns the first and the second derivative with respect to eta.
     """
 
-    potential: Callable[[Array, Array], Array]
+    loglik_at: Callable[[Array, Array], Array]
     derivatives: Callable[[Array, Array], tuple[Array, Array]]
 
 
@@ -37,19 +37,19 @@ class Regression:
     def n_dims(self) -> int:
         return int(self.features.shape[1])
 
-    def potential(self, eta: Array) -> Array:
-        return self.family.potential(eta, self.response)
+    def loglik_at(self, eta: Array) -> Array:
+        return self.family.loglik_at(eta, self.response)
 
     def derivatives(self, eta: Array) -> tuple[Array, Array]:
         return self.family.derivatives(eta, self.response)
 
     def loglik(self, draws: Array) -> Array:
         """Evaluate the pointwise log-likelihoods, of shape (n_obs, n_draws)."""
-        return self.potential(self.features @ draws.T)
+        return self.loglik_at(self.features @ draws.T)
 
     def logp(self, theta: Array, weights: Array) -> float:
         """Return the weighted log-posterior up to the prior's constant."""
-        return float(weights @ self.potential(self.features @ theta) - theta @ theta / 2)
+        return float(weights @ self.loglik_at(self.features @ theta) - theta @ theta / 2)
 
     def of(self, features: Array, response: Array) -> "Regression":
         """Return the same model of other rows."""
@@ -86,20 +86,20 @@ class Regression:
 def logistic(features: Array, y: Array) -> Regression:
     """Return a logistic regression with y in {-1, 1} (or {0, 1})."""
 
-    def potential(eta: Array, sign: Array) -> Array:
+    def loglik_at(eta: Array, sign: Array) -> Array:
         return np.asarray(-np.logaddexp(0, -(sign * eta.T).T))
 
     def derivatives(eta: Array, sign: Array) -> tuple[Array, Array]:
         return sign * expit(-sign * eta), -expit(eta) * expit(-eta)
 
-    family = Family(potential=potential, derivatives=derivatives)
+    family = Family(loglik_at=loglik_at, derivatives=derivatives)
     return Regression(features=features, response=np.where(y > 0, 1.0, -1.0), family=family)
 
 
 def poisson(features: Array, y: Array) -> Regression:
     """Return a Poisson regression with rate ``log(1 + exp(eta))``."""
 
-    def potential(eta: Array, y: Array) -> Array:
+    def loglik_at(eta: Array, y: Array) -> Array:
         rate = np.logaddexp(0, np.maximum(eta, LOWEST))
         return np.asarray((y * np.log(rate).T - rate.T - gammaln(y + 1)).T)
 
@@ -109,7 +109,7 @@ def poisson(features: Array, y: Array) -> Regression:
         excess = y / rate - 1
         return excess * slope, excess * slope * (1 - slope) - y * np.square(slope / rate)
 
-    family = Family(potential=potential, derivatives=derivatives)
+    family = Family(loglik_at=loglik_at, derivatives=derivatives)
     return Regression(features=features, response=y, family=family)
 
 

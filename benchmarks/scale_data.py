@@ -17,7 +17,7 @@ N_FILES = 10  # so that the first of them is the tenth part
 N_COLUMNS = 20
 N_USED = 10  # the outcome depends on these; with the intercept, D = 11
 COPIES = 10  # of each row, where the case weights are used
-TEMPLATE = 1_000  # rows
+N_PROTOTYPES = 1_000  # rows
 
 #: The intercept and the slopes of all columns.
 TRUTH = np.r_[-1.0, np.random.default_rng(7).normal(0, 0.3, N_USED), np.zeros(N_COLUMNS - N_USED)]
@@ -107,7 +107,7 @@ def opened(
 
 def model_of(rows: RowSource) -> pm.Model:
     """Return the logistic regression of the rows, which holds the first of them."""
-    some = rows.head(TEMPLATE)
+    some = rows.head(N_PROTOTYPES)
     with pm.Model() as model:
         X, y = pm.Data("X", some["X"]), pm.Data("y", some["y"])
         slopes = pm.Normal("b", 0, 1, shape=some["X"].shape[1])

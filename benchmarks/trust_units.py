@@ -386,9 +386,9 @@ def correlated(rng: Rng) -> Known:
 
 def few_members(rng: Rng) -> Known:
     """Ten binary answers of persons of four classes; one has eight members and an unknown place."""
-    unit_rows, offset = [192, 120, 80, 8], np.linspace(-0.5, 0.5, 10)
+    sizes, offset = [192, 120, 80, 8], np.linspace(-0.5, 0.5, 10)
     places = np.array([-2.0, -0.3, 1.0, 3.0])
-    y = rng.binomial(1, expit(places[np.repeat(np.arange(4), unit_rows), None] + offset))
+    y = rng.binomial(1, expit(places[np.repeat(np.arange(4), sizes), None] + offset))
     sums = y.sum(axis=1)
     counts, totals = np.unique(sums, return_counts=True)  # a class is told by the sum of answers
 

@@ -158,9 +158,9 @@ def cake(data: pd.DataFrame) -> None:
     """As angle ~ recipe * temperature + (1 | recipe:replicate)."""
     model = pm.modelcontext(None)
     model.add_coords({"recipe": list("ABC"), "temperature": np.unique(data["temp"])})
-    mapping, temperature = codes_of(data["recipe"])[0], codes_of(data["temp"])[0]
+    recipe, temperature = codes_of(data["recipe"])[0], codes_of(data["temp"])[0]
     cells = pm.Normal("cell", 30, 10, dims=("recipe", "temperature"))
-    mu = cells[mapping, temperature]
+    mu = cells[recipe, temperature]
     mu = mu + intercepts("replicate", within(data, "recipe", "replicate"), 10.0)
     pm.Normal("angle", mu, pm.HalfNormal("sigma", 10), observed=data["angle"])
 

@@ -40,7 +40,7 @@ from pymc_coresets import Coreset, RowSource, build_coreset, open_rows
 
 GROUP = 2**17  # rows of a row group: one chunk each
 FILE = 8 * GROUP
-TEMPLATE = 1_000  # flights that the model holds
+N_PROTOTYPES = 1_000  # flights that the model holds
 MINUTES = 24 * 60
 GB = 1e9
 
@@ -134,7 +134,7 @@ def build_model(rows: RowSource) -> pm.Model:
 
     Each array along the flights is a data container of the column's name.
     """
-    some = rows.head(TEMPLATE)
+    some = rows.head(N_PROTOTYPES)
     coords = {"spline": np.arange(len(HOURS))} | LABELS
     with pm.Model(coords=coords) as model:
         data = {name: pm.Data(name, values, dims="flight") for name, values in some.items()}

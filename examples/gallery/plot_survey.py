@@ -156,8 +156,8 @@ for k in np.flatnonzero(known):
     chances = np.column_stack(
         [shifted(predicted[rows, s], weight[rows], result[k]) for s in range(predicted.shape[1])]
     )
-    for name, unit_rows in groups.items():
-        some = unit_rows[rows]
+    for name, is_in in groups.items():
+        some = is_in[rows]
         found[name][k] = np.average(chances[some], axis=0, weights=weight[rows][some])
 
 figure, axes = plt.subplots(figsize=(6.5, 7.5), layout="constrained")

@@ -351,7 +351,7 @@ class Measure[D]:
         return Measurement.of(chosen, own, seen, draws=draws, centred=centred)
 
     def sums(self, draws: D, n_draws: int, **candidates: Any) -> PassSums:  # noqa: ANN401
-        """Evaluate all rows at some draws, and and keep some: see `PointwiseLogLikelihood.sums`."""
+        """Evaluate all rows at some draws, and keep some: see `PointwiseLogLikelihood.sums`."""
         with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
             return self.posterior.sums(draws, **candidates)
 

@@ -120,7 +120,7 @@ def solve_adaptively[S: AdaptiveState, D](
     InvalidOptionError
         If ``size`` is out of range.
     InvalidDataError
-        If a potential is not finite at a draw.
+        If a log-likelihood is not finite at a draw.
     SamplingError
         If there are no draws to start with.
 

@@ -429,11 +429,9 @@ def cluster_sums(
     (array([4.]), array([[7.]]))
     """
     n_rows = len(weights)
-    unit_rows = sparse.csr_array(
-        (weights, (nearest, np.arange(n_rows))), shape=(n_clusters, n_rows)
-    )
+    members = sparse.csr_array((weights, (nearest, np.arange(n_rows))), shape=(n_clusters, n_rows))
     masses: Vector = np.bincount(nearest, weights=weights, minlength=n_clusters)
-    return masses, _dense(unit_rows @ rows)
+    return masses, _dense(members @ rows)
 
 
 def _dense(rows: Numbers) -> Matrix:

@@ -64,7 +64,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
 
     Notes
     -----
-    Selection takes the largest correlation of a potential with the residual ``log r``, or its
+    Selection takes the largest correlation of a log-likelihood with the residual ``log r``, or its
     absolute value for rows in the coreset (Equation 13). The paper's constant step depends neither
     on the number of rows nor on the variance of log-likelihoods: if it is too small, the sum of the
     weights grows only like the square of their number; if it is too large, the first step
@@ -73,8 +73,8 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
     the way to the minimum of ``J`` along this direction p, to
     ``w + (-<D, p> / Var[sum_n p_n f_n] / t) p``, but not further than a standard deviation of
     1 nat in ``log pi_w``, beyond which J is not a valid model: a longer step may overshoot to a
-    posterior too narrow to see the data. Scaling a potential then scales its weight inversely and
-    changes nothing else.
+    posterior too narrow to see the data. Scaling a log-likelihood then scales its weight inversely
+    and changes nothing else.
 
     References
     ----------

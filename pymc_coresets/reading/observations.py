@@ -142,7 +142,7 @@ class Observations:
 
     @property
     def n_nodes(self) -> int:
-        """How often each row is evaluated for a potential."""
+        """How often each row is evaluated for a log-likelihood."""
         return 1
 
     @property

@@ -57,7 +57,7 @@ class Functions:
     observations: Observations
     few_rows: bool
     few_slopes: bool
-    _priors: list[RestLogDensity] = field(default_factory=list)  # the last, which loops share
+    _rests: list[RestLogDensity] = field(default_factory=list)  # the last, which loops share
 
     @classmethod
     def of(cls, observations: Observations, *, are_all: bool = False) -> Self:
@@ -84,8 +84,8 @@ class Functions:
         """The same by compiled loops alone, for chains, which ask thousands of times."""
         if not (self.few_rows or self.few_slopes):
             return self
-        own, priors = self.observations, self._priors
-        return Functions(own, few_rows=False, few_slopes=False, _priors=priors)
+        own, rests = self.observations, self._rests
+        return Functions(own, few_rows=False, few_slopes=False, _rests=rests)
 
     @property
     def _of_rows(self) -> "Functions":
@@ -95,15 +95,15 @@ class Functions:
     @property
     def rest(self) -> RestLogDensity:
         """The log-density of all terms but the rows; a new one if the model's data change."""
-        if not self._priors or self._priors[0].space is not self.observations.space:
-            self._priors[:] = [RestLogDensity(self.observations)]
-        return self._priors[0]
+        if not self._rests or self._rests[0].space is not self.observations.space:
+            self._rests[:] = [RestLogDensity(self.observations)]
+        return self._rests[0]
 
     def rest_beside(self, interface: TensorVariable) -> RestLogDensity:
         """Return `rest` with the coefficients of an interface, and keep it as `rest`."""
         if self.rest.interface is not interface:
-            self._priors[:] = [RestLogDensity(self.observations, interface)]
-        return self._priors[0]
+            self._rests[:] = [RestLogDensity(self.observations, interface)]
+        return self._rests[0]
 
     @cached_property
     def _inputs(self) -> set[Variable]:

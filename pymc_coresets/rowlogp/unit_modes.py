@@ -172,7 +172,7 @@ class UnitModes:
         point, rows
             See `at`.
         """
-        ascent, climb_prior = self._ascent(point), self._ascent(point, self._prior)
+        ascent, of_prior = self._ascent(point), self._ascent(point, self._prior)
         n_dims, n_unit_rows = self.units.factor.n_dims, max(rows.n_unit_rows, len(rows))
         middle, _ = self._columns
         initial = rows.arrays[middle].reshape(len(rows), -1, n_dims)[:, 0]
@@ -180,7 +180,7 @@ class UnitModes:
 
         def of_block(block: tuple[Rows, np.ndarray]) -> ModesOfUnits:
             some, start = block
-            m, root, _ = climb_prior(some, start)
+            m, root, _ = of_prior(some, start)
             found = ascent(some, np.where(np.isfinite(start), start, m))
             if n_dims == 1:
                 z = _along_axis(m, root, found, n_grid)

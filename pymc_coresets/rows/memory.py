@@ -243,7 +243,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Merge rows that are equal in every array, and so have the same potential.
+    """Merge rows that are equal in every array, and so have the same log-likelihood.
 
     Exact: rows of the same hash are compared with the first of them.  Time O(N) times the length
     of a row; memory O(N).

@@ -144,9 +144,9 @@ class StreamedRows(RowBlocks):
         size = min(size, self.n_rows, self.most_kept)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = list(self._of_tasks(work))
-        subsample = FirstReading.joined([notes for part, _ in parts for notes in part])
+        first = FirstReading.joined([notes for part, _ in parts for notes in part])
         some = (found for _, found in parts)
-        return subsample, FirstRows.joined(some, size + 1)
+        return first, FirstRows.joined(some, size + 1)
 
     @property
     def most_kept(self) -> int:

@@ -131,7 +131,7 @@ class Rows:
 
     @property
     def inputs(self) -> tuple[np.ndarray, ...]:
-        """All arrays: those of the rows, or of units and of their members, and the nodes."""
+        """All arrays: those of the rows, or of units and of their rows, and the nodes."""
         return self.arrays + self.unit_rows.arrays + self.unit_rows.nodes
 
     @property

@@ -298,7 +298,7 @@ def tangent_problem[D](
     Raises
     ------
     InvalidDataError
-        If there are too few draws, no potential varies over them, or their sum is not finite.
+        If there are too few draws, no log-likelihood varies over them, or their sum is not finite.
     """
     probe = evaluator.subsample(1_000, key=random_key(rng))
     loglik = evaluator.loglik(draws, probe.rows)
@@ -378,7 +378,7 @@ def problem_at(
     Raises
     ------
     InvalidDataError
-        If there are too few draws, no potential varies over them, or their sum is not finite.
+        If there are too few draws, no log-likelihood varies over them, or their sum is not finite.
 
     Notes
     -----

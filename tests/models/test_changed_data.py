@@ -149,7 +149,7 @@ def test_rows_are_merged_with_the_data_that_they_had():
     xr.testing.assert_identical(kept, changed)
 
 
-def test_a_template_may_hold_any_rows_but_not_other_constants():
+def test_prototypes_may_be_any_rows_but_not_beside_other_constants():
     with pm.Model() as model:
         x, y = (pm.Data(name, values[:10]) for name, values in DATA.items())
         pm.Normal("z", pm.Normal("a", 0, pm.Data("spread", 2.0)) * x, 1.0, observed=y)

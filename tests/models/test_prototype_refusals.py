@@ -81,7 +81,7 @@ def test_codes_outside_of_what_they_index_are_refused_with_their_place(code):
         read(lambda d: normal(b(shape=4)[d["group"]], d), columns)
 
 
-def test_codes_that_the_template_lacks_are_allowed():
+def test_codes_that_the_prototypes_lack_are_allowed():
     columns = ROWS | {"group": np.sort(ROWS["group"])}
     assert read(lambda d: normal(b(shape=4)[d["group"]], d), columns).n_rows == 300
 
@@ -94,12 +94,12 @@ def test_values_that_are_not_finite_are_refused_with_their_place(value):
         read(lambda d: normal(b() * d["x"], d), columns)
 
 
-def test_a_template_of_one_row_is_refused():
+def test_a_single_prototype_is_refused():
     with pytest.raises(InvalidDataError, match="two at least"):
         read(lambda d: normal(b() * d["x"], d), n_rows=1)
 
 
-def test_a_template_with_equal_columns_keeps_them_apart():
+def test_equal_columns_of_prototypes_are_kept_apart():
     columns = {"x": np.r_[np.zeros(20), ROWS["x"]], "z": np.r_[np.zeros(20), ROWS["y"]]}
     columns["y"] = np.r_[np.zeros(20), ROWS["y"]]
     loglik = read(lambda d: normal(b() * d["x"] + d["z"], d), columns)

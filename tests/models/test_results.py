@@ -156,7 +156,7 @@ def test_merged_rows_count_as_often_as_they_occur(merged):
 
 
 @pytest.mark.parametrize("block", [64, 2**16])
-def test_rows_elsewhere_are_summed_by_their_base_weights(elsewhere, block, monkeypatch):
+def test_rows_elsewhere_are_summed_by_their_case_weights(elsewhere, block, monkeypatch):
     monkeypatch.setattr(summary, "_BLOCK_ROWS", block)
     table, n = elsewhere.summary(), COLUMNS["n"]
     assert table.loc[("x[0]", "min"), "all"] == X[:, 0].min()

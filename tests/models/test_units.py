@@ -676,12 +676,12 @@ def test_a_pass_over_units_keeps_the_potentials_of_its_candidates():
     np.testing.assert_allclose(sums.loglik, loglik.matrix(draws, sums.candidates), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n_units", "unit_rows", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
+@pytest.mark.parametrize(("n_units", "n_each", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
 def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
-    n_units, unit_rows, shortest, monkeypatch
+    n_units, n_each, shortest, monkeypatch
 ):
     """Units of few rows, and of many, of which not even one fits into a block at all draws."""
-    level = np.repeat(np.arange(n_units), unit_rows)
+    level = np.repeat(np.arange(n_units), n_each)
     y = np.random.default_rng(2).normal(size=level.size)
     with pm.Model() as model:
         z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("w"), shape=n_units)

@@ -15,7 +15,7 @@ PASS_GLM = "tests/statistical/test_pass_glm.py"
 GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
-STAND_IN = "tests/statistical/test_approximate_posterior.py"
+APPROXIMATE = "tests/statistical/test_approximate_posterior.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
@@ -52,10 +52,10 @@ TESTS = {
     "one_call": unit("one_call"),
     "numerics": (*unit("proposal", "progress"), BUILD),
     "deadline": (*unit("deadline"), BUILD),
-    "coreset": (STAND_IN, *unit("storage"), BUILD, ROWS_ELSEWHERE),
+    "coreset": (APPROXIMATE, *unit("storage"), BUILD, ROWS_ELSEWHERE),
     "ancestry": (UPDATES, CONTROL_VARIATES),
     "storage": unit("storage"),
-    "weighted_rows": (STAND_IN, *unit("storage"), RESULTS, PROPOSALS),
+    "weighted_rows": (APPROXIMATE, *unit("storage"), RESULTS, PROPOSALS),
     "options": unit("options"),
     "progress": (*unit("progress"), PASS_GLM, BUILD),
     "compat/": (*unit("compat"), VECTORMATH, SAMPLER),
@@ -226,9 +226,9 @@ TESTS = {
     "sampling/units/regressions": unit("frames"),
     "sampling/probing": unit("probing"),
     "sampling/certified_draws/around_mode": unit("around_mode"),
-    "sampling/approximate_posterior": (STAND_IN,),
+    "sampling/approximate_posterior": (APPROXIMATE,),
     "predictive/": ("tests/models/test_predict.py", "tests/models/test_missing_outcomes.py"),
-    "predictive/approximate_posterior": (STAND_IN,),
+    "predictive/approximate_posterior": (APPROXIMATE,),
     "predictive/model_data": (
         "tests/models/test_data_of_draws.py",
         "tests/models/test_predict.py",

@@ -157,7 +157,7 @@ def test_duplicated_rows_with_split_weights_change_nothing(name, vectors, share)
 @every_method
 @quick
 @given(vectors=generic_vectors(min_draws=8))
-def test_base_weights_stand_for_repeated_rows(name, vectors):
+def test_case_weights_stand_for_repeated_rows(name, vectors):
     counts = np.arange(len(vectors)) % 3 + 1
     size = max(1, len(vectors) // 3)
     weighted = run(name, problem_of(vectors, counts.astype(float)), size)

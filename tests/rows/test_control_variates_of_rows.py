@@ -167,7 +167,7 @@ def test_the_sample_comes_with_its_data(elsewhere):
         assert_array_equal(array, COLUMNS[row.name][rows.positions])
 
 
-def test_base_weights_count_rows():
+def test_case_weights_count_rows():
     times = np.random.default_rng(5).integers(0, 4, size=N)
     weighted = in_chunks([1_000], COLUMNS | {"n": times}, weight="n")
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}

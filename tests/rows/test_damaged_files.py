@@ -200,8 +200,8 @@ from pymc_coresets import open_rows
 rows = open_rows(sys.argv[1], columns={"X": [f"x{j}" for j in range(8)]})
 rows.read(rows.chunks[0])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-scan = rows.check()
-assert scan.n_rows == 2_000_000, scan.n_rows
+notes = rows.check()
+assert notes.n_rows == 2_000_000, notes.n_rows
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

@@ -250,7 +250,7 @@ def test_rows_that_are_not_in_files(client, data, loglik, expected, kind):
     np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
 
 
-def test_base_weights(client, data, loglik, passes):
+def test_case_weights(client, data, loglik, passes):
     weighted = data.assign(n=np.random.default_rng(2).poisson(1.0, N))
     rows = open_rows(weighted, columns=COLUMNS, weight="n")
     source = StreamedRows(rows, loglik.source.columns)

@@ -1,4 +1,4 @@
-"""Digests, and the notes of chunks joined."""
+"""Hashes of arrays, and the notes of chunks joined."""
 
 import numpy as np
 import pytest
@@ -9,24 +9,24 @@ from pymc_coresets.rows.first_reading import FirstReading, all_finite, array_has
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?"])
 @pytest.mark.parametrize("size", [1, 5, 1021, 5000])
-def test_a_fingerprint_changes_with_every_value(dtype, size):
+def test_a_hash_changes_with_every_value(dtype, size):
     array = (np.arange(size) % 2).astype(dtype)
-    print_ = array_hash(array)
-    assert (array_hash(array.copy()), len(print_)) == (print_, 8)
+    known = array_hash(array)
+    assert (array_hash(array.copy()), len(known)) == (known, 8)
     for place in {0, size // 2, size - 1}:
         changed = array.copy()
         changed[place] = 1 - array[place]
-        assert array_hash(changed) != print_
+        assert array_hash(changed) != known
 
 
-def test_a_fingerprint_changes_with_the_last_bit_of_a_large_sum():
+def test_a_hash_changes_with_the_last_bit_of_a_large_sum():
     array = np.full(100_000, 1e9)
     changed = array.copy()
     changed[7] = np.nextafter(1e9, 2e9)
     assert array_hash(changed) != array_hash(array)
 
 
-def test_a_fingerprint_changes_with_shape_and_dtype():
+def test_a_hash_changes_with_shape_and_dtype():
     arrays = [
         np.zeros(6),
         np.zeros((6, 1)),
@@ -52,7 +52,7 @@ def test_sums_that_overflow_are_of_finite_numbers():
     assert open_rows({"x": np.full(5000, 1e308)}).check().problems == ()
 
 
-def test_base_weights_whose_sum_overflows():
+def test_case_weights_whose_sum_overflows():
     rows = open_rows({"x": np.ones(3), "n": np.full(3, 1e308)}, weight="n")
     with pytest.raises(InvalidDataError, match="sum to inf"):
         rows.check().require_usable()
@@ -77,7 +77,7 @@ def test_chunks_may_be_joined_in_any_order():
     assert [notes.problems[0].position, notes.problems[1].position] == [1, 2**17 + 2]
 
 
-def test_base_weights_may_sum_to_less_than_1():
+def test_case_weights_may_sum_to_less_than_1():
     rows = open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n")
     notes = rows.check()
     notes.require_usable()

@@ -30,9 +30,9 @@ def test_flights_are_late_as_the_known_parameters_say(example, tmp_path):
     n = 40_000
     example.write_flights(tmp_path, n, seed=1)
     rows = example.open_flights(tmp_path)
-    subsample = rows.check()
-    assert (subsample.n_rows, subsample.problems) == (n, ())
-    assert subsample.ranges["carrier_index"] == (0, len(example.CARRIERS) - 1)
+    notes = rows.check()
+    assert (notes.n_rows, notes.problems) == (n, ())
+    assert notes.ranges["carrier_index"] == (0, len(example.CARRIERS) - 1)
     data, known = rows.head(n), example.truth()
     log_odds = (
         known["intercept"]

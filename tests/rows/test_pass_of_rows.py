@@ -124,7 +124,7 @@ def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeyp
         assert_allclose(mine.falling, its.falling, rtol=1e-12, atol=1e-12)
 
 
-def test_base_weights_count_rows(streamed):
+def test_case_weights_count_rows(streamed):
     part, found = streamed
     times = np.random.default_rng(5).integers(0, 4, size=N)
     rows = in_chunks([100], COLUMNS | {"n": times}, weight="n")

@@ -227,18 +227,18 @@ def test_every_kind_of_source_returns_the_same_rows(source):
     assert rows.columns["X"].shape == (2,)
 
 
-def test_a_scan_is_the_same_for_every_kind_of_source(source):
+def test_a_first_reading_is_the_same_for_every_kind_of_source(source):
     rows = opened(source, weight="n")
-    subsample, data = rows.check(), frame()
-    assert subsample.problems == ()
-    subsample.require_usable()
-    assert subsample.n_rows == N
-    assert subsample.total_weight == data["n"].sum()
-    assert subsample.ranges == {
+    notes, data = rows.check(), frame()
+    assert notes.problems == ()
+    notes.require_usable()
+    assert notes.n_rows == N
+    assert notes.total_weight == data["n"].sum()
+    assert notes.ranges == {
         "hour": (data["hour"].min(), data["hour"].max()), "carrier": (0, 2), "late": (0, 1),
     }  # fmt: skip
     for chunk in rows.chunks:
-        subsample.verify(chunk.start, rows.read(chunk))
+        notes.verify(chunk.start, rows.read(chunk))
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function", "DuckDB", "Ibis"}))

@@ -220,7 +220,7 @@ def test_long_lists_are_cut(n, rest):
     ("weight", "message"),
     [("n", "negative weight -0.5; 3 rows"), ("m", "infinite; 3 rows")],
 )
-def test_base_weights_that_cannot_be_used(folder, weight, message):
+def test_case_weights_that_cannot_be_used(folder, weight, message):
     rows = open_rows(folder, columns={"x": "gust"}, weight=weight)
     with pytest.raises(InvalidDataError, match=message):
         rows.check().require_usable()
@@ -228,7 +228,7 @@ def test_base_weights_that_cannot_be_used(folder, weight, message):
         rows.weighted(rows.chunks[0])
 
 
-def test_base_weights_that_are_all_0():
+def test_case_weights_that_are_all_0():
     with pytest.raises(InvalidDataError, match="sum to 0: they must be finite and not all 0"):
         open_rows({"x": X, "n": 0 * X}, weight="n").check().require_usable()
 
@@ -350,13 +350,13 @@ def test_chunks_that_differ_when_they_are_read_again():
 def test_values_that_differ_in_a_later_reading_are_noticed():
     x = np.arange(3000.0)
     rows = open_rows({"x": x, "i": np.arange(3000)})
-    subsample = rows.check()
+    notes = rows.check()
     for change in ([5, 6], [5, 2999], [2998, 2999]):
         x[change] = x[change[::-1]]
         with pytest.raises(InvalidDataError, match="rows 0 to 2,999: 'x' is not what it was in"):
-            subsample.verify(0, rows.read(rows.chunks[0]))
+            notes.verify(0, rows.read(rows.chunks[0]))
         x[change] = x[change[::-1]]
-        subsample.verify(0, rows.read(rows.chunks[0]))
+        notes.verify(0, rows.read(rows.chunks[0]))
 
 
 def test_libraries_are_loaded_when_they_are_needed_and_named_where_they_are_missing():

@@ -138,7 +138,7 @@ def test_all_rows_are_read_in_one_pass():
     np.testing.assert_array_equal(found["k"], [0, 1, 2, 3, 7, 8])
 
 
-def test_levels_of_many_rows_stay_parameters_however_few_the_template_has():
+def test_levels_of_many_rows_stay_parameters_however_few_the_prototypes_have():
     rng, n = np.random.default_rng(1), 20_000  # forty rows for each of five hundred levels
     rows = open_rows(
         {"x": rng.normal(size=(n, 60)), "user": np.arange(n) % 500, "seen": rng.normal(size=n)}

@@ -39,7 +39,7 @@ def make_model(prior_sd=3.0):
     return model
 
 
-def make_stand_in(kind):
+def make_approximation(kind):
     if kind == "coreset":
         return build_coreset(
             make_model(), size=5, method="uniform", random_seed=1, progressbar=False
@@ -49,7 +49,7 @@ def make_stand_in(kind):
 
 @pytest.fixture(scope="module", params=["coreset", "polynomials"])
 def approximation(request):
-    return make_stand_in(request.param)
+    return make_approximation(request.param)
 
 
 def draws_from(mean, sd=0.2, n_chains=2, n_draws=200):
@@ -248,7 +248,7 @@ def test_nothing_compiled_is_pickled(approximation):
     for part in parts:
         functions = part.loglikelihood.functions
         assert set(vars(functions)) <= {field.name for field in fields(functions)}
-        assert not functions._priors
+        assert not functions._rests
         assert not part.loglikelihood.observations._spaces
 
 
@@ -375,7 +375,7 @@ def test_pymcs_own_densities_give_the_same_divergence(approximation):
 
 
 def test_a_model_that_says_something_else_is_noticed():
-    coreset = make_stand_in("coreset")
+    coreset = make_approximation("coreset")
     coreset.model["coreset_weights"].set_value(1.1 * coreset.weights)
     with pytest.raises(UnsupportedModelError, match=r"differs by .* nats from what PyMC's own"):
         coreset.verify(draws_from(1.0))

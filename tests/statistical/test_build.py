@@ -77,7 +77,7 @@ def build(model, **options):
     ids=["pursuit", "Pursuit()", "IHT", "GIGA", "FrankWolfe"],
 )
 def test_the_coreset_posterior_is_the_full_one(model, method, limit):
-    # Quadratic potentials span D(D + 3)/2 = 14 dimensions: 30 rows match them to rounding.
+    # Quadratic log-likelihoods span D(D + 3)/2 = 14 dimensions: 30 rows match them to rounding.
     assert kl_of(build(model, method=method)) < limit
 
 

@@ -43,7 +43,7 @@ def test_derivatives_of_the_benchmark_models(name):
     eta = np.linspace(-3, 3, len(model.features))
     first, second = model.derivatives(eta)
     step = 1e-5
-    lower, upper = model.potential(eta - step), model.potential(eta + step)
+    lower, upper = model.loglik_at(eta - step), model.loglik_at(eta + step)
     assert first == pytest.approx((upper - lower) / (2 * step), rel=1e-5, abs=1e-5)
     slopes = model.derivatives(eta - step)[0], model.derivatives(eta + step)[0]
     assert second == pytest.approx((slopes[1] - slopes[0]) / (2 * step), rel=1e-5, abs=1e-5)

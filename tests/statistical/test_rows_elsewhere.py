@@ -158,7 +158,7 @@ def test_impossible_observations_of_a_pilot_are_named(impossible):
         CoresetStream(regression(COLUMNS, 50), pilot=impossible, random_seed=1)
 
 
-def test_base_weights_count():
+def test_case_weights_count():
     counts = _rng.poisson(2.0, size=N)
     weighted = open_rows(COLUMNS | {"n": counts}, weight="n")
     options = {"rows": weighted, "method": "uniform", "size": 20} | SETTINGS

@@ -262,7 +262,7 @@ def test_other_priors_of_effects_need_no_rows(longer, in_files):
 
 
 @pytest.mark.slow
-def test_coresets_of_rows_in_files_take_other_priors_by_a_template():
+def test_coresets_of_rows_in_files_take_other_priors_by_prototypes():
     prototypes = model_of(PARTS[1], rows=30)
     coreset = build_coreset(prototypes, rows=rows_of(PARTS[1]), **QUIET)
     other = coreset.with_model(model_of(PARTS[1], prior=0.2, rows=40))

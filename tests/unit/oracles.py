@@ -20,8 +20,8 @@ def dense(solution, n_rows):
 class Conjugate:
     """A coreset posterior that is Gaussian: standard normal prior, quadratic log-likelihoods.
 
-    Potential n is ``-(y_n - B_n theta)^T (y_n - B_n theta) / 2`` up to a constant, for a matrix
-    B_n of shape (k, d) and y_n of shape (k,).
+    Log-likelihood n is ``-(y_n - B_n theta)^T (y_n - B_n theta) / 2`` up to a constant, for
+    a matrix B_n of shape (k, d) and y_n of shape (k,).
     """
 
     matrices: np.ndarray

@@ -57,14 +57,14 @@ def linear():
 def normal_family():
     """Return a regression whose posterior is Gaussian, as that of `linear` is."""
 
-    def potential(eta, y):
+    def loglik_at(eta, y):
         return -np.square(y - eta.T).T / 2
 
     def derivatives(eta, y):
         return y - eta, np.full_like(eta, -1.0)
 
     response = features() @ np.array([1.0, -1.0, 0.5]) + rng(4).normal(size=N)
-    family = Family(potential=potential, derivatives=derivatives)
+    family = Family(loglik_at=loglik_at, derivatives=derivatives)
     return Regression(features=features(), response=response, family=family)
 
 

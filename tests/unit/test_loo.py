@@ -326,7 +326,7 @@ def build_fine_polynomials(model, **options):
 
 
 @pytest.mark.parametrize("build", [build_coreset, build_fine_polynomials])
-def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
+def test_an_approximation_knows_the_elpd_of_all_rows(logistic, build):
     """Draws of the approximation give the elpd of the full posterior, both by sums over a grid."""
     approximation = build(logistic, random_seed=1, progressbar=False)
     grid = np.linspace(-1.0, 3.0, 4_001)

@@ -79,6 +79,6 @@ def test_no_more_distinct_rows_than_there_are():
 
 
 @pytest.mark.parametrize("bad", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0], [np.inf, 1.0]])
-def test_bad_base_weights_are_rejected(bad):
+def test_bad_case_weights_are_rejected(bad):
     with pytest.raises(InvalidDataError, match="case_weights"):
         InMemoryRows([np.arange(2)], np.array(bad))

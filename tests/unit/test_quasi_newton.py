@@ -49,7 +49,7 @@ def test_start_is_uniform_over_different_rows():
     assert state.coreset.weights == pytest.approx(np.full(30, N_OBS / 30))
 
 
-def test_rows_are_chosen_in_proportion_to_their_base_weights():
+def test_rows_are_chosen_in_proportion_to_their_case_weights():
     model = Location(MODELS[0].matrices, MODELS[0].responses, (np.arange(N_OBS) < 20) * 3.0)
     state = QuasiNewton().start(Measure(model, rng()), 50)
     assert state.coreset.support.rows.positions.tolist() == list(range(20))

@@ -78,7 +78,7 @@ class Interrupted(Regression):
         return super().draw(rows, weights, n_draws, rng=rng)
 
 
-class ChainRecord(Regression):
+class Recorded(Regression):
     """Keeps the coresets that were drawn from."""
 
     def __init__(self, case_weights=None):
@@ -90,7 +90,7 @@ class ChainRecord(Regression):
         return super().draw(rows, weights, n_draws, rng=rng)
 
 
-class Misleading(ChainRecord):
+class Misleading(Recorded):
     """Draws from far away for every coreset but uniform ones: their weights are multiples."""
 
     def draw(self, rows, weights, n_draws, *, rng):
@@ -99,7 +99,7 @@ class Misleading(ChainRecord):
         return draws if np.allclose(multiples, multiples.round()) else 100 * draws
 
 
-class Failing(ChainRecord):
+class Failing(Recorded):
     """Cannot be sampled the first `n_failures` times after the start."""
 
     def __init__(self, n_failures):
@@ -114,7 +114,7 @@ class Failing(ChainRecord):
 
 
 class Overflowing(Regression):
-    """Has a row whose potential is not finite where the slope is positive."""
+    """Has a row whose log-likelihood is not finite where the slope is positive."""
 
     def sums(self, draws, **options):
         sums = super().sums(draws, **options)
@@ -173,7 +173,7 @@ def test_it_uses_no_more_rows_than_a_quadratic_needs():
 
 
 def test_the_size_is_a_bound_and_the_best_round_is_returned():
-    posterior = ChainRecord()
+    posterior = Recorded()
     solution = construct(posterior, size=5, tolerance=1e-9)
     assert len(solution.rows) <= 5
     assert np.all(solution.weights > 0)
@@ -220,7 +220,7 @@ def test_ctrl_c_before_there_are_any_draws_is_passed_on():
 
 @pytest.mark.parametrize("start_size", [15, 500])
 def test_no_round_begins_after_the_deadline(start_size):
-    posterior = ChainRecord()
+    posterior = Recorded()
     method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=start_size)
     solution = run(method, posterior, 20, deadline=-np.inf)
     assert solution.status is Status.OUT_OF_TIME
@@ -308,7 +308,7 @@ def test_uniform_weights_within_the_tolerance_will_do():
 
 
 def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
-    posterior = ChainRecord()
+    posterior = Recorded()
     solution = construct(posterior, size=N, tolerance=0.5, start_size=10**6)
     assert solution.status is Status.TOLERANCE_REACHED
     start, chosen = solution.history["heldout_objective"]
@@ -328,7 +328,7 @@ def test_the_start_has_fifty_rows_per_dimension_and_a_thousand_at_least():
 
 
 def test_few_distinct_rows_are_drawn_a_thousand_times_for_the_start():
-    posterior = ChainRecord(np.where(np.arange(N) < 20, 1e4, 0.0))
+    posterior = Recorded(np.where(np.arange(N) < 20, 1e4, 0.0))
     construct(posterior, tolerance=10.0)
     rows, weights = posterior.tried[0]
     assert rows.positions.max() < 20
@@ -619,7 +619,7 @@ def test_default_size(n_dims, n_rows, size):
 def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
     """The best of several coresets, by the draws that chose it, looks better than it is."""
     known = construct(Regression(), size=5, tolerance=1e-9).objective
-    posterior = ChainRecord()
+    posterior = Recorded()
     solution = construct(posterior, size=5, tolerance=times * known)
     assert len(solution.log_ratios) == n_draws == len(solution.draws)
     assert solution.objective == np.var(solution.log_ratios)
@@ -630,7 +630,7 @@ def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
 def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
     """Of two coresets that seem to meet it, the first one does not."""
     monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
-    posterior = ChainRecord()
+    posterior = Recorded()
     known = construct(posterior, tolerance=0.01)
     assert known.status is Status.TOLERANCE_REACHED
 
@@ -638,7 +638,7 @@ def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(
         monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
         return True
 
-    class Worse(ChainRecord):
+    class Worse(Recorded):
         def sums(self, draws, **options):
             sums = super().sums(draws, **options)
             wrong = len(draws) == 1_000 and len(self.tried) == len(posterior.tried) + 1

@@ -131,11 +131,11 @@ def by_definition(rows, centers, case_weights, radius, theta, *, exact):
     for n in range(len(z)):
         total = case_weights[n]
         for i, center in enumerate(centers):
-            unit_rows = [m for m in range(len(z)) if nearest[m] == i and m != n]
-            mass = sum(case_weights[m] for m in unit_rows)
+            others = [m for m in range(len(z)) if nearest[m] == i and m != n]
+            mass = sum(case_weights[m] for m in others)
             if mass == 0:
                 continue
-            mean = sum(case_weights[m] * z[m] for m in unit_rows) / mass if exact else center
+            mean = sum(case_weights[m] * z[m] for m in others) / mass if exact else center
             apart = mean - z[n]
             along = abs(apart @ np.append(theta, 1))
             total += mass * np.exp(-radius * np.linalg.norm(apart[:-1]) - along)
@@ -263,7 +263,7 @@ def test_order_of_rows_does_not_matter():
     assert found.values == pytest.approx(expected.values[order])
 
 
-def test_unit_of_the_base_weights_does_not_matter():
+def test_unit_of_the_case_weights_does_not_matter():
     rng = np.random.default_rng(6)
     rows, weights = random_rows(rng, 50), rng.random(50)
     centers = centers_of(rows)
@@ -271,7 +271,7 @@ def test_unit_of_the_base_weights_does_not_matter():
     assert both[0].values == pytest.approx(both[1].values)
 
 
-def test_base_weights_stand_for_repeated_rows():
+def test_case_weights_stand_for_repeated_rows():
     """All but the term of one row: the bound leaves out all copies of a row, or only one."""
     rng = np.random.default_rng(7)
     rows, counts = random_rows(rng, 60, offset=True), rng.integers(0, 4, size=60)

@@ -154,7 +154,7 @@ def test_chunks_are_compared_with_the_first_reading():
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
-def test_base_weights_that_are_none_are_refused(weight):
+def test_case_weights_that_are_none_are_refused(weight):
     weights = np.ones(N)
     weights[8] = weight
     with pytest.raises(InvalidDataError, match=r"row 8, column 'n': (NaN|infinite|negative)"):

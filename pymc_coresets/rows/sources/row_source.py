@@ -55,7 +55,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnMapping:
-    """Recipe for an array of the model from columns of the source.
+    """How an array of the model is made from columns of the source.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class RowSource:
         return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
-        """Return the first `n` rows, or all if there are fewer, as data for the prototype model."""
+        """Return the first `n` rows, or all if there are fewer, as data of prototypes."""
         n = whole_number("n", n, least=1)
         return self.take(np.arange(min(n, self.n_rows)))
 

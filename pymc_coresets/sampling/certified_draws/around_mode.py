@@ -91,7 +91,7 @@ class AroundMode:
     def approximation(self) -> ApproximatePosterior:
         """The distribution in place of all rows."""
         own = self.proposal
-        return replace(stand_in_of(self.loglikelihood, own.around), modes=own.modes)
+        return replace(approximation_by(self.loglikelihood, own.around), modes=own.modes)
 
     def drawn(self, *, chains: int, draws: int, rng: np.random.Generator) -> xr.DataTree:
         """Return draws of the full posterior, see `importance_draws`, in chains.
@@ -170,7 +170,9 @@ class _Known:
         return self.loglikelihood.rest
 
 
-def stand_in_of(loglik: LogLikelihood, around: HasLogDensity | KnowsRows) -> ApproximatePosterior:
+def approximation_by(
+    loglik: LogLikelihood, around: HasLogDensity | KnowsRows
+) -> ApproximatePosterior:
     """Return a known distribution as what stands for all rows: its log-density less the prior's."""
     return ApproximatePosterior(
         parts=(loglik,),
@@ -327,7 +329,7 @@ def beyond(
 ) -> Probes | None:
     """Look along lines beyond the draws, `most` at most; None if that is impossible."""
     try:
-        probing = Probing.of(stand_in_of(loglik, found.around), found.draws, most=most)
+        probing = Probing.of(approximation_by(loglik, found.around), found.draws, most=most)
     except InvalidDataError as error:
         _log.info("No lines through the draws around the mode: %s", error.message)
         return None

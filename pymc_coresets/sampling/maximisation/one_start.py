@@ -119,7 +119,7 @@ def minimise(
     bounds: list[tuple[float, float]] | None = None,
     callback: Callable[[np.ndarray], None] | None = None,
 ) -> OptimizeResult:
-    """Minimise a guarded function by one of SciPy's methods.
+    """Minimise a function by one of SciPy's methods.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
 """Scales of hierarchies: which variables they are, and the modes of their marginal posterior.
 
-May import `mode_search`, `climbing`, `normal` and what these import.
+May import `maximisation`, `mode_search`, `normal` and what these import.
 """

@@ -168,11 +168,12 @@ def sample(
         not be sampled, its ``time_budget`` ended before there was one, or the check says that its
         draws cannot stand for the full posterior.  ``"warn"`` returns the draws that there are,
         with a warning; if there are none, it raises the error that says why, unless all rows are
-        at most 10,000, and fewer than ten for each free dimension: then `pm.sample` takes them.
-        ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages
-        before and after; it refuses ``rows=...``, of which the model holds a few.
+        at most 10,000, and fewer than ten for each free dimension: then `pm.sample` takes them, if
+        there is no ``time_budget``, and no option that asks for a certain coreset.  ``"raise"``
+        always raises.  ``"nuts"`` calls `pm.sample` for all rows instead, with messages before
+        and after; it refuses ``rows=...``, of which the model holds a few.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
-        NUTS implementation for ``on_failure="nuts"``; by default the one that `pm.sample` chooses.
+        NUTS implementation where `pm.sample` takes all rows; by default the one that it chooses.
     **build_options
         Passed on to `build_coreset`.  ``progressbar`` holds for the draws as well.
 
@@ -318,7 +319,7 @@ def _may_go_to_nuts(model: pm.Model, options: Mapping[str, object]) -> bool:
 
     A coreset hardly helps then, and chains of all rows take no longer than a construction would.
     """
-    chosen = ("method", "size", "rows", "allow_local", "executor")
+    chosen = ("method", "size", "weighting", "observed", "dim", "rows", "allow_local", "executor")
     is_named = options.get("integrate", "auto") not in ("auto", False)
     if is_named or any(options.get(name) is not None for name in chosen):
         return False

@@ -218,6 +218,8 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
     [
         ({"on_failure": "raise"}, "9 rows are few for 1 free"),
         ({"time_budget": 60.0}, "9 rows are few for 1 free"),
+        ({"observed": "z"}, r"\['z'\] is not an observed variable"),
+        ({"dim": "z"}, "dim='z' is not a dimension"),
     ],
 )
 def test_a_refusal_is_raised_where_there_are_no_draws(options, message):

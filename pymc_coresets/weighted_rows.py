@@ -27,7 +27,7 @@ from pymc_coresets.sampling.normal import Mixture, Normal, Tails
 from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
 from pymc_coresets.sampling.steps.starts import around_draws
 
-_VERSION = 3  # of the form in files
+_VERSION = 4  # of the form in files
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -199,12 +199,12 @@ def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws
     Raises
     ------
     KeyError, ValueError, TypeError
-        If something is missing or malformed, or was written by a later version.
+        If something is missing or malformed, or was written by another version.
     """
     arrays = {str(name): array.to_numpy() for name, array in stored.data_vars.items()}
     form = json.loads(str(arrays.pop("form")))
     if form["version"] != _VERSION:
-        raise ValueError(f"its draws have the form {form['version']}, of a later version")
+        raise ValueError(f"its draws have the form {form['version']}, of another version")
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ValueError("its draws, or what they are from, are not finite")
     values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}

@@ -93,7 +93,8 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     Raises
     ------
     InvalidDataError
-        If the model has other free variables, or other data containers along the rows.
+        If the model has other free variables, or other data containers along the rows; or if the
+        rows were stored by a version that named their case weights otherwise.
     """
     names, stored = [row.name for row in observations.rows], arrays_of_dataset(kept)
     if kept.attrs["free_variables"] != _free_variables(observations) or {*names} != {*stored}:
@@ -113,6 +114,11 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
                 topic="coresets-in-files",
             )
         arrays.append(array.astype(row.values.dtype, copy=False))
+    if "case_weight" not in kept:
+        raise InvalidDataError(
+            "The coreset was stored by an earlier version: build it again.",
+            topic="coresets-in-files",
+        )
     return Rows(kept["position"].to_numpy(), kept["case_weight"].to_numpy(), tuple(arrays))
 
 

@@ -177,7 +177,7 @@ def test_fields_that_a_file_lacks_have_their_defaults():
     [
         {"log_ratios": ("log_ratios.0", np.full(3, np.nan))},
         {"log_ratios": ("other", np.zeros(4))},
-        {"form": json.dumps({"version": 3})},
+        {"form": json.dumps({"version": 0})},
         {"form": "{"},
     ],
 )

@@ -16,7 +16,7 @@ from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, s
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rowlogp.kept_rows import digests
+from pymc_coresets.rowlogp.kept_rows import digests, kept_dataset, rows_of_dataset
 from pymc_coresets.storage import stored_fields, write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
@@ -357,3 +357,11 @@ def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
     path.write_bytes(body + storage._MARK + storage._file_digest(body))
     with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
         Coreset.from_netcdf(path)
+
+
+def test_rows_of_earlier_versions_are_refused_in_words():
+    loglik = LogLikelihood(find_observations(make_model()))
+    kept = kept_dataset(loglik, loglik.source.at(np.arange(3)), np.ones(3))
+    earlier = kept.rename(case_weight="base_weight")
+    with pytest.raises(InvalidDataError, match="stored by an earlier version: build it again"):
+        rows_of_dataset(loglik.observations, earlier)

@@ -40,7 +40,7 @@ _LEVELS = 2_000
 _ENTRIES = 16
 #: Share of the free memory that draws may take without a warning.
 _SHARE = 0.2
-#: Numbers that `sample` adds at most: more take several times as long as the shared variables.
+#: Numbers from which on `sample` adds no draws: they take several times as long as the shared ones.
 _MOST = 20_000_000
 
 

@@ -196,7 +196,7 @@ def sample(
     Warns
     -----
     CoresetWarning
-        If no coreset serves, see `on_failure`; and as `build_coreset` does.
+        If no coreset serves, see `on_failure`, unless rows are few; and as `build_coreset` does.
 
     Notes
     -----

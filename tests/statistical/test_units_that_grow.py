@@ -174,6 +174,17 @@ def test_a_stream_of_three_parts_is_as_good_as_one_build(longer):
     assert last.ancestry.rows == SIZES
 
 
+@pytest.mark.slow
+def test_draws_of_a_stream_of_three_parts_are_those_of_one_build(longer):
+    last = longer.extend(model_of(PARTS[2]), random_seed=2)
+    every = build_coreset(model_of(joined(PARTS)), **QUIET)
+    known, found = (draws_of(each)["posterior"].to_dataset() for each in (every, last))
+    for name in SHARED:
+        apart = abs(float(found[name].mean() - known[name].mean()))
+        assert apart < 0.4 * float(known[name].std())
+        assert float(found[name].std() / known[name].std()) == pytest.approx(1.0, abs=0.2)
+
+
 def test_new_rows_may_be_in_files(first, longer):
     prototypes = model_of(PARTS[1], rows=30)
     found = first.extend(prototypes, rows=rows_of(PARTS[1]), random_seed=1)

@@ -196,9 +196,10 @@ def with_local(
     *,
     progressbar: bool,
 ) -> xr.DataTree:
-    """Add draws of variables that were integrated out, unless these are 20 million numbers or more.
+    """Add draws of variables that were integrated out, if they are fewer than 20 million numbers.
 
-    Otherwise the attribute ``integrated`` of the posterior names these variables.
+    And fit into a fifth of the free memory.  Otherwise the attribute ``integrated`` of the
+    posterior names these variables.
 
     Warns
     -----
@@ -211,7 +212,7 @@ def with_local(
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_numbers = local.n_numbers(local.names, posterior, len(local.levels))
     reason = f"they would be {n_numbers / 1e6:,.0f} million numbers"
-    if n_numbers < _MOST:
+    if n_numbers < _MOST and 8 * n_numbers <= _SHARE * free_memory():
         try:
             return completed(result, idata, rng, progressbar=progressbar)
         except (UnsupportedModelError, OutOfTimeError) as error:

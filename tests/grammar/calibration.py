@@ -2,9 +2,10 @@
 
 Random models with thousands of rows instead of tens, whose data are not from the model.  Each is
 answered by `pymc_coresets.sample`, by the default coreset, and by one of any quality.  The truth is
-NUTS on all rows, for 4 chains of 2,000 draws, where R-hat is at most 1.01 and nothing diverges.  A
-verdict is false where draws are called reliable, once re-weighted if it says so, and a mean is off
-by more than 0.1 posterior standard deviations and what Monte Carlo noise explains.
+NUTS on all rows, for 4 chains of 2,000 draws, where R-hat is at most 1.01 and fewer than one draw
+in a thousand diverges.  A verdict is false where draws are called reliable, once re-weighted if it
+says so, and a mean is off by more than 0.1 posterior standard deviations and what Monte Carlo noise
+explains.
 
 ``--seed`` chooses other models; ``--only 12 --seed 3`` shows and judges a single one.
 """
@@ -35,6 +36,7 @@ LIMIT = 200.0  # seconds that a model may take
 SMALL = 0.1  # posterior standard deviations
 CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
 MOST_DIMENSIONS = 60  # for NUTS
+MOST_DIVERGING = 1e-3  # of its draws
 WAYS: tuple[dict[str, Any], ...] = (
     {},
     {"tolerance": 0.3},
@@ -78,7 +80,8 @@ def truth_of(model: pm.Model, seed: int) -> xr.Dataset | None:
     drawn: xr.Dataset = idata["posterior"].to_dataset()[[v.name for v in model.free_RVs]]
     found = az.summary(drawn, kind="diagnostics", round_to="none")
     agrees = found["r_hat"].max() <= 1.01 and found["ess_bulk"].min() >= 400
-    return drawn if agrees and not idata["sample_stats"]["diverging"].any() else None
+    diverging = float(idata["sample_stats"]["diverging"].mean())
+    return drawn if agrees and diverging < MOST_DIVERGING else None
 
 
 def answers(seed: int, number: int) -> tuple[str, list[Answer]]:

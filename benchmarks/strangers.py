@@ -16,6 +16,7 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import xarray as xr
 import pymc_coresets as pmc
 from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.stranger_models import CASES, Case
-from benchmarks.tables import markdown, parser_of, save
+from benchmarks.tables import by_case, markdown, parser_of
 from pymc_coresets.reading.draws import dims_of
 
 HEADER = ("case", "D", "verdict", "J", "processor, s", "rows or units kept", "not in the result",
@@ -159,12 +160,8 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Sample the cases."""
     options = parsed()
-    found: list[Found] = []
-    for key in options.cases:
-        found.append(guarded(key, options.part, options.seed))
-        print(" | ".join(line_of(found[-1])), flush=True)
-        save(options.tables, "strangers", report(found))
-    print(f"\n{report(found)}")
+    measure = partial(guarded, part=options.part, seed=options.seed)
+    by_case(options.cases, measure, line_of, report, folder=options.tables, name="strangers")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Tables in Markdown, and where the documentation takes them from."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["markdown", "parser_of", "save"]
+__all__ = ["by_case", "markdown", "parser_of", "save"]
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -30,3 +30,21 @@ def save(folder: Path | None, name: str, table: str) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)  # a run of minutes should not end in an error
         (folder / f"{name}.md").write_text(table + "\n")
+
+
+def by_case[T](
+    cases: Iterable[str],
+    measure: Callable[[str], T],
+    line_of: Callable[[T], Iterable[str]],
+    report: Callable[[Sequence[T]], str],
+    *,
+    folder: Path | None,
+    name: str,
+) -> None:
+    """Measure one case after the other, show a line of each, and save the table after each."""
+    found: list[T] = []
+    for case in cases:
+        found.append(measure(case))
+        print(" | ".join(line_of(found[-1])), flush=True)
+        save(folder, name, report(found))
+    print(f"\n{report(found)}")

@@ -31,7 +31,7 @@ from benchmarks.isolation import NotDoneError, isolated
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import Settings, Task
 from benchmarks.scale_parts import memory
-from benchmarks.tables import markdown, parser_of, save
+from benchmarks.tables import by_case, markdown, parser_of
 from benchmarks.unit_models import CASES, Case
 from pymc_coresets import Coreset, CoresetError, UnsupportedModelError, build_coreset, compare
 from pymc_coresets.reading.units.observations_of_units import UnitObservations
@@ -284,13 +284,13 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Measure the cases."""
     options = parsed()
-    found: list[Figures] = []
-    for case in options.cases:
-        found.append(guarded(case, options.part, options.seed, options.nuts))
-        print(" | ".join(line_of(found[-1])), flush=True)
-        print({k: round(v, 1) for k, v in found[-1].seconds.items()}, flush=True)
-        save(options.tables, "units", report(found))
-    print(f"\n{report(found)}")
+
+    def measure(case: str) -> Figures:
+        found = guarded(case, options.part, options.seed, options.nuts)
+        print({k: round(v, 1) for k, v in found.seconds.items()}, flush=True)
+        return found
+
+    by_case(options.cases, measure, line_of, report, folder=options.tables, name="units")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -27,7 +28,7 @@ import xarray as xr
 import pymc_coresets as pmc
 from benchmarks.differences import Difference, difference_of
 from benchmarks.isolation import NotDoneError, isolated
-from benchmarks.tables import markdown, parser_of, save
+from benchmarks.tables import by_case, markdown, parser_of
 from benchmarks.vignette_models import CASES
 from pymc_coresets import Level, compare
 
@@ -136,7 +137,9 @@ def measured(key: str, limit: float, seed: int) -> Found:
         return Found(key=key, ours=ours, nuts=nuts)
     shared = sorted(map(str, ours.posterior.data_vars.keys() & nuts.posterior.data_vars.keys()))
     comparison = compare(full=nuts.posterior[shared], approximation=ours.posterior[shared])
-    return Found(key=key, ours=ours, nuts=nuts, difference=difference_of(comparison))
+    difference = difference_of(comparison)
+    print(f"beyond noise: {difference.beyond_noise}", file=sys.stderr, flush=True)
+    return Found(key=key, ours=ours, nuts=nuts, difference=difference)
 
 
 # -- table -----------------------------------------------------------------------------------------
@@ -183,14 +186,8 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Sample the cases."""
     options = parsed()
-    found: list[Found] = []
-    for key in options.cases:
-        found.append(measured(key, options.limit, options.seed))
-        print(" | ".join(line_of(found[-1])), flush=True)
-        if (difference := found[-1].difference) is not None:
-            print(f"beyond noise: {difference.beyond_noise}", file=sys.stderr, flush=True)
-        save(options.tables, "vignettes", report(found))
-    print(f"\n{report(found)}")
+    measure = partial(measured, limit=options.limit, seed=options.seed)
+    by_case(options.cases, measure, line_of, report, folder=options.tables, name="vignettes")
 
 
 if __name__ == "__main__":

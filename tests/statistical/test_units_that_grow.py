@@ -105,6 +105,16 @@ def at_once() -> Coreset:
     return build_coreset(model_of(joined(PARTS[:2])), **QUIET)
 
 
+@pytest.fixture(scope="module")
+def last(longer: Coreset) -> Coreset:
+    return longer.extend(model_of(PARTS[2]), random_seed=2)
+
+
+@pytest.fixture(scope="module")
+def every() -> Coreset:
+    return build_coreset(model_of(joined(PARTS)), **QUIET)
+
+
 def draws_of(coreset: Coreset) -> Any:
     return coreset.sample(draws=250, chains=2, cores=1, **QUIET)
 
@@ -166,18 +176,14 @@ def test_effects_are_drawn_of_users_whose_rows_are_there(first, at_once, draws):
     assert float(np.abs(apart / errors).max()) < 5.0
 
 
-def test_a_stream_of_three_parts_is_as_good_as_one_build(longer):
-    last = longer.extend(model_of(PARTS[2]), random_seed=2)
-    every = build_coreset(model_of(joined(PARTS)), **QUIET)
+def test_a_stream_of_three_parts_is_as_good_as_one_build(last, every):
     assert last.n_observations == last.n_distinct == sum(SIZES)
     assert divergence(last, every) < 0.03
     assert last.ancestry.rows == SIZES
 
 
 @pytest.mark.slow
-def test_draws_of_a_stream_of_three_parts_are_those_of_one_build(longer):
-    last = longer.extend(model_of(PARTS[2]), random_seed=2)
-    every = build_coreset(model_of(joined(PARTS)), **QUIET)
+def test_draws_of_a_stream_of_three_parts_are_those_of_one_build(last, every):
     known, found = (draws_of(each)["posterior"].to_dataset() for each in (every, last))
     for name in SHARED:
         apart = abs(float(found[name].mean() - known[name].mean()))

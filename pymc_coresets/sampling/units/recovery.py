@@ -149,10 +149,10 @@ def recover(
         )
     which = local.numbers_of(levels)
     posterior = draws_tree(idata)["posterior"].to_dataset()
-    n_bytes = 8 * local.n_numbers(names, posterior, len(which))
-    if n_bytes > _SHARE * free_memory() and not summary:
+    n_numbers = local.n_numbers(names, posterior, len(which))
+    if not _fits(n_numbers) and not summary:
         warn_user(
-            f"The draws of {names!r} take {n_bytes / 1e9:.1f} GB. Name some levels "
+            f"The draws of {names!r} take {8 * n_numbers / 1e9:.1f} GB. Name some levels "
             "(levels=...), or ask for summary=True."
         )
     rng, n_levels = generator(random_seed), _LEVELS if summary else max(len(which), 1)
@@ -173,6 +173,11 @@ def recover(
         return parts[0]
     joined = [xr.concat([part[n] for part in parts], dim=local.level_dim(n)) for n in names]
     return xr.merge(joined).assign_attrs(parts[0].attrs)
+
+
+def _fits(n_numbers: int) -> bool:
+    """Whether so many numbers take a fifth of the free memory at most."""
+    return 8 * n_numbers <= _SHARE * free_memory()
 
 
 def _summarised(draws: xr.Dataset) -> xr.Dataset:
@@ -212,7 +217,7 @@ def with_local(
     local, posterior = _LocalVariables(loglik), idata["posterior"].to_dataset()
     n_numbers = local.n_numbers(local.names, posterior, len(local.levels))
     reason = f"they would be {n_numbers / 1e6:,.0f} million numbers"
-    if n_numbers < _MOST and 8 * n_numbers <= _SHARE * free_memory():
+    if n_numbers < _MOST and _fits(n_numbers):
         try:
             return completed(result, idata, rng, progressbar=progressbar)
         except (UnsupportedModelError, OutOfTimeError) as error:

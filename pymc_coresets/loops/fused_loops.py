@@ -115,10 +115,10 @@ def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
     True
     """
-    own = (*OUT_OF_LOOPS, *ENDLESS) if compiled else ("fusion", "fuse_indexed_into_elemwise")
+    own = OUT_OF_LOOPS if compiled else ("fusion", "fuse_indexed_into_elemwise")
     query = RewriteDatabaseQuery(
         include=["fast_run", "numba"],
-        exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *own],
+        exclude=[*_LoopLinker.incompatible_rewrites, *USELESS, *ENDLESS, *own],
     )
     mode: Mode = Mode(_LoopLinker(n_given, compiled=compiled), query).register(
         (dfs_rewriter(count_once), 1.5),  # once shapes are known, and before loops are fused

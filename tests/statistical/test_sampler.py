@@ -9,8 +9,10 @@ from unittest.mock import Mock
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pymc.distributions.transforms import ordered
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pytensor.compile.maker import FunctionMaker
 from scipy.integrate import cumulative_trapezoid
@@ -138,6 +140,20 @@ def test_a_whole_analysis_makes_few_functions(write, most, monkeypatch):
     coreset = build_coreset(model, random_seed=1, progressbar=False)
     coreset.check(coreset.sample(random_seed=1, progressbar=False, quiet=True))
     assert len(made) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # several modes
+def test_rewrites_of_many_answers_of_classes_end():
+    """PyTensor refuses, as in all tests, where two rewrites undo each other again and again."""
+    with pm.Model() as model:
+        own = pm.Categorical("own", p=pm.Dirichlet("shares", np.ones(3)), shape=400)
+        first = pm.Normal("first", 0, 1.5, shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
+        odds = pt.concatenate([first[:, None], pm.Normal("others", shape=(3, 7))], axis=1)
+        agree = np.repeat([[0.1], [0.4], [0.9]], 8, axis=1)
+        y = np.random.default_rng(1).binomial(1, np.repeat(agree, [150, 150, 100], axis=0))
+        pm.Bernoulli("y", logit_p=odds[own], observed=y)
+    assert build_coreset(model, random_seed=1, progressbar=False).weights.sum() == 400
 
 
 @pytest.mark.parametrize(("n_rows", "is_small"), [(200_000, True), (2_000_000, False)])

@@ -224,7 +224,8 @@ class Functions:
             z = pt.moveaxis(x, -1, 0)
             at_z = density.at_values(x)
         else:
-            around = placed(density, inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
+            own = (inputs[CENTRE], inputs[FACTOR], x, inputs.get(MOMENTS))
+            around = placed(density, *own, straight=True)
             columns = zip(*(each.columns for each in around), strict=True)
             z = pt.stack([pt.concatenate(own, axis=0) for own in columns])
             logs = (density.surface.at(each.columns) + each.log_share for each in around)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -14,7 +14,9 @@ from scipy.special import logsumexp
 
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.loops.fused_loops import Kernel
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.units.bending import bends_of
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR, MOMENTS, stretched
 from pymc_coresets.reading.units.nodes import Nodes, rule_for_moments
 from pymc_coresets.reading.units.observations_of_units import UnitModel, normal_moments
 from pymc_coresets.rows.memory import in_threads
@@ -117,23 +119,33 @@ class UnitModes:
             return rows
         if self.units.n_modes == 1 and self.units.factor.n_dims > 1:
             return self.near(point, rows)
-        return self.around(self.every(point, rows), rows)
+        return self.around(self.every(point, rows), point, rows)
 
-    def around(self, modes: ModesOfUnits, rows: Rows) -> Rows:
+    def around(self, modes: ModesOfUnits, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
         """Return units with nodes around as many of their modes as each has nodes for.
 
         Parameters
         ----------
         modes : ModesOfUnits
             From `every`.
-        rows : Rows
+        point, rows
+            See `at`.
         """
-        n_modes, middle, width = self.units.n_modes, *self._columns
+        n_modes, (middle, width) = self.units.n_modes, self._columns
         found = modes.first(n_modes)
-        places, widths = found.places, found.widths
+        new = {middle: found.places, width: found.widths}
         if n_modes == 1:
-            places, widths = places[:, 0], widths[:, 0]
-        return replace(rows, arrays=_with(rows.arrays, {middle: places, width: widths}))
+            new = {i: values[:, 0] for i, values in new.items()}
+            blocks = _blocks(rows)
+            ends = np.cumsum([len(some) for some in blocks])[:-1]
+
+            def of_block(block: tuple[Rows, np.ndarray, np.ndarray]) -> np.ndarray:
+                return self._moments(point, *block)
+
+            each = zip(blocks, *(np.split(values, ends) for values in new.values()), strict=True)
+            parts = list(in_threads(of_block, each, len(blocks)))
+            new |= {i: np.concatenate(parts) for i in self._column_of_moments}
+        return replace(rows, arrays=_with(rows.arrays, new))
 
     def near(self, point: Mapping[str, np.ndarray], rows: Rows) -> Rows:
         """Return units with the modes to which an ascent leads from the places that they have.
@@ -208,8 +220,15 @@ class UnitModes:
         found = self.every(point, rows)
         width = found.widths[..., 0, :]
         z = found.places + width * nodes.points[:, 0]  # (n_units, n_modes, n_nodes)
+        volume = np.broadcast_to(np.log(width), z.shape)
+        if self.units.has_moments:  # also where they lie by these, around the first mode
+            middle, own, moments = self.places(self.around(found, point, rows))
+            away, volume_of_own = _stretched()(nodes.points, moments)
+            z = np.concatenate([z, (middle + own[:, 0] * away.T)[:, None]], axis=1)
+            of_own = np.log(own[:, 0]) + volume_of_own.T
+            volume = np.concatenate([volume, of_own[:, None]], axis=1)
         logs = self._heights(point, rows, z.reshape(len(z), -1, 1)).reshape(z.shape)
-        logs = logs + nodes.log_weights + np.log(width)
+        logs = logs + nodes.log_weights + volume
         parts: np.ndarray = np.exp(logs - logsumexp(logs, axis=2, keepdims=True)).max(axis=1)
         return np.where(np.isnan(parts), 0.0, parts)
 
@@ -220,7 +239,7 @@ class UnitModes:
     def _moments(
         self, point: Mapping[str, np.ndarray], some: Rows, z: np.ndarray, root: np.ndarray
     ) -> np.ndarray:
-        """Return the moments of units by nodes around their modes, (n_units, q, q + 1)."""
+        """Return the moments of units by nodes around their modes, (n_units, q, q + 2)."""
         nodes = Nodes.of_rule(rule_for_moments(z.shape[1]), z.shape[1])
         places = z[:, None] + np.einsum("nij,kj->nki", root, nodes.points)
         logs = self._heights(point, some, places) + nodes.log_weights
@@ -302,6 +321,15 @@ def _blocks(rows: Rows, n_places: int = 1) -> list[Rows]:
 
 def _with(arrays: tuple[np.ndarray, ...], new: Mapping[int, np.ndarray]) -> tuple[np.ndarray, ...]:
     return tuple(new.get(i, array) for i, array in enumerate(arrays))
+
+
+@cache
+def _stretched() -> Callable[..., list[np.ndarray]]:
+    """Return the function that `stretched` is of places (n_places, 1), along one axis."""
+    x = pt.tensor("x", dtype="float64", shape=(None, 1))
+    moments = pt.tensor("moments", dtype="float64", shape=(None, 1, 3))
+    [places], volume = stretched([x], moments)
+    return numpy_function([x, moments], [places, volume])
 
 
 def _along_axis(
@@ -414,7 +442,7 @@ def _ascended(
 
 
 def _moments_of(x: np.ndarray, logs: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Return mean and covariance of standardised variables, see `stretched`.
+    """Return mean, covariance and bends of standardised variables, see `stretched`.
 
     Parameters
     ----------
@@ -426,7 +454,7 @@ def _moments_of(x: np.ndarray, logs: np.ndarray, root: np.ndarray) -> np.ndarray
 
     Returns
     -------
-    ndarray of shape (n_units, q, q + 1)
+    ndarray of shape (n_units, q, q + 2)
         Those of a normal density where these are far from that.
     """
     n_units, n_dims = root.shape[:2]
@@ -447,7 +475,10 @@ def _moments_of(x: np.ndarray, logs: np.ndarray, root: np.ndarray) -> np.ndarray
     near &= np.square(mean).sum(axis=1) < 1.0
     which = np.flatnonzero(some)[near]
     usual[which, :, 0] = np.einsum("nij,nj->ni", turn[near], mean[near])
-    usual[which, :, 1:] = np.linalg.cholesky(covariance[near])
+    usual[which, :, 1:-1] = roots = np.linalg.cholesky(covariance[near])
+    white = np.linalg.solve(roots, turn[near] @ around[near].mT)  # (n_near, q, n_places)
+    skewness = np.einsum("nk,njk->nj", weights[near], white**3)
+    usual[which, :, -1] = bends_of(skewness)
     return usual
 
 

@@ -17,8 +17,8 @@ says: many widths are right where the density is almost normal, as it is in unit
 by a prior of a small scale.  Between two modes, or in a tail, the curvature may be close to zero,
 and its width says nothing.
 
-Along several axes, nodes lie around the mean of each unit's density, with its covariance: see
-`stretched`.
+Around one mode, nodes lie around the mean of each unit's density, with its covariance and skewness:
+see `stretched`.
 
 The integral does not depend on where its nodes are, but for their error.  So gradients are those at
 nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
@@ -45,6 +45,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.folding import simplified, without_fills
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.units.bending import bent
 from pymc_coresets.reading.units.columns import by_columns
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.placement import Root, Surface
@@ -201,7 +202,7 @@ def integrated(
     points : TensorVariable of shape (n_nodes, q)
     log_weights : TensorVariable of shape (n_nodes,)
         See `Nodes`.
-    moments : TensorVariable of shape (n_units, q, q + 1), optional
+    moments : TensorVariable of shape (n_units, q, q + 2), optional
         With one mode, see `stretched`.
     """
     with compiling():
@@ -278,6 +279,8 @@ def placed(
     factor: TensorVariable,
     x: TensorVariable,
     moments: TensorVariable | None = None,
+    *,
+    straight: bool = False,
 ) -> list[Places]:
     """Return units' variables at standardised places, around each of their modes.
 
@@ -289,6 +292,8 @@ def placed(
         See `integrated`.
     x : TensorVariable of shape (n_places, n_units or 1, q)
         From the mode of each unit, in units of its widths; with moments, from its mean.
+    straight : bool, default False
+        See `stretched`.
     """
     n_dims, place, others = units.n_dims, units.surface.placement, units.surface.others
     several = centre.type.ndim == 3
@@ -296,7 +301,7 @@ def placed(
     roots, modes, found = [], [], []
     away, volume = [x[:, :, j] for j in range(n_dims)], None
     if moments is not None:
-        away, volume = stretched(away, moments)
+        away, volume = stretched(away, moments, straight=straight)
     for m in range(n_modes):
         middle, width = (centre[:, m], factor[:, m]) if several else (centre, factor)
         outputs = [*map(checked_tensor, place.make_node(middle, width, *others).outputs)]
@@ -317,34 +322,40 @@ def placed(
 
 
 def stretched(
-    x: Sequence[TensorVariable], moments: TensorVariable
+    x: Sequence[TensorVariable], moments: TensorVariable, *, straight: bool = False
 ) -> tuple[list[TensorVariable], TensorVariable]:
     """Return places around the mean of each unit's density as places around its mode.
 
     A rule is exact for polynomials times a normal density.  That with the mean and covariance of
     the unit's density leaves a smaller rest than that with its mode and curvature: with 41 nodes
     in two dimensions, sums over units have a fifth of the error or less (Naylor and Smith 1982,
-    Applied Statistics 31).  Relative to mode and width, mean and covariance depend little on the
-    shared variables, so those in the middle of the posterior are enough; any change of variables
-    is exact.
+    Applied Statistics 31).  So does one that is as skew along each axis: see `bent`.  Relative to
+    mode and width, these moments depend little on the shared variables, so those in the middle of
+    the posterior are enough; any change of variables is exact.
 
     Parameters
     ----------
     x : sequence of TensorVariable of shape (n_places, n_units or 1)
         Standardised by mean and covariance.
-    moments : TensorVariable of shape (n_units, q, q + 1)
-        The mean and a lower triangular root of the covariance, side by side, of places that are
-        standardised by mode and curvature.
+    moments : TensorVariable of shape (n_units, q, q + 2)
+        The mean and a lower triangular root of the covariance, of places that are standardised by
+        mode and curvature, and by how much each axis bends, side by side.
+    straight : bool, default False
+        Whether to leave out how axes bend, for places that are linear in x.
 
     Returns
     -------
     places : list of TensorVariable of shape (n_places, n_units)
-    log_volume : TensorVariable of shape (n_units,)
+    log_volume : TensorVariable of shape (n_units,), or (n_places, n_units) if axes bend
     """
     n_dims = len(x)
     root = Root([[moments[:, i, 1 + j] for j in range(i + 1)] for i in range(n_dims)])
-    places = [moments[:, i, 0] + away for i, away in enumerate(root.times(x))]
-    return places, root.log_determinant
+    own, volume = list(x), root.log_determinant
+    if not straight:
+        own, slopes = zip(*(bent(a, moments[:, j, -1]) for j, a in enumerate(x)), strict=True)
+        volume = checked_tensor(volume + sum(slopes))
+    places = [moments[:, i, 0] + away for i, away in enumerate(root.times(own))]
+    return places, volume
 
 
 def log_shares(

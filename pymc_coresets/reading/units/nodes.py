@@ -18,8 +18,8 @@ _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 _TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
 # Of rules of a fifth of those nodes or less, whose error is small in most models.
 _TO_JUDGE_FIRST_BY = {2: 21, 3: 13}
-# Of rules for the mean and covariance of a unit, which need few digits.
-_FOR_MOMENTS = {2: 13, 3: 9, 4: 7, 5: 5, 6: 5}
+# Of rules for the mean, covariance and skewness of a unit, which need few digits.
+_FOR_MOMENTS = {1: 31, 2: 13, 3: 9, 4: 7, 5: 5, 6: 5}
 # Of rules for tails along one axis, which are never better than Gauss's with fewer nodes.
 _DEGREES_FOR_TAILS = (61, 81, 121, 161, 241)
 

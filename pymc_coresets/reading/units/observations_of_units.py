@@ -172,7 +172,7 @@ class UnitModel:
             The mode, or modes, of each unit's variables, on their unconstrained scale.
         factor : ndarray of shape (n_units, q, q), or (n_units, n_modes, q, q)
             A lower triangular root of their covariance there.
-        moments : ndarray of shape (n_units, q, q + 1), optional
+        moments : ndarray of shape (n_units, q, q + 2), optional
             See `stretched`; by default those of normal densities.
         at : ndarray of shape (D,), optional
             Where the shared variables are at which these are the modes.
@@ -208,7 +208,7 @@ class UnitModel:
         width = pt.tensor("factor", dtype="float64", shape=(None, *of_modes, n_dims, n_dims))
         points = pt.tensor("points", dtype="float64", shape=(None, n_dims))
         log_weights = pt.vector("log_weights", dtype="float64")
-        moments = pt.tensor("moments", dtype="float64", shape=(None, n_dims, n_dims + 1))
+        moments = pt.tensor("moments", dtype="float64", shape=(None, n_dims, n_dims + 2))
         if self.factor.values:
             loglik = summed(self.density, middle, points)
         else:
@@ -262,7 +262,7 @@ class UnitModel:
     @property
     def has_moments(self) -> bool:
         """Whether nodes lie around the mean of each unit's density, see `stretched`."""
-        return self.n_modes == 1 and self.factor.n_dims > 1 and not self.factor.values
+        return self.n_modes == 1 and not self.factor.values
 
     @property
     def start(self) -> tuple[np.ndarray, np.ndarray]:
@@ -360,15 +360,15 @@ class UnitModel:
 
 
 def normal_moments(n_units: int, n_dims: int) -> np.ndarray:
-    """Return the moments of normal densities, (n_units, q, q + 1): see `stretched`.
+    """Return the moments of normal densities, (n_units, q, q + 2): see `stretched`.
 
     Examples
     --------
     >>> normal_moments(1, 2)
-    array([[[0., 1., 0.],
-            [0., 0., 1.]]])
+    array([[[0., 1., 0., 0.],
+            [0., 0., 1., 0.]]])
     """
-    return np.tile(np.eye(n_dims, n_dims + 1, 1), (n_units, 1, 1))
+    return np.tile(np.eye(n_dims, n_dims + 2, 1), (n_units, 1, 1))
 
 
 def _at(row: RowArray, places: np.ndarray) -> RowArray:

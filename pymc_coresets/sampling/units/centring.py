@@ -249,7 +249,7 @@ class _Form:
         if self.units.factor.n_dims > 1:
             return self.placed(x, rows), np.ones(len(rows), dtype=np.int64)
         found = self.modes.every(self.point(x), rows)
-        return self.modes.around(found, rows), found.number
+        return self.modes.around(found, self.point(x), rows), found.number
 
     def loglik_at(self, placed: Rows, x: np.ndarray, chosen: _Nodes) -> LogLikelihood:
         """Return the log-likelihoods of all units, sharing compiled functions."""

@@ -47,6 +47,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.units.bending import bent
 from pymc_coresets.reading.units.columns import by_columns
+from pymc_coresets.reading.units.complements import without_double_complements
 from pymc_coresets.reading.units.factors import GroupingFactor
 from pymc_coresets.reading.units.placement import Root, Surface
 from pymc_coresets.reading.units.ragged import Collect, Spread, collect
@@ -109,7 +110,8 @@ class UnitDensity:
         whole = collect(checked_tensor(of_rows), sizes) + log_prior
         prior = pt.broadcast_to(checked_tensor(log_prior), (flat.shape[0],))
         graphs = [without_traces(whole), without_traces(prior)]
-        density, alone = checked_tensors(without_fills(simplified(graphs)))
+        written = without_double_complements(simplified(graphs))
+        density, alone = checked_tensors(without_fills(written))
         used = set(graph_inputs([density]))
         arrays, unit_rows = (
             tuple(row for row in rows if row.placeholder in used)

@@ -1,0 +1,63 @@
+"""Log-probabilities of what is censored, without the complement of a complement."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph import Apply, Constant, Variable
+
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.reading.folding import rewritten_by
+
+
+def without_double_complements(graphs: Sequence[Variable]) -> list[Variable]:
+    """Write ``log(1 - exp(log(1 - exp(x))))`` as x, also within cases that have a constant instead.
+
+    Times beyond the end of a study have the complement of a distribution function, which for
+    exponential and Weibull times is a complement itself: two logarithms and two exponentials for
+    each row and node, with a derivative that cancels where either probability is small.
+
+    Parameters
+    ----------
+    graphs : sequence of Variable
+
+    Examples
+    --------
+    >>> x, seen = pt.vector("x"), pt.bvector("seen")
+    >>> of_times = pt.switch(seen, pt.log1mexp(x), -np.inf)
+    >>> [found] = without_double_complements([pt.log1mexp(of_times)])
+    >>> found.eval({x: [-1e-30, -2.0, -2.0], seen: np.array([1, 1, 0], dtype="int8")})
+    array([-1.e-30, -2.e+00,  0.e+00])
+    """
+    with ops.compiling():
+        return rewritten_by(_written, graphs)
+
+
+def _written(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
+    if not _is(node, ps.Log1mexp):
+        return None
+    found = _complement(inputs[0])
+    return None if found is None or found.type != node.outputs[0].type else [found]
+
+
+def _complement(log_probability: Variable) -> Variable | None:
+    """Return the logarithm of the complement if it needs no function; None otherwise."""
+    if isinstance(log_probability, Constant):
+        with np.errstate(divide="ignore"):
+            return cast(Variable, pt.constant(np.log(-np.expm1(log_probability.data))))
+    node = log_probability.owner
+    if node is not None and _is(node, ps.Log1mexp):
+        [x] = ops.checked_tensors(node.inputs)
+        return cast(Variable, pt.switch(x <= 0.0, x, np.nan))
+    if node is not None and _is(node, ps.Switch):
+        condition, *cases = node.inputs
+        found = [_complement(v) for v in cases]
+        if all(v is not None for v in found):
+            return cast(Variable, pt.switch(condition, *found))
+    return None
+
+
+def _is(node: Apply, kind: type) -> bool:
+    return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, kind)

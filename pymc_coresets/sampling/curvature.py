@@ -10,9 +10,13 @@ from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.density import Density
-from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor
+from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, DenseFactor, factor_of
 from pymc_coresets.sampling.maximisation.central_differences import both_sides
-from pymc_coresets.sampling.maximisation.many_modes import maximise_by_curvature, settled_each
+from pymc_coresets.sampling.maximisation.many_modes import (
+    maximise_by_curvature,
+    negative_hessians,
+    settled_each,
+)
 from pymc_coresets.sampling.maximisation.one_start import (
     REMEDY,
     minimise,
@@ -24,6 +28,8 @@ from pymc_coresets.sampling.normal import Normal, heavy_tailed
 #: Ascents to the mode, each by the curvature where the last one ended, and gain in nats after which
 #: another one follows.
 _CLIMBS, _NOTICED = 3, 0.1
+#: Steps of Newton's to where the gradient is zero, and standard deviations from there that suffice.
+_STEPS, _FLAT = 10, 0.1
 #: Approximate number of gradients to spend on narrow ridges.
 _ON_RIDGES = 10_000
 
@@ -175,6 +181,53 @@ def laplace(density: Density, start: np.ndarray) -> Normal:
         _log.info("The search goes on by curvatures, as on ridges: %s", error.message)
         ends = maximise_by_curvature(density, x[None], n_gradients=_ON_RIDGES)
         return _settled(density, ends.points[0])
+
+
+def where_flat(density: Density, start: np.ndarray) -> Normal:
+    """Return the normal distribution around the point near another at which the gradient is zero.
+
+    By gradients alone, with steps of Newton's: they may be better known than the values, which then
+    have no maximum there.
+
+    Parameters
+    ----------
+    density : Density
+    start : ndarray of shape (n_dims,)
+
+    Raises
+    ------
+    SamplingError
+        If the curvature is not negative definite, or steps do not end.
+
+    Examples
+    --------
+    >>> rough = Density(lambda x: (np.sin(1e4 * x[:, 0]), 1.0 - np.expm1(x)))
+    >>> where_flat(rough, np.zeros(1)).location.round(2)
+    array([0.69])
+    """
+    x = start
+    for _ in range(_STEPS):
+        [hessian] = negative_hessians(density, x[None], kinks=False)
+        try:
+            around = Normal(x, factor_of(hessian))
+        except (LinAlgError, ValueError):
+            break
+        around, move = moved(around, density)
+        if move < _FLAT:
+            return around
+        x = around.location
+    raise SamplingError(f"The gradient of the posterior is zero nowhere nearby: {REMEDY}")
+
+
+def moved(around: Normal, density: Density) -> tuple[Normal, float]:
+    """Move a normal distribution by a step of Newton's; also its length in standard deviations.
+
+    The length is the largest along any of the whitened axes.
+    """
+    slope = density.logp_and_gradient(around.location)[1]
+    step = around.factor.solve(slope)
+    length = np.abs(around.factor.whiten(step)).max()
+    return replace(around, location=around.location + step), float(length)
 
 
 def laplace_parts(

@@ -26,6 +26,8 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 #: How many times as large a sample is taken where the first has no mode: the log-densities of
 #: quantile regressions have kinks, which larger samples smooth.
 _SMOOTHER = 8
+#: Units of a sample, at least, if there are as many.
+_FEWEST_UNITS = 250
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def proposal(
     sampler : CoresetSampler
     n_draws : int
     start_size : int
-        Number of rows of the sample.
+        Number of rows of the sample. Of units it has fewer, with about as many rows in all.
     rng : numpy.random.Generator
     key : int, optional
         Key of the sample; drawn by default.
@@ -63,6 +65,8 @@ def proposal(
         None if the posterior has no mode, as in hierarchies, or has discrete variables.
     """
     key, stream = keyed.random_key(rng) if key is None else key, rng.spawn(1)[0]
+    of_units = start_size / sampler.loglikelihood.observations.mean_size
+    start_size = int(max(of_units, min(start_size, _FEWEST_UNITS)))
     larger = min(_SMOOTHER * start_size, sampler.loglikelihood.n_rows)
     has_more = larger > start_size and sampler.n_dims <= FEW_TO_SEARCH
     for size in [start_size] + [larger] * has_more:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rule_to_judge_first_by
+from pymc_coresets.reading.units.nodes import Rule, rule_to_judge_by, rules_to_judge_first_by
 from pymc_coresets.sampling.normal import Normal, heavy_tailed
 from pymc_coresets.sampling.units.centring import _Group, _Nodes, _Sample, _Several
 
@@ -48,7 +48,7 @@ def sample_of(errors, several=None):
 @pytest.mark.parametrize("doubt", [0.0, 0.003, 0.0033, 0.1])
 def test_fewer_nodes_judge_where_they_are_as_good(doubt):
     """In a part of the units: if their variance is a hundredth of what is acceptable."""
-    most, fewer = rule_to_judge_by(N_DIMS), rule_to_judge_first_by(N_DIMS)
+    most, [fewer] = rule_to_judge_by(N_DIMS), rules_to_judge_first_by(N_DIMS)
     sample, used = sample_of({fewer: doubt})
     number, sums, stated = sample._judge(AROUND, sample.single.sample, ENOUGH)
     is_alike = doubt**2 <= ENOUGH / 100
@@ -61,7 +61,7 @@ def test_fewer_nodes_judge_where_they_are_as_good(doubt):
 def test_doubts_add_to_the_error(monkeypatch):
     own = Rule(5)
     monkeypatch.setattr(_Sample, "_options", lambda *_: [_Nodes(own)])
-    fewer = rule_to_judge_first_by(N_DIMS)
+    [fewer] = rules_to_judge_first_by(N_DIMS)
     # Both are off by 0.002 in the same direction: their difference is none.
     sample, _ = sample_of({own: 0.002, fewer: 0.002})
     found = sample.sufficient(_Nodes(own), AROUND, ENOUGH)

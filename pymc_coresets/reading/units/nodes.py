@@ -17,7 +17,7 @@ _DEGREES = (5, 7, 9, 11, 13, 17, 21, 33, 49)
 # By the number of axes: of rules without an error, beside those of fewer nodes.
 _TO_JUDGE_BY = {1: 401, 2: 61, 3: 23, 4: 15, 5: 11, 6: 9}
 # Of rules of a fifth of those nodes or less, whose error is small in most models.
-_TO_JUDGE_FIRST_BY = {2: 21, 3: 13}
+_TO_JUDGE_FIRST_BY = {2: (21,), 3: (13, 17)}
 # Of rules for the mean, covariance and skewness of a unit, which need few digits.
 _FOR_MOMENTS = {1: 31, 2: 13, 3: 9, 4: 7, 5: 5, 6: 5}
 # Of rules for tails along one axis, which are never better than Gauss's with fewer nodes.
@@ -271,13 +271,12 @@ def rule_for_moments(n_dims: int) -> Rule:
     return Rule(_FOR_MOMENTS[n_dims])
 
 
-def rule_to_judge_first_by(n_dims: int) -> Rule | None:
-    """Return a rule of fewer nodes, to judge by where its own error is small, if there is one.
+def rules_to_judge_first_by(n_dims: int) -> list[Rule]:
+    """Return rules of fewer nodes, to judge by where their own error is small.
 
     Examples
     --------
-    >>> rule_to_judge_first_by(2), rule_to_judge_first_by(5)
-    (Rule(degree=21, tails=False, first=0, last=None), None)
+    >>> [rule.degree for rule in rules_to_judge_first_by(3)], rules_to_judge_first_by(5)
+    ([13, 17], [])
     """
-    degree = _TO_JUDGE_FIRST_BY.get(n_dims)
-    return None if degree is None else Rule(degree)
+    return [Rule(degree) for degree in _TO_JUDGE_FIRST_BY.get(n_dims, ())]

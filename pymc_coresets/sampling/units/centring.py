@@ -18,7 +18,7 @@ from pymc_coresets.reading.units.nodes import (
     higher_rules,
     lower_rules,
     rule_to_judge_by,
-    rule_to_judge_first_by,
+    rules_to_judge_first_by,
 )
 from pymc_coresets.reading.units.observations_of_units import UnitModel, as_units
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -35,7 +35,8 @@ from pymc_coresets.rowlogp.units import (
 from pymc_coresets.rowlogp.verification import verify
 from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.curvature import laplace
+from pymc_coresets.sampling.curvature import laplace, moved, where_flat
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.maximisation.one_start import minimise_where_finite, negative_of
 from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -51,11 +52,13 @@ _FOR_JUDGES, _ALIKE = 200, 0.01
 _MOST_OF_SEVERAL = 1_000
 #: Degree along several axes up to which nodes are tried, if those of lower ones find no mode.
 _HIGHEST_TO_FAIL = 21
-#: Part of the acceptable error that fewer nodes than those of the search may have: units of many
-#: rows, and those of normal outcomes, have densities so close to normal.
+#: Part of the acceptable error that fewer nodes may have than those that any search begins with:
+#: units of many rows, and those of normal outcomes, have densities so close to normal.
 _TO_SPARE = 1e-3
 #: Standard deviations of the posterior by which its middle may move after errors are measured.
 _NEAR = 0.3
+#: Steps of Newton's to the middle by gradients of more nodes, which have the same curvature.
+_STEPS = 3
 #: Part of an integral that is less than any error.
 _NEGLIGIBLE = 1e-9
 
@@ -122,8 +125,11 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             with doing("choosing how many nodes are enough"):
                 chosen, judged = sample.sufficient(known, around, enough), around
         if chosen.is_finer(known):
-            known = chosen
-            continue
+            known, form = chosen, sample.form(chosen.n_modes)
+            middle, length = moved(around, form.density(known.rule, x))
+            if not length <= _NEAR:
+                continue
+            x = middle.location
         with doing(f"placing nodes in {len(units.levels):,} units"):
             placed, n_modes = form.all_placed(x)
         if not sample.lacks(n_modes, around):
@@ -218,7 +224,22 @@ class _Form:
             x, gained = objective.x, start - objective(objective.x)[0]
             if gained < enough:
                 break
-        return laplace(sampler.posterior(self.placed(x, some), weights).density, x)
+        density = self.density(rule, x)
+        try:
+            around = where_flat(density, x)
+        except SamplingError:
+            around = laplace(density, x)
+        for finer in higher_rules(rule, self.units.factor.n_dims)[1:2] * _STEPS:
+            around, length = moved(around, self.density(finer, around.location))
+            if length < _NEAR / 3:
+                break
+        return around
+
+    def density(self, rule: Rule, x: np.ndarray) -> Density:
+        """Return the posterior density of the sample, by nodes that lie where they do at x."""
+        loglik = self.by_nodes(rule)
+        some = self.placed(x, _by_nodes_of(loglik, self.sample.rows))
+        return CoresetSampler(loglik).posterior(some, self.sample.weights).density
 
     def _placed_once(self, x: np.ndarray, group: _Group) -> Rows:
         """Return the units of a group as `placed` does, which several rules have in common."""
@@ -304,7 +325,7 @@ class _Sample:
     def sufficient(self, known: _Nodes, around: Normal, enough: float) -> _Nodes:
         """Return the nodes that are fewest, of those whose error is small enough.
 
-        Fewer than those that are known have to have hardly any.
+        Fewer than those that a search begins with have to have hardly any.
 
         Raises
         ------
@@ -324,9 +345,10 @@ class _Sample:
             return float(np.sum(parts)) ** 2
 
         least, tried = np.inf, known
+        first = first_degree(self.single.units.factor.n_dims) or 0
         for nodes in self._options(known, most, around):
-            found = error(nodes)
-            if found <= enough * (_TO_SPARE if known.is_finer(nodes) else 1.0):
+            found, is_lower = error(nodes), nodes.rule.degree < min(first, known.rule.degree)
+            if found <= enough * (_TO_SPARE if is_lower else 1.0):
                 return replace(nodes, error=found)
             if not found >= least:
                 least, tried = found, nodes
@@ -393,12 +415,13 @@ class _Sample:
                 "parameters (integrate=False), or give them priors that allow fewer."
             )
         form, rule = self.form(number), rule_to_judge_by(n_dims)
-        fewer, part = rule_to_judge_first_by(n_dims), group.part(_FOR_JUDGES)
-        if fewer is not None and len(part.weights) < len(group.weights):
-            exact, found = (form.sums(each, around, part) for each in (rule, fewer))
-            doubt = float(np.std(exact - found))
-            if doubt**2 <= _ALIKE * enough:
-                return number, form.sums(fewer, around, group), doubt
+        part, first = group.part(_FOR_JUDGES), rules_to_judge_first_by(n_dims)
+        if first and len(part.weights) < len(group.weights):
+            exact = form.sums(rule, around, part)
+            for fewer in first:
+                doubt = float(np.std(exact - form.sums(fewer, around, part)))
+                if doubt**2 <= _ALIKE * enough:
+                    return number, form.sums(fewer, around, group), doubt
         return number, form.sums(rule, around, group), 0.0
 
     def lacks(self, n_modes: np.ndarray, around: Normal) -> bool:

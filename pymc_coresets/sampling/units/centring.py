@@ -229,7 +229,9 @@ class _Form:
             around = where_flat(density, x)
         except SamplingError:
             around = laplace(density, x)
-        for finer in higher_rules(rule, self.units.factor.n_dims)[1:2] * _STEPS:
+        # Those for tails reach to where nothing is left of any integral.
+        more = [r for r in higher_rules(rule, self.units.factor.n_dims) if not r.tails]
+        for finer in more[1:2] * _STEPS:
             around, length = moved(around, self.density(finer, around.location))
             if length < _NEAR / 3:
                 break

@@ -44,7 +44,7 @@ from pymc_coresets.rowlogp.verification_of_units import verify_units
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
-from tests.models.units import by_grid, loglik_of, nodes_at, read
+from tests.models.units import around_the_mode, by_grid, loglik_of, nodes_at, read
 
 # -- normal rows, normal levels: a closed form -----------------------------------------------------
 
@@ -258,7 +258,7 @@ def around_modes(degree: int, mean: float, width: float) -> list[float]:
 
 
 def test_one_node_is_the_method_of_laplace():
-    units = nodes_at(counts(centred=True), 1)
+    units = around_the_mode(nodes_at(counts(centred=True), 1))
     found = loglik_of(units)({"mean": 0.0, "w": 1.0})
     for level, of_nodes in enumerate(around_modes(1, 0.0, 1.0)):
         y = COUNT[level == UNITS]
@@ -292,16 +292,23 @@ def test_the_error_of_nodes_falls_geometrically():
     units = counts(centred=True)
     x = np.array([0.3, -0.2])
     exact = by_grid(nodes_at(units, 1), x)
-    errors = [np.abs(loglik_of(nodes_at(units, d))(x) - exact).max() for d in (1, 5, 17, 49)]
+    found = [nodes_at(units, degree) for degree in (1, 5, 17, 49)]
+    straight, errors = (
+        [np.abs(loglik_of(each)(x) - exact).max() for each in every]
+        for every in (map(around_the_mode, found), found)
+    )
     # Around exact modes, Laplace's method is better than three nodes in this model.
     laplace, of_three = (
         np.abs(np.array(around_modes(d, 0.3, np.exp(-0.2))) - exact).max() for d in (1, 5)
     )
     assert 1e-3 < laplace < of_three
-    assert errors[0] == pytest.approx(laplace, rel=0.1)  # curvatures are those near the mode
-    assert errors[1] == pytest.approx(of_three, rel=0.05)
-    np.testing.assert_array_less(errors[2:], 1e-3 * np.array(errors[1:-1]))
-    assert errors[-1] < 1e-9
+    assert straight[0] == pytest.approx(laplace, rel=0.1)  # curvatures are those near the mode
+    assert straight[1] == pytest.approx(of_three, rel=0.05)
+    for some in (straight, errors):
+        np.testing.assert_array_less(some[2:], 1e-3 * np.array(some[1:-1]))
+        assert some[-1] < 1e-9
+    # As skew as the densities are, at thetas near that of the moments.
+    np.testing.assert_array_less(errors[1:3], np.array(straight[1:3]) / 3)
 
 
 def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():
@@ -338,7 +345,7 @@ def test_fewer_nodes_than_those_of_the_search_have_hardly_any_error():
     )
     assert (normal.n_nodes, first_degree(1)) == (3, 13)
     assert normal.node_error < 1e-12  # those of normal densities are exact
-    assert of_counts.n_nodes == 7  # six are off by more than a thousandth of what is acceptable
+    assert of_counts.n_nodes == 6  # five are off by more than a thousandth of what is acceptable
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Units for tests: what the package makes of them, and the same integrals by sums over a grid."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,12 +14,13 @@ from scipy.special import logsumexp
 
 from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.integral import MOMENTS
 from pymc_coresets.reading.units.nodes import Rule
-from pymc_coresets.reading.units.observations_of_units import UnitModel
+from pymc_coresets.reading.units.observations_of_units import UnitModel, normal_moments
 from pymc_coresets.rowlogp.of_model import units_at
 from pymc_coresets.rowlogp.units import unit_model
 
-__all__ = ["Shared", "by_grid", "loglik_of", "nodes_at", "read"]
+__all__ = ["Shared", "around_the_mode", "by_grid", "loglik_of", "nodes_at", "read"]
 
 #: Values of the shared variables, on their own scale.
 type Shared = Mapping[str, Any]
@@ -41,6 +43,15 @@ def nodes_at(
     rule = Rule(rule) if isinstance(rule, int) else rule
     settings = {"names": list(units.factor.names), "rule": list(rule), "n_modes": n_modes}
     return units_at(units, settings | {"at": start, "node_error": 0.0})
+
+
+def around_the_mode(units: Observations) -> Observations:
+    """Return the same with nodes by mode and curvature alone, not by moments."""
+    rows = [
+        replace(row, values=normal_moments(*row.values.shape[:2])) if row.name == MOMENTS else row
+        for row in units.rows
+    ]
+    return replace(units, rows=tuple(rows))
 
 
 def loglik_of(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:

@@ -45,12 +45,16 @@ def _written(node: Apply, inputs: list[Variable]) -> list[Variable] | None:
 def _complement(log_probability: Variable) -> Variable | None:
     """Return the logarithm of the complement if it needs no function; None otherwise."""
     if isinstance(log_probability, Constant):
-        with np.errstate(divide="ignore"):
-            return cast(Variable, pt.constant(np.log(-np.expm1(log_probability.data))))
+        known = np.asarray(log_probability.data, dtype="float64")  # it may be a rounded one
+        with np.errstate(all="ignore"):
+            return cast(Variable, pt.constant(np.log(-np.expm1(known))))
     node = log_probability.owner
     if node is not None and _is(node, ps.Log1mexp):
         [x] = ops.checked_tensors(node.inputs)
         return cast(Variable, pt.switch(x <= 0.0, x, np.nan))
+    if node is not None and isinstance(node.op, ops.DimShuffle):
+        inner = _complement(node.inputs[0])
+        return None if inner is None else cast(Variable, node.op(inner))
     if node is not None and _is(node, ps.Switch):
         condition, *cases = node.inputs
         found = [_complement(v) for v in cases]

@@ -370,6 +370,8 @@ def size_by_values(x: Floats, center: Floats, log_density: OfPoints, move: Move)
     sizes = []
     for a in move.amounts():
         difference = accepted(a) - accepted(move.inverse(a))
+        # Squares of small numbers would be zero, and the statistic infinite.
+        difference /= np.abs(difference).max(initial=np.finfo(float).tiny)
         [size], _ = standard_errors_from_zero(difference.reshape(*x.shape[:2], 1))
         sizes.append(abs(float(size)))
     return max(sizes)

@@ -203,3 +203,12 @@ def test_values_confirm_what_gradients_tell(by, is_told):
         x, np.zeros(3), lambda x: stats.norm.logpdf(x).sum(axis=1), Move(axis, 1.0, 0 * axis)
     )
     assert (size > 4) is is_told
+
+
+def test_draws_that_are_moved_far_beyond_the_density_say_nothing():
+    """All ratios are about exp(-600), whose squares are zero in float64."""
+    x = np.random.default_rng(1).normal(size=(4, 1_000, 1))
+    shift = Move(np.full(1, 36.0), 1.0, np.zeros(1))
+    with np.errstate(all="ignore"):
+        size = size_by_values(x, np.zeros(1), lambda x: -np.square(x[:, 0]) / 2, shift)
+    assert size < 4.0

@@ -55,6 +55,9 @@ _HIGHEST_TO_FAIL = 21
 #: Part of the acceptable error that fewer nodes may have than those that any search begins with:
 #: units of many rows, and those of normal outcomes, have densities so close to normal.
 _TO_SPARE = 1e-3
+#: Part of the acceptable error that is better, if at most so many times the nodes have it: that of
+#: gradients is larger, since they are those at nodes that stay, and checks of draws ask for these.
+_BETTER, _MORE = 1e-2, 1.5
 #: Standard deviations of the posterior by which its middle may move after errors are measured.
 _NEAR = 0.3
 #: Steps of Newton's to the middle by gradients of more nodes, which have the same curvature.
@@ -346,14 +349,20 @@ class _Sample:
             ]
             return float(np.sum(parts)) ** 2
 
-        least, tried = np.inf, known
+        least, tried, usable = np.inf, known, None
         first = first_degree(self.single.units.factor.n_dims) or 0
         for nodes in self._options(known, most, around):
+            if usable is not None and self._number(nodes) > _MORE * self._number(usable):
+                break
             found, is_lower = error(nodes), nodes.rule.degree < min(first, known.rule.degree)
-            if found <= enough * (_TO_SPARE if is_lower else 1.0):
+            if found <= enough * (_TO_SPARE if is_lower else _BETTER):
                 return replace(nodes, error=found)
+            if found <= enough and usable is None and not is_lower:
+                usable = replace(nodes, error=found)
             if not found >= least:
                 least, tried = found, nodes
+        if usable is not None:
+            return usable
         names, units = list(self.single.units.factor.names), self.form(tried.n_modes).units
         several = f" Levels have up to {most} modes each." if most > 1 else ""
         raise UnsupportedModelError(
@@ -398,7 +407,11 @@ class _Sample:
             every = [
                 nodes if nodes.rule == known.rule else _trimmed(nodes, *reach) for nodes in every
             ]
-        return sorted(every, key=lambda nodes: len(units.nodes(nodes.rule)) * nodes.n_modes)
+        return sorted(every, key=self._number)
+
+    def _number(self, nodes: _Nodes) -> int:
+        """Return how many nodes each unit has."""
+        return len(self.single.units.nodes(nodes.rule)) * nodes.n_modes
 
     def _judge(self, around: Normal, group: _Group, enough: float) -> tuple[int, np.ndarray, float]:
         """Return how many modes units of a group have, and sums by nodes of hardly an error.

@@ -37,6 +37,7 @@ from pymc_coresets.loops.direct_calls import direct_call
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.reading.folding import numpy_function, rewritten_by
 from pymc_coresets.reading.units.ragged import in_common_operations
+from pymc_coresets.reading.units.varying import varying_terms
 
 #: Length of a step, in widths of the density, that is the last.
 _SHORT = 0.1
@@ -107,8 +108,8 @@ class Root(NamedTuple):
 class _State(NamedTuple):
     """Where units are, each number an array (n_units,), and the step that they take next.
 
-    `height` is the density at `place`, `step` Newton's step there, `size` its squared length in
-    widths, and `part` how much of it is tried.
+    `height` is `Surface.height` at `place`, `step` Newton's step there, `size` its squared length
+    in widths, and `part` how much of it is tried.
     """
 
     place: Sequence[Any]
@@ -174,9 +175,14 @@ class Surface:
         return ops.checked_tensor(vectorize_graph(self.density, given))
 
     @cached_property
+    def height(self) -> TensorVariable:
+        """The density but for terms that do not depend on the variables of the units."""
+        return varying_terms(self.density, self.columns)
+
+    @cached_property
     def derivatives(self) -> tuple[list[TensorVariable], list[list[TensorVariable]]]:
         """The gradients by their entries, and the lower triangles of the Hessians."""
-        slopes = ops.checked_tensors(pt.grad(self.density.sum(), list(self.columns)))
+        slopes = ops.checked_tensors(pt.grad(self.height.sum(), list(self.columns)))
         rows = [
             ops.checked_tensors(
                 pt.grad(slope.sum(), list(self.columns[: j + 1]), disconnected_inputs="ignore"),
@@ -189,7 +195,7 @@ class Surface:
         """Return the state after a step is tried; units that do not go on stay as they are."""
         trial = [z + state.part * d for z, d in zip(state.place, state.step, strict=True)]
         slopes, rows = self.derivatives
-        flat = [self.density, *slopes, *(a for row in rows for a in row)]
+        flat = [self.height, *slopes, *(a for row in rows for a in row)]
         given: dict[Variable, Variable] = dict(zip(self.columns, trial, strict=True))
         height, *derived = ops.checked_tensors(clone_replace(flat, given, rebuild_strict=False))
         slope, hessian = derived[: self.n_dims], Root.of(derived[self.n_dims :])
@@ -215,7 +221,9 @@ class Surface:
         white = root.times_above(state.step)
         foreseen = ops.checked_tensor(sum(pt.square(s) for s in white)) / 2
         beyond = root.solved_above([s + pt.switch(s < 0, -1.0, 1.0) for s in white])
-        there = self.at([z + d for z, d in zip(state.place, beyond, strict=True)])
+        trial = [z + d for z, d in zip(state.place, beyond, strict=True)]
+        given: dict[Variable, Variable] = dict(zip(self.columns, trial, strict=True))
+        there = clone_replace([self.height], given, rebuild_strict=False)[0]
         # A width beyond the end of the step, along each axis, a normal density has lost half a nat
         # again.  If much more is lost, the curvature is that of a flat place, or the step leads too
         # far: then widths are at most those in the middle of the posterior, and the step six.

@@ -10,12 +10,12 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.model.transform.optimization import freeze_dims_and_data
 
-from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets import InvalidDataError, build_coreset, build_pass_glm, merge, open_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.refusals import refused
 
 N, FEW = 400, 5
 RNG = np.random.default_rng(1)
@@ -66,10 +66,9 @@ def test_judgements_tables_and_models_are_those_of_the_old_data(pair):
 
 def test_what_reads_the_model_itself_says_that_it_has_changed(pair):
     _, changed, idata = pair
-    names = r"\['x', 'y', 'spread', 'unused', 'obs'\]"
-    with pytest.raises(InvalidDataError, match=f"pm.set_data has changed {names}.*old data back"):
+    with refused(InvalidDataError, "pm.set_data", "['x', 'y', 'spread', 'unused', 'obs']"):
         _ = changed.full_model
-    with pytest.raises(InvalidDataError, match=r"pass model=\.\.\. too"):
+    with refused(InvalidDataError, "model=..."):
         changed.predict(idata, progressbar=False)
 
 
@@ -91,11 +90,11 @@ def test_data_that_new_rows_lack_must_be_the_old_ones():
     draws, rows = xr.Dataset({"a": (("chain", "draw"), np.ones((1, 3)))}), {"x": np.ones(2)}
     with model:
         pm.set_data({"scale": 2 * np.ones(2)})
-    with pytest.raises(InvalidDataError, match=r"\['scale'\].*pass model=\.\.\. too"):
+    with refused(InvalidDataError, "['scale']", "model=..."):
         coreset.predict(draws, rows=rows)
     with model:
         pm.set_data({"scale": np.ones(2)}, coords={"k": [1, 2]})
-    with pytest.raises(InvalidDataError, match=r"\['k'\].*pass model=\.\.\. too"):
+    with refused(InvalidDataError, "['k']", "model=..."):
         coreset.predict(draws, rows=rows)
 
 
@@ -135,7 +134,7 @@ def test_other_labels_are_a_change():
     coreset = build_coreset(model, **OPTIONS)
     with model:
         pm.set_data({"x": DATA["x"]}, coords={"obs": range(N)})
-    with pytest.raises(InvalidDataError, match=r"\['obs'\]"):
+    with refused(InvalidDataError, "['obs']"):
         _ = coreset.full_model
     assert all(str(label).startswith("o") for label in coreset.model.coords["obs"])
 
@@ -162,7 +161,7 @@ def test_prototypes_may_be_any_rows_but_not_beside_other_constants():
     with model:
         pm.set_data({"spread": 0.1})
     assert coreset.check(idata).n_draws == 60
-    with pytest.raises(InvalidDataError, match=r"has changed \['spread'\]"):
+    with refused(InvalidDataError, "['spread']"):
         coreset.predict(idata, progressbar=False)
 
 
@@ -172,7 +171,7 @@ def test_polynomials_name_the_change_too():
     with models[1]:
         pm.set_data({"spread": 0.001})
     assert found[0].closed_form().identical(found[1].closed_form())
-    with pytest.raises(InvalidDataError, match=r"has changed \['spread'\]"):
+    with refused(InvalidDataError, "['spread']"):
         _ = found[1].full_model
 
 

@@ -9,18 +9,14 @@ from pymc.exceptions import ImputationWarning
 from pytensor.sparse import structured_dot
 from scipy import sparse
 
-from pymc_coresets import build_coreset
-from pymc_coresets.exceptions import (
-    InvalidDataError,
-    InvalidOptionError,
-    UnsupportedModelError,
-)
+from pymc_coresets import InvalidDataError, InvalidOptionError, UnsupportedModelError, build_coreset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.verification import reference_of, verify
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
+from tests.refusals import refused
 
 # -- models ----------------------------------------------------------------------------------------
 
@@ -123,41 +119,34 @@ def sparse_container():
     pm.Normal("y", structured_dot(design, pm.Normal("b", shape=(3, 1)))[:, 0], observed=REAL)
 
 
+MODEL, SUM, LOCAL = "models-that-are-refused", "no-sum-over-rows", "local-latent-variables"
 UNSUPPORTED = [
-    (no_observed, {}, "no observed variable.*observed="),
-    (marginal_gp, {}, "'y' is one number.*Gaussian process.*HSGP"),
-    (latent_gp, {}, "'f'.*one value per observation.*HSGP"),
-    (simulator, {}, "'y' is a pm.Simulator.*sample_smc"),
-    (
-        volatility_of_all_steps_before,
-        {},
-        "'y' is one number.*other rows too.*loop.*scan.*recursion",
-    ),
-    (series_with_a_gap, {}, "PyMC imputes the missing values of 'y' together"),
-    (moving_average, {}, r"no likelihood.*'total'.* sum over data, name it: observed="),
-    (moving_average, {"observed": "total"}, "'total' is one number: a sum of 47 .*cumulative"),
-    (
-        cox_partial_likelihood,
-        {"observed": "cox"},
-        "'cox' is one number: .*other rows too.*cumulative sum",
-    ),
-    (scale_of_each_step, {}, "'s'.*one value per observation"),
-    (no_observed, {"observed": "scalar"}, "depends on no free variable"),
-    (normal_over_all_rows, {}, "'y' is one number: one joint density, not a sum"),
-    (local_variables, {}, "'local'.*allow_local=True"),
-    (minibatch, {}, "'y' .*whole data"),
-    (total_size, {}, "'y' has total_size.*without total_size"),
-    (unregistered_distribution, {}, "'y'.*random.*register"),
-    (one_row, {}, "'y' has 1 observation"),
-    (no_rows, {}, "'y' has 0 observation"),
-    (scalar_observation, {}, "'y' is one number: one joint density, not a sum"),
-    (sparse_container, {}, "'design' holds a sparse matrix.*pytensor.shared"),
-    (linear, {"observed": ["z"]}, "'z'.*It has .'y'"),
-    (linear, {"observed": "b"}, "'b'.*It has .'y'"),
-    (linear, {"observed": []}, "observed=.*It has .'y'"),
-    (linear, {"dim": "time"}, "dim='time'.*It has .'obs', 'other'"),
-    (linear, {"dim": "obs"}, "dimension 'obs'.*dims='obs'"),
-    (different_dims, {"observed": "z", "dim": "obs"}, "'z' has the dimensions.*observed="),
+    (no_observed, {}, ("observed=...", "['scalar']"), MODEL),
+    (marginal_gp, {}, ("'y'", "one number", "pm.gp.HSGP"), SUM),
+    (latent_gp, {}, ("['f']", "pm.gp.HSGP"), LOCAL),
+    (simulator, {}, ("'y'", "pm.Simulator", "pm.sample_smc"), MODEL),
+    (volatility_of_all_steps_before, {}, ("'y'", "46 terms", "pytensor.scan"), SUM),
+    (series_with_a_gap, {}, ("'y'", "missing values"), MODEL),
+    (moving_average, {}, ("['total']", "observed=..."), MODEL),
+    (moving_average, {"observed": "total"}, ("'total'", "47 terms", "cumulative sum"), SUM),
+    (cox_partial_likelihood, {"observed": "cox"}, ("'cox'", "47 terms", "cumulative sum"), SUM),
+    (scale_of_each_step, {}, "['s']", LOCAL),
+    (no_observed, {"observed": "scalar"}, ("['scalar']", "['b']", "prior"), MODEL),
+    (normal_over_all_rows, {}, ("'y'", "one number", "joint density"), SUM),
+    (local_variables, {}, ("['local']", "allow_local=True"), LOCAL),
+    (minibatch, {}, ("'y'", "total_size"), MODEL),
+    (total_size, {}, ("'y'", "total_size"), MODEL),
+    (unregistered_distribution, {}, ("'y'", "random", "register"), MODEL),
+    (one_row, {}, ("'y'", "1 observation"), MODEL),
+    (no_rows, {}, ("'y'", "0 observation"), MODEL),
+    (scalar_observation, {}, ("'y'", "one number", "joint density"), SUM),
+    (sparse_container, {}, ("'design'", "sparse matrix", "pytensor.shared"), MODEL),
+    (linear, {"observed": ["z"]}, ("'z'", "['y']"), MODEL),
+    (linear, {"observed": "b"}, ("'b'", "['y']"), MODEL),
+    (linear, {"observed": []}, ("observed=", "['y']"), MODEL),
+    (linear, {"dim": "time"}, ("dim='time'", "['obs', 'other']"), MODEL),
+    (linear, {"dim": "obs"}, ("'obs'", "dims='obs'"), MODEL),
+    (different_dims, {"observed": "z", "dim": "obs"}, ("'z'", "dimensions", "observed="), MODEL),
 ]
 
 
@@ -169,16 +158,16 @@ def built(build):
 
 @pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
 @pytest.mark.filterwarnings("ignore:.*RandomVariable:DeprecationWarning")  # PyMC's Simulator
-@pytest.mark.parametrize(("build", "options", "message"), UNSUPPORTED)
-def test_unsupported_model(build, options, message):
-    with pytest.raises(UnsupportedModelError, match=f"(?s){message}"):
+@pytest.mark.parametrize(("build", "options", "facts", "topic"), UNSUPPORTED)
+def test_unsupported_model(build, options, facts, topic):
+    with refused(UnsupportedModelError, facts, topic=topic):
         find_observations(built(build), **options)
 
 
 def test_sub_model():
     with pm.Model(), pm.Model(name="inner") as inner:
         linear()
-    with pytest.raises(UnsupportedModelError, match=r"'inner' is part of another.*parent"):
+    with refused(UnsupportedModelError, "'inner'", "parent"):
         find_observations(inner)
 
 
@@ -189,7 +178,7 @@ def test_model_with_a_sub_model_is_whole():
 
 
 def test_no_model_at_all():
-    with pytest.raises(InvalidOptionError, match=r"There is no model.*model="):
+    with refused(InvalidOptionError, "model=...", "pm.Model()"):
         find_observations()
 
 
@@ -210,7 +199,7 @@ def test_symbolic_initial_value():
         pm.Normal("y", pm.Normal("b", initval=m + 1.0), 1.0, observed=REAL)
     loglik = LogLikelihood(find_observations(model))
     rows = loglik.source.take(np.arange(3))
-    with pytest.raises(UnsupportedModelError, match=r"'b' has a symbolic initial value.*initval"):
+    with refused(UnsupportedModelError, "'b'", "initval"):
         coreset_model(loglik.observations, rows, np.ones(3))
 
 
@@ -226,7 +215,7 @@ def test_covariate_that_is_no_number_is_named(value):
     model = built(linear)
     with model:
         pm.set_data({"x": with_entry(X, value)})
-    with pytest.raises(InvalidDataError, match=r"(?s)\b3\b.*'x'"):
+    with refused(InvalidDataError, "3", "'x'"):
         verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
 
 
@@ -235,7 +224,7 @@ def test_nan_in_a_covariate_without_a_container():
         pm.Normal("y", with_entry(X, np.nan) @ pm.Normal("b", shape=3), 1.0, observed=REAL)
 
     loglik = LogLikelihood(find_observations(built(with_array)))
-    with pytest.raises(InvalidDataError, match=r"row 3\b.*not finite.*impute"):
+    with refused(InvalidDataError, "row 3", "impute"):
         verify(loglik, rng=np.random.default_rng(1))
 
 
@@ -262,7 +251,7 @@ def test_imputed_values_that_share_a_density_with_the_others_are_refused():
     observed = np.ma.masked_array(np.ones(N, int), np.arange(N) == 5)
     with pm.Model() as model, pytest.warns(ImputationWarning):
         pm.ZeroInflatedPoisson("y", 0.5, pm.math.exp(pm.Normal("b")), observed=observed)
-    with pytest.raises(UnsupportedModelError, match="Leave the rows with missing values out"):
+    with refused(UnsupportedModelError, "'y'", "missing values"):
         build_coreset(model, size=3, method="uniform", random_seed=1, progressbar=False)
 
 
@@ -276,7 +265,7 @@ def test_parts_of_complex_data_are_data():
 def test_complex_potentials_are_refused():
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(pm.Normal("b") * (np.ones(3) + 1j)), observed=np.ones(3))
-    with pytest.raises(InvalidDataError, match="'y' is computed of complex numbers"):
+    with refused(InvalidDataError, "'y'", "complex"):
         find_observations(model)
 
 
@@ -284,7 +273,7 @@ def test_lengths_that_do_not_fit_are_named():
     with pm.Model() as model:
         x = pm.Data("x", np.ones(20))
         pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.ones(2))
-    with pytest.raises(InvalidDataError, match=r"lengths of the data.*'x': \(20,\)"):
+    with refused(InvalidDataError, "'x': (20,)"):
         find_observations(model)
 
 
@@ -293,7 +282,7 @@ def test_impossible_observation_is_named():
         pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))
 
     loglik = LogLikelihood(find_observations(built(beyond)))
-    with pytest.raises(InvalidDataError, match=r"observation 10\b"):
+    with refused(InvalidDataError, "observation 10"):
         verify(loglik, rng=np.random.default_rng(1))
 
 
@@ -303,18 +292,18 @@ def test_impossible_observation_is_named():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 0}, "size=0 must lie between 1 and .*47"),
-        ({"size": -3}, "size=-3 must lie between"),
-        ({"size": N + 1}, "size=48 must lie between"),
-        ({"method": "best"}, "method='best' is unknown.*pursuit"),
-        ({"weighting": "posterior"}, "weighting='posterior' is unknown.*subsample"),
+        ({"size": 0}, ("size=0", "1 and 47")),
+        ({"size": -3}, ("size=-3", "1 and 47")),
+        ({"size": N + 1}, ("size=48", "1 and 47")),
+        ({"method": "best"}, ("method='best'", "'pursuit'")),
+        ({"weighting": "posterior"}, ("weighting='posterior'", "'subsample'")),
         ({"size": 2.5}, "size=2.5"),
         ({"method": None}, "method=None"),
         ({"size": "5"}, "size='5'"),
     ],
 )
 def test_bad_option(options, message):
-    with pytest.raises(InvalidOptionError, match=message):
+    with refused(InvalidOptionError, message):
         build_coreset(
             built(linear),
             **{"size": 5, "weighting": "prior", "method": "pursuit", "progressbar": False}
@@ -326,22 +315,22 @@ B = np.random.default_rng(2).normal(size=(100, 3))
 
 
 @pytest.mark.parametrize(
-    ("draws", "message"),
+    ("draws", "facts", "topic"),
     [
-        ({}, "lack the free variable 'b'"),
-        ({"a": B}, "lack the free variable 'b'"),
-        ({"b": B[:, :2]}, "'b' have shape"),
-        ({"b": B[0]}, "'b' have shape"),
-        ({"b": with_entry(B, np.nan)}, "'b' contain NaN"),
-        ({"b": with_entry(B, np.inf)}, "'b' contain NaN or infinite"),
-        ({"b": B[:5]}, "5 weighting draws are too few.*at least 20"),
-        ({"b": B[:0]}, "'b' are none"),
-        ({"b": np.ones((100, 3))}, "all the same"),
-        ({"b": B.astype(str)}, "'b'"),
+        ({}, ("lack", "'b'"), "draws"),
+        ({"a": B}, ("lack", "'b'"), "draws"),
+        ({"b": B[:, :2]}, ("'b'", "shape"), "draws"),
+        ({"b": B[0]}, ("'b'", "shape"), "draws"),
+        ({"b": with_entry(B, np.nan)}, ("'b'", "NaN"), "draws"),
+        ({"b": with_entry(B, np.inf)}, ("'b'", "infinite"), "draws"),
+        ({"b": B[:5]}, ("5 weighting draws", "at least 20"), "the-data-and-the-model"),
+        ({"b": B[:0]}, ("'b'", "(0, 3)"), "draws"),
+        ({"b": np.ones((100, 3))}, ("does not vary", "weighting draws"), "the-data-and-the-model"),
+        ({"b": B.astype(str)}, "'b'", "draws"),
     ],
 )
-def test_bad_draws(draws, message):
-    with pytest.raises(InvalidDataError, match=message):
+def test_bad_draws(draws, facts, topic):
+    with refused(InvalidDataError, facts, topic=topic):
         build_coreset(
             built(linear),
             size=5,
@@ -353,7 +342,7 @@ def test_bad_draws(draws, message):
 
 
 def test_what_is_no_weighting_is_named():
-    with pytest.raises(InvalidOptionError, match=r"weighting=\[1.0, 2.0\] must be .* Subsample"):
+    with refused(InvalidOptionError, "weighting=[1.0, 2.0]", "Subsample"):
         build_coreset(built(linear), method="pursuit", weighting=[1.0, 2.0], progressbar=False)
 
 
@@ -369,11 +358,11 @@ def test_draws_with_labels_are_draws():
 
 def test_draws_of_different_length():
     loglik = LogLikelihood(find_observations(CASES["linear"].model()))
-    with pytest.raises(InvalidDataError, match=r"different numbers of draws.*'b': 3.*'s': 2"):
+    with refused(InvalidDataError, "'b': 3", "'s': 2", topic="draws"):
         loglik.matrix({"b": np.zeros((3, 3)), "s": np.ones(2)})
 
 
 def test_draws_outside_the_support_are_refused():
     loglik = LogLikelihood(find_observations(CASES["linear"].model()))
-    with pytest.raises(InvalidDataError, match=r"observation 0.* at draw 1"):
+    with refused(InvalidDataError, "observation 0", "draw 1"):
         loglik.matrix({"b": np.zeros((2, 3)), "s": np.array([1.0, -1.0])})

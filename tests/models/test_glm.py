@@ -13,7 +13,7 @@ from pymc.distributions.transforms import ordered
 from pytensor.sparse import as_sparse_variable, structured_dot
 from scipy import sparse, special, stats
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
@@ -21,6 +21,7 @@ from pymc_coresets.papers.pass_glm import fix_variables
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.refusals import refused
 
 pytensor.config.blas__ldflags = ""
 
@@ -647,24 +648,24 @@ def b3():
 
 
 REFUSED = {
-    "free scale": (free_scale, r"\['sigma'\] enter .* of \['b'\].*given=\{'sigma': \.\.\.\}"),
+    "free scale": (free_scale, ("['sigma']", "['b']", "given={'sigma': ...}")),
     "free dispersion": (
         lambda: pm.NegativeBinomial(
             "y", mu=pt.exp(b3()), alpha=pm.HalfNormal("alpha"), observed=COUNT
         ),
-        r"\['alpha'\] enter .* of \['b'\].*given=\{'alpha': \.\.\.\}",
+        ("['alpha']", "['b']", "given={'alpha': ...}"),
     ),
     "free scale and degrees of freedom": (
         lambda: pm.StudentT(
             "y", pm.Gamma("nu", 2, 0.1), mu=b3(), sigma=pm.HalfNormal("s"), observed=REAL
         ),
-        r"given=\{('nu': \.\.\., 's'|'s': \.\.\., 'nu'): \.\.\.\}",
+        ("given={", "'nu': ...", "'s': ..."),
     ),
     "free share of zeros": (
         lambda: pm.ZeroInflatedPoisson(
             "y", psi=pm.Beta("psi", 1, 1), mu=pt.exp(b3()), observed=COUNT
         ),
-        r"\['psi'\] enter the likelihood as .*, in addition to the linear predictor of \['b'\]",
+        ("['psi']", "['b']", "given={'psi': ...}"),
     ),
     "free cut points": (
         lambda: pm.OrderedLogistic(
@@ -673,45 +674,45 @@ REFUSED = {
             cutpoints=pm.Normal("cut", shape=2, transform=ordered, initval=[-1.0, 1.0]),
             observed=ITEM,
         ),
-        r"\['cut'\] enter the likelihood as",
+        ("['cut']", "['b']", "given={'cut': ...}"),
     ),
     "two predictors": (
         lambda: pm.Normal("y", b3(), pt.exp(X @ normal("c", shape=3)), observed=REAL),
-        r"as another linear predictor, in addition to the linear predictor of ",
+        ("['c']", "['b']", "another linear predictor"),
     ),
     "not affine": (
         lambda: pm.Poisson("y", pt.exp(normal("a") + pt.exp(normal("b") * x)), observed=COUNT),
-        r"not linear in its coefficients: it applies exp .* \['b'\].*given",
+        ("exp", "['b']", "given={...}"),
     ),
     "product of effects": (
         lambda: pm.Normal(
             "y", normal("a", shape=4)[GROUP] * normal("b", shape=3)[ITEM], 1.0, observed=REAL
         ),
-        r"not linear in its coefficients: it applies mul .* \['a', 'b'\]",
+        ("mul", "['a', 'b']"),
     ),
     "neural network": (
         lambda: pm.Normal(
             "y", pt.tanh(X @ normal("w", shape=(3, 2))) @ normal("v", shape=2), 1.0, observed=REAL
         ),
-        r"not linear in its coefficients",
+        ("tanh", "['w']"),
     ),
     "categories": (
         lambda: pm.Categorical("y", logit_p=X @ normal("w", shape=(3, 3)), observed=ITEM),
-        r"through several numbers",
+        "several numbers",
     ),
     "several outcomes": (
         lambda: pm.Normal(
             "y", X @ normal("w", shape=(3, 2)), 1.0, observed=np.column_stack([REAL, x])
         ),
-        r"through several numbers",
+        "several numbers",
     ),
     "free scale in a potential": (
         lambda: pm.Potential("y", huber((REAL - b3()) / (s := pm.HalfNormal("s"))) - pt.log(s)),
-        r"\['s'\] enter .* of \['b'\]",
+        ("['s']", "['b']", "given={'s': ...}"),
     ),
     "no predictor at all": (
         lambda: pm.Gamma("y", pm.HalfNormal("shape"), pm.HalfNormal("rate"), observed=POSITIVE),
-        r"enter the likelihood as",
+        "scale or dispersion",
     ),
     "an exponential family alone": (
         lambda: pm.CustomDist(
@@ -723,21 +724,21 @@ REFUSED = {
             ),
             observed=POSITIVE,
         ),
-        r"enter the likelihood as",
+        "scale or dispersion",
     ),
     "cut to whole numbers": (
         lambda: pm.Normal("y", pt.cast(b3(), "int64") + x * normal("c"), 1.0, observed=REAL),
-        r"not linear in its coefficients: it applies Cast",
+        ("Cast{int64}", "['b']"),
     ),
     "computed for all rows at once": (
         lambda: pm.Normal("y", pt.sort(X @ normal("b", shape=3)), 1.0, observed=REAL),
-        r"linear predictor is not understood: a sort of",
+        ("sort", "'b'"),
     ),
     "operation without a rule": (
         lambda: pm.Normal(
             "y", pt.cumsum(X * normal("b", shape=3), axis=1)[:, 2], 1.0, observed=REAL
         ),
-        r"it applies Cumsum",
+        "Cumsum",
     ),
 }
 
@@ -745,7 +746,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusal(name):
     build, message = REFUSED[name]
-    with pytest.raises(UnsupportedModelError, match=message):
+    with refused(UnsupportedModelError, message, topic="regressions"):
         read(build)
 
 
@@ -753,14 +754,20 @@ def test_a_predictor_that_is_not_the_models_is_refused():
     found = read(lambda: pm.Normal("y", X @ normal("b", shape=3), 1.0, observed=REAL))
     for wrong in ({"offset": found.offset + 0.01}, {"design": X[:, ::-1]}):
         wrongly = (replace(found.predictors[0], **wrong),)
-        with pytest.raises(UnsupportedModelError, match="not understood"):
+        with refused(
+            UnsupportedModelError,
+            "observation 0",
+            "linear predictor",
+            "report",
+            topic="regressions",
+        ):
             verify(replace(found.found, predictors=wrongly))
 
 
 def test_a_covariate_that_is_missing_is_named():
     holes = X.copy()
     holes[11, 2] = np.nan
-    with pytest.raises(InvalidDataError, match=r"'b\[2\]' is nan in observation 11"):
+    with refused(InvalidDataError, "'b[2]'", "nan", "observation 11", topic="regressions"):
         read(lambda: pm.Normal("y", holes @ normal("b", shape=3), 1.0, observed=REAL))
 
 
@@ -768,7 +775,7 @@ def test_an_infinite_offset_is_named():
     exposure = EXPOSURE.copy()
     exposure[5] = 0.0
     with (
-        pytest.raises(InvalidDataError, match=r"offset .* is -inf in observation 5"),
+        refused(InvalidDataError, "offset", "-inf", "observation 5", topic="regressions"),
         np.errstate(divide="ignore"),
     ):
         read(lambda: pm.Poisson("y", pt.exp(normal("a") * x + np.log(exposure)), observed=COUNT))
@@ -825,24 +832,24 @@ def test_nothing_fixed_is_the_model_itself(unfixed):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tau": 1.0}, r"'tau' is not a variable .* \['b', 'sigma'\]"),
-        ({"y": REAL}, r"'y' is not a free variable"),
-        ({"twice": 1.0}, r"'twice' is not a free variable"),
+        ({"tau": 1.0}, ("'tau'", "['b', 'sigma']")),
+        ({"y": REAL}, ("'y'", "['b', 'sigma']")),
+        ({"twice": 1.0}, ("'twice'", "['b', 'sigma']")),
         (
             {"sigma": [1.0, 2.0]},
-            r"'sigma'\] must be finite numbers of shape \(\), not \[1",
+            ("given['sigma']", "[1.0, 2.0]"),
         ),
-        ({"b": 1.0}, r"'b'\] must be finite numbers of shape \(3,\), not 1.0"),
-        ({"sigma": np.nan}, r"'sigma'\] must be finite numbers .* not nan"),
-        ({"sigma": "one"}, r"'sigma'\] must be finite numbers .* not 'one'"),
+        ({"b": 1.0}, ("given['b']", "(3,)", "1.0")),
+        ({"sigma": np.nan}, ("given['sigma']", "nan")),
+        ({"sigma": "one"}, ("given['sigma']", "'one'")),
     ],
 )
 def test_refused_values(unfixed, given, message):
-    with pytest.raises(InvalidOptionError, match=message):
+    with refused(InvalidOptionError, message):
         fix_variables(unfixed, given)
 
 
 def test_a_value_outside_the_support_is_refused(unfixed):
     fixed = fix_variables(unfixed, {"sigma": -1.0})
-    with pytest.raises(InvalidDataError, match="given"):
+    with refused(InvalidDataError, "given={...}", topic="regressions"):
         find_linear_predictor(find_observations(fixed))

@@ -5,13 +5,14 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.verification import verify
 from tests.models.zoo import REAL, N, X
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
 
@@ -29,14 +30,14 @@ def without(values, *rows):
 
 @pytest.mark.parametrize("model", ["hello", 3, pm.Normal.dist(), pm.Model])
 def test_what_is_no_model_is_refused(model):
-    with pytest.raises(InvalidOptionError, match=r"must be a pm\.Model"):
+    with refused(InvalidOptionError, "model", "pm.Model"):
         find_observations(model)
 
 
 def test_model_of_the_context():
     with pm.Model() as model:
         assert given_model(None) is model
-    with pytest.raises(InvalidOptionError, match="no model here"):
+    with refused(InvalidOptionError, "model=...", "pm.Model()"):
         given_model(None)
 
 
@@ -90,7 +91,7 @@ def test_length_that_follows_free_values_is_refused():
     with pm.Model() as model:
         m = pm.Normal("m", shape=5)
         pm.Potential("y", m[m > 0])
-    with pytest.raises(UnsupportedModelError, match=r"'y' depends on the values of free variables"):
+    with refused(UnsupportedModelError, "'y'", "free variables"):
         find_observations(model)
 
 
@@ -126,7 +127,7 @@ def test_sum_over_many_joined_pieces_is_refused():
         means = pm.Normal("m", shape=3)
         pieces = [normal_terms(means[k], 50) for k in range(3)]
         pm.Potential("total", pt.concatenate(pieces).sum() * 2)
-    with pytest.raises(UnsupportedModelError, match=r"sum of 150 terms.*concatenation"):
+    with refused(UnsupportedModelError, "150 terms", "concatenation", topic="no-sum-over-rows"):
         find_observations(model, observed="total")
 
 
@@ -136,7 +137,7 @@ def test_sum_over_many_joined_pieces_is_refused():
 def test_model_without_free_variables_is_refused():
     with pm.Model() as model:
         pm.Normal("y", 0.0, 1.0, observed=REAL)
-    with pytest.raises(UnsupportedModelError, match=r"'y'.*no free variable.*has none.*prior"):
+    with refused(UnsupportedModelError, "'y'", "prior"):
         find_observations(model)
 
 
@@ -145,11 +146,11 @@ def test_likelihood_without_free_variables_is_refused():
         first = pm.Normal("first", 0.0, 1.0, observed=without(REAL, 3, 4))
         second = pm.Normal("second", first, 1.0, observed=without(REAL, 3, 8))
         pm.Normal("third", second, 1.0, observed=REAL)
-    with pytest.raises(UnsupportedModelError, match=r"first_observed.*'second_unobserved'"):
+    with refused(UnsupportedModelError, "first_observed", "'second_unobserved'"):
         find_observations(model, observed="first_observed")
     loglik = LogLikelihood(find_observations(model, observed="second_observed"))
     rows = loglik.source.take(np.array([0]))
-    with pytest.raises(UnsupportedModelError, match=r"'third' depends on the observed variables"):
+    with refused(UnsupportedModelError, "'third'", "observed"):
         coreset_model(loglik.observations, rows, np.ones(1))
     assert find_observations(model, observed="third").n_obs == N
 
@@ -160,7 +161,7 @@ def test_likelihood_without_free_variables_is_refused():
 def test_rows_of_which_some_entries_are_missing_have_no_density_of_their_own():
     with pm.Model() as model:
         pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, (4, 1)))
-    with pytest.raises(UnsupportedModelError, match="'y' together with the others"):
+    with refused(UnsupportedModelError, "'y'", "missing values"):
         find_observations(model)
 
 
@@ -187,7 +188,7 @@ def test_own_imputation_under_the_names_of_pymc_is_refused():
         seen = pm.Normal("y_observed", m, 1.0, observed=REAL)
         unseen = pm.Normal("y_unobserved", m, 1.0, shape=2)
         pm.Deterministic("y", pt.concatenate([seen, unseen]))
-    with pytest.raises(UnsupportedModelError, match=r"'y' joins 'y_observed' and 'y_unobserved'"):
+    with refused(UnsupportedModelError, "'y'", "'y_observed'", "'y_unobserved'"):
         find_observations(model)
 
 

@@ -13,17 +13,20 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from pymc.exceptions import ImputationWarning
 
-from pymc_coresets import build_coreset, build_pass_glm, open_rows
-from pymc_coresets.exceptions import (
+from pymc_coresets import (
     CoresetError,
     InvalidDataError,
     InvalidOptionError,
     UnsupportedModelError,
+    build_coreset,
+    build_pass_glm,
+    open_rows,
 )
 from pymc_coresets.predictive import forward
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rows import memory
+from tests.refusals import refused
 
 N, GROUPS = 300, list("abcd")
 RNG = np.random.default_rng(1)
@@ -183,7 +186,7 @@ def test_polynomials_predict(idata):
     found = summaries[0].predict(idata, progressbar=False)
     assert_allclose(found["posterior_predictive"]["y"], rates(idata).mean(axis=(0, 1)))
     both = summaries[0] + summaries[1]
-    with pytest.raises(InvalidOptionError, match="lie in several models"):
+    with refused(InvalidOptionError, "model=...", "rows=..."):
         both.predict(idata, progressbar=False)
     other = both.predict(idata, model=poisson_model(7), progressbar=False)["predictions"]
     assert_allclose(other["y"], rates(idata).mean(axis=(0, 1))[:7])
@@ -402,7 +405,7 @@ def test_what_the_function_raises_ends_it(coreset, idata):
 def test_a_later_draw_without_parameters_is_named(coreset, idata):
     odd = idata.copy(deep=True)
     odd["posterior"]["level"][1, 7] = 60.0  # a rate that NumPy cannot draw with
-    with pytest.raises(InvalidDataError, match=r"draw 7 of chain 1.*lam value too large"):
+    with refused(InvalidDataError, "draw 7", "chain 1", "lam value too large"):
         coreset.predict(odd, kind="draws", progressbar=False)
 
 
@@ -424,20 +427,28 @@ def test_predictive_checks_can_be_plotted(coreset, idata):
 
 NEW = {"X": np.zeros((3, 2)), "group": np.zeros(3, dtype=int)}
 UNUSABLE = {
-    "no column": ({"z": np.zeros(3)}, InvalidOptionError, r"no pm\.Data of these names"),
-    "a column less": ({"X": NEW["X"]}, InvalidOptionError, "'group' holds data of the rows too"),
-    "other shape": (NEW | {"X": np.zeros((3, 5))}, InvalidDataError, r"has shape \(5,\)"),
-    "other type": (NEW | {"group": np.zeros(3)}, InvalidDataError, "'group' holds float64"),
+    "no column": ({"z": np.zeros(3)}, InvalidOptionError, "pm.Data"),
+    "a column less": ({"X": NEW["X"]}, InvalidOptionError, ("'group'", "['X']")),
+    "other shape": (
+        NEW | {"X": np.zeros((3, 5))},
+        InvalidDataError,
+        ("'X'", "(5,)", "pm.Data('X')"),
+    ),
+    "other type": (NEW | {"group": np.zeros(3)}, InvalidDataError, ("'group'", "float64")),
     "unknown code": (
         NEW | {"group": np.array([0, 4, 1])},
         InvalidDataError,
-        "row 1: 'group' asks for entry 4 of 'level', which has the entries 0 to 3",
+        ("row 1", "'group'", "entry 4", "'level'", "0 to 3"),
     ),
-    "missing code": (NEW | {"group": np.array([0, 0, -1])}, InvalidDataError, "asks for entry -1"),
+    "missing code": (
+        NEW | {"group": np.array([0, 0, -1])},
+        InvalidDataError,
+        ("row 2", "'group'", "entry -1"),
+    ),
     "not finite": (
         NEW | {"X": np.array([[0.0, 0.0], [0.0, np.nan], [0.0, 0.0]])},
         InvalidDataError,
-        "row 1: 'X' is not finite",
+        ("row 1", "'X'", "finite"),
     ),
 }
 
@@ -446,7 +457,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_unusable_rows_are_refused(request, which, case, idata):
     rows, error, message = UNUSABLE[case]
-    with pytest.raises(error, match=message):
+    with refused(error, message):
         request.getfixturevalue(which).predict(idata, rows=rows, progressbar=False)
 
 
@@ -457,7 +468,7 @@ def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
     names = {"X": ["a", "b"], "group": "group", "seen": "seen"}
     found = uniform(poisson_model(30), rows=open_rows(path, columns=names))
     pq.write_table(pa.table(columns).slice(0, 200), path)
-    with pytest.raises(InvalidDataError, match=r"^\S*rows\.parquet was replaced or changed"):
+    with refused(InvalidDataError, "rows.parquet", "changed", topic="rows-and-files"):
         found.predict(idata, progressbar=False)
 
 
@@ -466,28 +477,28 @@ def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
     [
         ({"kind": "median"}, "kind='median'"),
         ({"draws": 0}, "draws=0"),
-        ({"var_names": ["z"]}, "no random variable or deterministic 'z'"),
+        ({"var_names": ["z"]}, ("var_names", "'z'", "['level', 'rate', 'slope', 'y']")),
         ({"random_seed": "a"}, "random_seed='a'"),
         ({"progressbar": 1}, "progressbar=1"),
-        ({"to": "y.zarr"}, "to='y.zarr' must be a function"),
-        ({"model": "model"}, "model is a str"),
+        ({"to": "y.zarr"}, ("to='y.zarr'", "function")),
+        ({"model": "model"}, ("model is a str", "pm.Model")),
     ],
 )
 def test_wrong_options_are_refused(coreset, idata, options, message):
-    with pytest.raises(InvalidOptionError, match=message):
+    with refused(InvalidOptionError, message):
         coreset.predict(idata, **{"progressbar": False} | options)
 
 
 def test_draws_of_another_model_are_refused(coreset, idata):
-    with pytest.raises(InvalidDataError, match="lack the free variable 'level'"):
+    with refused(InvalidDataError, "lack", "'level'", topic="draws"):
         coreset.predict(draws_of(slope=[0.0, 0.0]), progressbar=False)
-    with pytest.raises(InvalidDataError, match="'level' have shape"):
+    with refused(InvalidDataError, "'level'", "shape", topic="draws"):
         coreset.predict(draws_of(slope=[0.0, 0.0], level=[0.0]), progressbar=False)
 
 
 def test_results_beyond_memory_are_refused_at_once(coreset, idata, monkeypatch):
     monkeypatch.setattr(forward, "_MOST_BYTES", 100_000)
-    with pytest.raises(InvalidOptionError, match=r"block by block with to=\.\.\."):
+    with refused(InvalidOptionError, "to=..."):
         coreset.predict(idata, kind="draws", progressbar=False)
 
 
@@ -498,9 +509,9 @@ def test_variables_without_rows_are_refused_for_new_rows(coreset):
         pm.Deterministic("twice", 2 * slope)
         pm.Normal("y", slope * x, 1.0, observed=seen, shape=40)
     draws, options = draws_of(slope=0.0), {"model": model, "progressbar": False}
-    with pytest.raises(InvalidDataError, match="cannot be computed for 2 rows"):
+    with refused(InvalidDataError, "2 rows"):
         coreset.predict(draws, rows={"x": np.ones(3)}, kind="draws", **options)
-    with pytest.raises(InvalidOptionError, match=r"no pm\.Data of these names"):
+    with refused(InvalidOptionError, "pm.Data"):
         coreset.predict(draws, rows={"x": np.ones(3)}, var_names="twice", **options)
     found = coreset.predict(draws, var_names="twice", **options)
     assert_allclose(found["predictions"]["twice"], 2 * draws["posterior"]["slope"].mean())
@@ -510,11 +521,11 @@ def test_distributions_without_a_mean_or_draws_are_refused(coreset):
     seen = np.random.default_rng(1).normal(size=30)
     with pm.Model() as cauchy:
         pm.Cauchy("y", pm.Normal("mu"), 1.0, observed=seen)
-    with pytest.raises(InvalidOptionError, match=r"'y' has no mean .* kind='draws'"):
+    with refused(InvalidOptionError, "'y'", "kind='draws'"):
         coreset.predict(draws_of(mu=0.0), model=cauchy, progressbar=False)
     with pm.Model() as custom:
         pm.CustomDist("y", pm.Normal("mu"), logp=lambda y, mu: -((y - mu) ** 2), observed=seen)
-    with pytest.raises(UnsupportedModelError, match=r"'y'.* cannot be drawn"):
+    with refused(UnsupportedModelError, "'y'", "drawn"):
         coreset.predict(draws_of(mu=0.0), model=custom, kind="draws", progressbar=False)
 
 
@@ -523,7 +534,7 @@ def test_local_variables_have_no_draws_for_new_rows(coreset):
         x = pm.Data("x", np.zeros(40), dims="obs")
         own = pm.Normal("own", dims="obs")
         pm.Normal("y", own + x, pm.HalfNormal("sd"), observed=np.zeros(40), dims="obs")
-    with pytest.raises(UnsupportedModelError, match=r"'own'.* one value for each row"):
+    with refused(UnsupportedModelError, "'own'"):
         coreset.predict(draws_of(own=np.zeros(40), sd=1.0), model=model, rows={"x": np.zeros(2)})
 
 
@@ -531,7 +542,7 @@ def test_a_coreset_without_its_rows_says_so(elsewhere, idata, tmp_path):
     pytest.importorskip("h5netcdf")
     elsewhere.to_netcdf(tmp_path / "coreset.nc")
     alone = type(elsewhere).from_netcdf(tmp_path / "coreset.nc", poisson_model(30))
-    with pytest.raises(CoresetError, match="without the rows"):
+    with refused(CoresetError, "from_netcdf(path, model, rows=...)", topic="coresets-in-files"):
         alone.predict(idata, progressbar=False)
 
 
@@ -610,14 +621,14 @@ def test_new_levels_that_depend_on_the_known_ones_are_refused(coreset, kind):
     idata = xr.DataTree.from_dict({"posterior": draws})
     found = coreset.predict(idata, model=steps([1, 2, 3], kind), progressbar=False)["predictions"]
     assert_allclose(found["y"], np.exp(draws["step"]).mean(("chain", "draw")))
-    with pytest.raises(UnsupportedModelError, match="'step' depend on each other"):
+    with refused(UnsupportedModelError, "'step'", "each other", topic="draws"):
         coreset.predict(idata, model=steps([1, 2, 3, 4], kind), progressbar=False)
 
 
 def test_levels_are_not_found_by_labels_that_repeat(coreset, of_users):
     posterior = of_users["posterior"].to_dataset().assign_coords(user=["a", "b", "b"])
     idata = xr.DataTree.from_dict({"posterior": posterior})
-    with pytest.raises(InvalidDataError, match="labels along 'user' that repeat"):
+    with refused(InvalidDataError, "'user'", "repeat", topic="draws"):
         coreset.predict(idata, model=users("ab"), progressbar=False)
 
 
@@ -646,7 +657,7 @@ def test_levels_without_labels_are_not_taken_for_others(coreset):
         assert_allclose(found["y"], idata["level"].mean(("chain", "draw")))
     for n in (1, 3):
         for draws, how in ((unlabelled, {"dims": "user"}), (numbered, {"shape": n})):
-            with pytest.raises(InvalidDataError, match="no labels there"):
+            with refused(InvalidDataError, "'level'", "labels", topic="draws"):
                 coreset.predict(draws, model=centred(n, **how), progressbar=False)
 
 
@@ -654,7 +665,7 @@ def test_new_levels_on_which_a_potential_depends_are_refused(coreset, of_users):
     model = users(["b", "new"])
     with model:
         pm.Potential("zero", -(model["level"].sum() ** 2))
-    with pytest.raises(UnsupportedModelError, match=r"potentials \['zero'\] depend on them"):
+    with refused(UnsupportedModelError, "['zero']", "potentials", topic="draws"):
         coreset.predict(of_users, model=model, progressbar=False)
 
 
@@ -675,5 +686,5 @@ def test_new_levels_of_named_dimensions(coreset, kind):
         assert_array_equal(found.sel(user=["a", "b"]), idata["level"])
         assert_allclose(found.sel(user="new"), 3.0, atol=1e-6)
     else:
-        with pytest.raises(UnsupportedModelError, match="'level' depend on each other"):
+        with refused(UnsupportedModelError, "'level'", "each other", topic="draws"):
             coreset.predict(idata, model=model, progressbar=False)

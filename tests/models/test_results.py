@@ -19,6 +19,7 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.after import summary
+from tests.refusals import refused
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -193,7 +194,7 @@ def test_without_its_model_a_coreset_says_what_to_do(merged, tmp_path):
     merged.to_netcdf(tmp_path / "coreset.nc")
     alone = Coreset.from_netcdf(tmp_path / "coreset.nc")
     assert f"{alone.size} of 400" in repr(alone)
-    with pytest.raises(CoresetError, match=r"read it again with\s+Coreset.from_netcdf"):
+    with refused(CoresetError, "from_netcdf(path, model=...)"):
         alone.summary()
 
 
@@ -301,12 +302,12 @@ def test_a_matrix_keeps_its_number_where_a_coefficient_has_no_name(terms):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda c: c.summary(["nothing"]), "no column 'nothing'"),
-        (lambda c: c.summary("nothing"), "Choose among: 'visits'"),
-        (lambda c: c.summary([]), "name at least one"),
-        (lambda c: c.summary(3), "columns=3 must be a name"),
+        (lambda c: c.summary(["nothing"]), ("columns", "'nothing'")),
+        (lambda c: c.summary("nothing"), ("columns", "'nothing'", "'visits'")),
+        (lambda c: c.summary([]), ("columns=[]", "'visits'")),
+        (lambda c: c.summary(3), ("columns=3", "name")),
     ],
 )
 def test_what_cannot_be_shown_is_named_with_a_remedy(merged, call, words):
-    with pytest.raises(InvalidOptionError, match=words):
+    with refused(InvalidOptionError, words):
         call(merged)

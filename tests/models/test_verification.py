@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.pymc_densities import log_densities
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.likelihood.prototypes import Prototypes
@@ -19,6 +19,7 @@ from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
 from pymc_coresets.rowlogp.verification import _compare, verify
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
+from tests.refusals import refused
 
 WIDE = np.linspace(-60, 60, N)
 
@@ -38,7 +39,7 @@ def test_terms_that_do_not_add_up_are_noticed():
         walk = {"mu": pm.Normal("m"), "init_dist": pm.Normal.dist(0, 1)}
         pm.GaussianRandomWalk("y", observed=REAL, **walk)
     observations = replace(find_observations(model), unweighted=pt.constant(0.0))
-    with pytest.raises(UnsupportedModelError, match=r"terms of \['y'\] add up to .* PyMC gives"):
+    with refused(UnsupportedModelError, "['y']", "add up"):
         verify(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
@@ -145,7 +146,7 @@ def test_mistake_at_one_side_is_found(change):
     def normal():
         pm.Normal("y", pm.Normal("b"), 1.0, observed=REAL)
 
-    with pytest.raises(UnsupportedModelError, match=r"observation \d+ comes out as.*report"):
+    with refused(UnsupportedModelError, "PyMC", "report", "observation"):
         check(normal, change)
 
 
@@ -157,7 +158,7 @@ def test_check_that_fails_everywhere_is_named():
         weights = pm.Beta("w", 1.0, 1.0, shape=2) / 3
         pm.NormalMixture("y", weights, mu=pm.Normal("m", shape=2), sigma=1.0, observed=REAL)
 
-    with pytest.raises(UnsupportedModelError, match=r"'y'.*sum\(weights\) == 1.*fails.*initval"):
+    with refused(UnsupportedModelError, "'y'", "sum(weights) == 1", "initval=..."):
         check(weights_that_do_not_add_up)
 
 
@@ -183,24 +184,20 @@ def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
     with model:
         pm.set_data({"x": bad})
     loglik = LogLikelihood(find_observations(model))
-    with pytest.raises(InvalidDataError, match=r"of 3 rows \(4, 9, 30\).*not finite in 'x'"):
+    with refused(InvalidDataError, "3 rows", "(4, 9, 30)", "'x'"):
         verify(loglik, rng=np.random.default_rng(1))
 
 
 def test_unnamed_covariate_that_is_no_number():
     x = X.copy()
     x[::2, 0] = x[::2, 2] = np.nan
-    with pytest.raises(
-        InvalidDataError,
-        match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array of shape \(47, 3\) "
-        r"\(column 0, 2\)",
-    ):
+    with refused(InvalidDataError, "24 rows", "(0, 2, 4, 6, 8, ...)", "(47, 3)", "column 0, 2"):
         check(lambda: bernoulli(x, pm.Normal("b", shape=3)))
 
 
 @pytest.mark.parametrize("likelihood", [bernoulli, poisson])
 def test_covariates_that_overflow(likelihood):
-    with pytest.raises(InvalidDataError, match=r"rows \("):
+    with refused(InvalidDataError, "43 rows", "(0, 2, 3, 4, 5, ...)"):
         check(
             lambda: likelihood(pt.as_tensor(X * 3.0) * np.float64(1e308), pm.Normal("b", shape=3))
         )
@@ -236,7 +233,11 @@ def test_what_is_taken_for_equal(found, expected, accepted):
         ),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
-    with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):
+    with (
+        nullcontext()
+        if accepted
+        else refused(UnsupportedModelError, "PyMC", "report", "observation")
+    ):
         _compare(loglik, draws, reference, np.array([0]), rtol=1e-8, atol=1e-8)
 
 
@@ -244,7 +245,7 @@ def test_a_code_without_an_entry_is_named():
     codes = np.r_[np.arange(N - 1) % 4, 4]
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("effect", shape=4)[codes], 1.0, observed=REAL)
-    with pytest.raises(InvalidDataError, match=f"code of row {N - 1} asks.*index 4"):
+    with refused(InvalidDataError, f"row {N - 1}", "index 4"):
         verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
 
 
@@ -278,7 +279,7 @@ def test_a_density_may_be_undefined_at_the_initial_point(off):
         pm.CustomDist("y", *parameters, logp=extreme_value, observed=POSITIVE / 10)
     loglik = LogLikelihood(find_observations(model))
     if np.isnan(off):
-        with pytest.raises(UnsupportedModelError, match="initval"):
+        with refused(UnsupportedModelError, "initval=..."):
             verify(loglik, rng=np.random.default_rng(1))
     else:
         verify(loglik, rng=np.random.default_rng(1))

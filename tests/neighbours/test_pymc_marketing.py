@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import pymc_coresets as pmc
+from tests.refusals import refused
 
 # It uses what its libraries have deprecated, and asks for tails that are beyond floating point.
 pytestmark = [
@@ -237,5 +238,5 @@ def test_weeks_of_many_channels_are_too_few(clv):
     )
     sales = pd.Series(1 + weeks[channels].sum(axis=1) + rng.normal(0, 0.1, size=n), name="y")
     model.build_model(weeks, sales)
-    with pytest.raises(pmc.UnsupportedModelError, match="150 rows are few for"):
+    with refused(pmc.UnsupportedModelError, "150 rows"):
         pmc.sample(model, **QUIET)

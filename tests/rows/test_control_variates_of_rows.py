@@ -32,6 +32,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.streamed import StreamedRows
+from tests.refusals import refused
 
 N, P = 6_000, 60
 SETTINGS = {"random_seed": 3, "progressbar": False}
@@ -269,18 +270,23 @@ def test_crossed_factors_with_a_free_scale():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "facts", "topic"),
     [
-        ("exposure", 0.0, r"covariate of 'slope' is -inf in chunk 1, row 200\. Leave"),
-        ("late", 2, r"of chunk 1, row 200 is NaN or infinite .* or correct"),
+        ("exposure", 0.0, ("'slope'", "-inf", "chunk 1, row 200"), "regressions"),
+        (
+            "late",
+            2,
+            ("log-likelihood", "chunk 1, row 200", "initval=..."),
+            "the-data-and-the-model",
+        ),
     ],
 )
-def test_rows_that_cannot_be_used_are_named(name, value, words):
+def test_rows_that_cannot_be_used_are_named(name, value, facts, topic):
     columns = COLUMNS | {name: COLUMNS[name].copy()}
     columns[name][3_700] = value
     parts = (slice(0, 3_500), slice(3_500, None))
     rows = open_rows([{k: v[part] for k, v in columns.items()} for part in parts])
-    with pytest.raises(InvalidDataError, match=words):
+    with refused(InvalidDataError, facts, topic=topic):
         build_coreset(logarithms(COLUMNS, 50), rows=rows, method="control_variates", **SETTINGS)
 
 
@@ -289,7 +295,5 @@ def test_rows_that_see_very_many_numbers_are_refused_with_the_remedy():
         X, count = data_of(COLUMNS, ("X", "count"), 50)
         beta = pm.Normal("beta", shape=(P, 20))
         pm.Categorical("y", logit_p=X @ beta, observed=count)
-    with pytest.raises(
-        UnsupportedModelError, match=r"at most 1,000 coefficients; .* Use method='auto'"
-    ):
+    with refused(UnsupportedModelError, "1,000 coefficients", "method='auto'", topic="regressions"):
         build_coreset(model, rows=open_rows(COLUMNS), method="control_variates", **SETTINGS)

@@ -13,6 +13,7 @@ import pytest
 
 from pymc_coresets import InvalidDataError, InvalidOptionError, open_rows
 from pymc_coresets.rows.sources.readers import reading_errors
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -28,14 +29,14 @@ def folder(tmp_path):
 def test_a_truncated_file(folder):
     path = folder / "part-1.parquet"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InvalidDataError, match=r"part-1\.parquet cannot be read.*write it again"):
+    with refused(InvalidDataError, "part-1.parquet", "damaged", topic="rows-and-files"):
         open_rows(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"not a Parquet file at all" * 9])
 def test_a_file_of_another_kind(folder, content):
     (folder / "part-0.parquet").write_bytes(content)
-    with pytest.raises(InvalidDataError, match=r"part-0\.parquet cannot be read"):
+    with refused(InvalidDataError, "part-0.parquet", "damaged", topic="rows-and-files"):
         open_rows(folder)
 
 
@@ -46,14 +47,14 @@ def test_a_flipped_bit(folder, place):
     data[int(place * len(data))] ^= 4
     path.write_bytes(data)
     rows = open_rows(folder)
-    with pytest.raises(InvalidDataError, match=r"part-2\.parquet cannot be read.*write it again"):
+    with refused(InvalidDataError, "part-2.parquet", "damaged", topic="rows-and-files"):
         rows.check()
 
 
 def test_a_file_that_is_gone(folder):
     rows = open_rows(folder)
     (folder / "part-1.parquet").unlink()
-    with pytest.raises(InvalidDataError, match=r"part-1\.parquet is missing.*put it back"):
+    with refused(InvalidDataError, "part-1.parquet", "missing", topic="rows-and-files"):
         rows.check()
 
 
@@ -61,15 +62,13 @@ def test_a_file_that_was_replaced(folder):
     rows = open_rows(folder)
     shutil.copy(folder / "part-0.parquet", folder / "part-1.parquet")
     os.utime(folder / "part-1.parquet", ns=(1, 1))
-    with pytest.raises(InvalidDataError, match=r"part-1\.parquet was replaced or changed"):
+    with refused(InvalidDataError, "part-1.parquet", "changed", topic="rows-and-files"):
         rows.check()
 
 
 def test_a_file_that_may_not_be_read():
     with (
-        pytest.raises(
-            InvalidDataError, match=r"a\.parquet may not be read: change its permissions"
-        ),
+        refused(InvalidDataError, "a.parquet", "permissions", topic="rows-and-files"),
         reading_errors("a.parquet"),
     ):
         raise PermissionError(13, "Permission denied")
@@ -78,22 +77,22 @@ def test_a_file_that_may_not_be_read():
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read every file")
 def test_a_file_without_permissions(folder):
     (folder / "part-1.parquet").chmod(0)
-    with pytest.raises(InvalidDataError, match=r"part-1\.parquet"):
+    with refused(InvalidDataError, "part-1.parquet", topic="rows-and-files"):
         open_rows(folder)
 
 
 def test_files_that_differ_in_a_type(folder):
     table = pa.table({"g": pa.array(["a"]), "x": [1.0]})  # another order is fine
     pq.write_table(table, folder / "part-9.parquet")
-    message = r"part-9\.parquet has 'g' as text, and .*part-0\.parquet as int64: write"
-    with pytest.raises(InvalidDataError, match=message):
+    message = ("part-9.parquet", "'g'", "text", "part-0.parquet", "int64")
+    with refused(InvalidDataError, message, topic="rows-and-files"):
         open_rows(folder)
 
 
 def test_files_that_differ_in_their_columns(folder):
     pq.write_table(pa.table({"x": [1.0]}), folder / "part-9.parquet")
-    message = r"part-9\.parquet has no column 'g', which .*part-0\.parquet has"
-    with pytest.raises(InvalidDataError, match=message):
+    message = ("part-9.parquet", "column 'g'", "part-0.parquet")
+    with refused(InvalidDataError, message, topic="rows-and-files"):
         open_rows(folder)
 
 
@@ -113,16 +112,16 @@ def test_empty_files_anywhere(folder):
 
 
 def test_folders_without_rows(tmp_path):
-    with pytest.raises(InvalidOptionError, match="There is no file at"):
+    with refused(InvalidOptionError, "no file"):
         open_rows(tmp_path)
     pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "a.parquet")
     (tmp_path / "_SUCCESS").touch()
-    with pytest.raises(InvalidDataError, match="The source has no rows"):
+    with refused(InvalidDataError, "no rows", topic="rows-and-files"):
         open_rows(tmp_path)
-    with pytest.raises(InvalidOptionError, match="There is no file at"):
+    with refused(InvalidOptionError, "no file"):
         open_rows(tmp_path / "b/*")
     nothing = ds.FileSystemDataset([], pa.schema({"x": pa.float64()}), ds.ParquetFileFormat())
-    with pytest.raises(InvalidOptionError, match="The dataset has no files"):
+    with refused(InvalidOptionError, "no files"):
         open_rows(nothing)
 
 
@@ -154,11 +153,11 @@ def test_orc_is_read_by_its_path(tmp_path):
 def test_text_whose_columns_change_is_named(tmp_path):
     for i, value in enumerate(["1.5", "none"]):
         (tmp_path / f"part-{i}.csv").write_text(f"x\n{value}\n")
-    message = r"part-1\.csv has 'x' as text, and the dataset as float64: write"
-    with pytest.raises(InvalidDataError, match=message):
+    message = ("part-1.csv", "'x'", "text", "float64")
+    with refused(InvalidDataError, message, topic="rows-and-files"):
         list(map((rows := open_rows(tmp_path)).read, rows.chunks))
     (tmp_path / "part-1.csv").write_text("x\n1,2\n")
-    with pytest.raises(InvalidDataError, match=r"part-1\.csv cannot be read: .*columns"):
+    with refused(InvalidDataError, "part-1.csv", "columns", topic="rows-and-files"):
         list(map((rows := open_rows(tmp_path)).read, rows.chunks))
 
 
@@ -174,16 +173,13 @@ def test_folders_of_text_may_hold_a_column_in_their_names(tmp_path):
 @pytest.mark.parametrize("name", ["y.npy", "y.npz", "y.h5", "y.sas"])
 def test_other_formats_have_a_remedy(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    words = r"pass what another library reads from it: .* as those of numpy\.load"
-    with pytest.raises(InvalidOptionError, match=f"{name} is not of a kind.*{words}"):
+    with refused(InvalidOptionError, name, "numpy.load"):
         open_rows(tmp_path / name)
 
 
 def test_files_of_two_kinds(folder):
     (folder / "part-9.arrow").write_bytes(b"")
-    with pytest.raises(
-        InvalidOptionError, match=r"one kind at a time\). Name the files of one kind"
-    ):
+    with refused(InvalidOptionError, "part-9.arrow", "Arrow IPC", "Parquet"):
         open_rows(folder)
 
 
@@ -221,7 +217,7 @@ def test_a_large_row_group_is_read_in_bounded_memory(tmp_path):
 
 def test_too_little_memory_is_not_called_damage():
     with (
-        pytest.raises(InvalidDataError, match=r"a\.parquet does not fit .* more memory"),
+        refused(InvalidDataError, "a.parquet", "memory", topic="rows-and-files"),
         reading_errors("a.parquet"),
     ):
         raise pa.ArrowMemoryError("malloc of size 160000 failed")

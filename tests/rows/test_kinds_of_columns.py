@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pymc_coresets import CoresetError, InvalidOptionError, open_rows
 from pymc_coresets.rows.sources.columns import TEXT, Field
+from tests.refusals import refused
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
 KINDS = [*NUMBERS, "text", "numeric text", "category", "category of numbers", "object", "dates"]
@@ -155,5 +156,5 @@ def test_text_is_no_number():
     assert text != number
     assert number != text
     assert {number: 1, Field(np.dtype(float)): 2} == {number: 2}
-    with pytest.raises(InvalidOptionError, match="'x' holds text"):
+    with refused(InvalidOptionError, "'x'", "text"):
         open_rows({"y": np.ones(2), "x": np.array(["a", "b"])}, weight="x")

@@ -12,19 +12,22 @@ from pymc_coresets import (
     CoresetError,
     CoresetWarning,
     FrankWolfe,
+    InvalidDataError,
+    InvalidOptionError,
     Pursuit,
     RiemannianPursuit,
     SparseVI,
     Subsample,
     Uniform,
+    UnsupportedModelError,
     build_coreset,
     plot_history,
     plot_weights,
 )
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.methods.hilbert import HilbertMethod
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import History, Solution, Status
+from tests.refusals import refused, warned
 
 N, D, SIZE = 3_000, 4, 30
 RNG = np.random.default_rng(1)
@@ -153,13 +156,13 @@ def test_without_options_it_is_as_close_as_the_tolerance_asks(model, tolerance):
 
 @pytest.mark.parametrize("method", [GIGA(), IHT(), FrankWolfe(), Pursuit(), RiemannianPursuit()])
 def test_option_objects_and_classes_are_told_apart(model, method):
-    with pytest.raises(InvalidOptionError, match=r"is unknown.*or an object of its options"):
+    with refused(InvalidOptionError, "method=<class", "'riemannian_pursuit'", "ControlVariates()"):
         build(model, method=type(method))
     assert type(method).__name__ in build(model, method=method).method
 
 
 def test_a_tolerance_out_of_reach_is_said_once(model):
-    with pytest.warns(CoresetWarning, match="not within 1e-06") as record:
+    with warned("1e-06") as record:
         build_coreset(model, size=2, tolerance=1e-6, random_seed=1, progressbar=False)
     assert len(record) == 1
 
@@ -175,7 +178,7 @@ def test_a_tolerance_out_of_reach_is_said_once(model):
 )
 @pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
 def test_it_is_the_tolerance_asked_for_that_counts(model, options):
-    with pytest.warns(CoresetWarning, match="not within 1e-06"):
+    with warned("1e-06"):
         coreset = build(model, size=8, **options)
     assert 1e-6 < coreset.objective < 1
     assert f"about {coreset.objective:.3g} nats" in repr(coreset)
@@ -194,13 +197,13 @@ def test_a_default_tolerance_does_not_count_where_a_size_was_asked_for(model):
 
 
 def test_a_tolerance_counts_where_a_size_was_asked_for_too(model):
-    with pytest.warns(CoresetWarning, match=r"not within 0\.01\b"):
+    with warned("0.01"):
         build_coreset(model, size=5, tolerance=0.01, random_seed=1, progressbar=False)
 
 
 @pytest.mark.parametrize("size", [20, N - 1])
 def test_a_time_budget_that_is_used_up_is_said(model, size):
-    with pytest.warns(CoresetWarning, match="time budget is used up.*was not measured"):
+    with warned("time budget", "not measured"):
         coreset = build_coreset(
             model, size=size, time_budget=1e-9, random_seed=1, progressbar=False
         )
@@ -212,7 +215,7 @@ def test_a_time_budget_that_is_used_up_is_said(model, size):
 def test_few_observations_for_many_parameters_are_said():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu", shape=3)[np.arange(12) % 3], 1.0, observed=np.arange(12.0))
-    with pytest.warns(CoresetWarning, match="12 observations for 3 free dimensions"):
+    with warned("12 observations", "3 free dimensions"):
         build(model, size=6, method="uniform")
 
 
@@ -220,14 +223,12 @@ def test_a_part_whose_cost_grows_with_n_is_named():
     walk = np.arange(100.0)
     with pm.Model() as model:
         pm.Normal("y", pt.cumsum(pm.Normal("b") * walk), 1.0, observed=walk)
-    with pytest.warns(
-        CoresetWarning, match="cumulative sum.* grows with the number of observations"
-    ):
+    with warned("cumulative sum", "'b'", "number of observations"):
         build(model, size=6, method="uniform")
 
 
 def test_a_coreset_of_a_coreset_model_is_refused(model):
-    with pytest.raises(UnsupportedModelError, match="full model"):
+    with refused(UnsupportedModelError, "full model"):
         build(build(model, method="uniform").model)
 
 
@@ -253,7 +254,7 @@ def test_draws_that_the_full_data_exclude_are_said():
         pm.Uniform("y", 0, pm.Pareto("t", 1, 1, initval=10.0), observed=y)
     coreset = build(model, size=5, method="uniform")
     idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
-    with pytest.raises(InvalidDataError, match="impossible under the full data"):
+    with refused(InvalidDataError, "100.0%", "impossible", topic="draws"):
         coreset.check(idata)
 
 
@@ -327,7 +328,7 @@ def test_rows_are_chosen_where_equal_ones_are_not_merged(census):
 
 
 def test_all_rows_are_not_limited(census):
-    with pytest.raises(InvalidOptionError, match="keeps all distinct rows"):
+    with refused(InvalidOptionError, "size=7", "method='exact'", "distinct rows"):
         build_coreset(census[0], method="exact", size=7)
 
 
@@ -354,7 +355,7 @@ def test_importance_draws_have_the_model_s_dims(census):
 
 
 def test_other_methods_have_no_importance_draws(model):
-    with pytest.raises(CoresetError, match="There are no importance draws"):
+    with refused(CoresetError, "no importance draws", "sample()"):
         build(model, method="uniform").importance_draws()
 
 
@@ -389,26 +390,37 @@ def test_there_are_no_more_weights_than_distinct_rows():
     [
         ({"size": 0}, InvalidOptionError, "size=0"),
         ({"size": N + 1}, InvalidOptionError, str(N)),
-        ({"method": "magic"}, InvalidOptionError, "'pursuit'"),
+        ({"method": "magic"}, InvalidOptionError, ("method='magic'", "'pursuit'")),
         ({"method": "auto", "time_budget": 0.0}, InvalidOptionError, "time_budget=0.0"),
         ({"method": "auto", "time_budget": np.nan}, InvalidOptionError, "time_budget=nan"),
         ({"method": "pursuit", "time_budget": 9.0}, InvalidOptionError, "time_budget=9.0"),
         (
             {"method": "auto", "weighting": "laplace"},
             InvalidOptionError,
-            "weighting=laplace.*pursuit",
+            ("weighting=laplace", "method='pursuit'"),
         ),
-        ({"method": "uniform", "weighting": "prior"}, InvalidOptionError, "compares no rows"),
+        (
+            {"method": "uniform", "weighting": "prior"},
+            InvalidOptionError,
+            ("weighting=prior", "method='uniform'"),
+        ),
         ({"method": "uniform", "tolerance": 0.1}, InvalidOptionError, "tolerance=0.1"),
         ({"method": SparseVI(), "weighting": "prior"}, InvalidOptionError, "weighting=prior"),
-        ({"weighting": "magic"}, InvalidOptionError, "'laplace'"),
-        ({"weighting": {"beta": np.zeros((100, D))}}, InvalidDataError, "does not vary"),
-        ({"weighting": {"beta": np.zeros((5, D))}}, InvalidDataError, "too few"),
-        ({"weighting": {"gamma": np.zeros((100, D))}}, InvalidDataError, "'beta'"),
+        ({"weighting": "magic"}, InvalidOptionError, ("weighting='magic'", "'laplace'")),
+        (
+            {"weighting": {"beta": np.zeros((100, D))}},
+            InvalidDataError,
+            ("does not vary", "weighting draws"),
+        ),
+        (
+            {"weighting": {"beta": np.zeros((5, D))}},
+            InvalidDataError,
+            ("5 weighting draws", "at least 20"),
+        ),
     ],
 )
 def test_bad_arguments_are_named(model, options, error, message):
-    with pytest.raises(error, match=message):
+    with refused(error, message):
         build(model, **options)
 
 
@@ -475,7 +487,7 @@ def test_netcdf_round_trip(coreset, idata, model, tmp_path):
     assert back.objective == coreset.objective
     assert back.history.equals(coreset.history)
     without = Coreset.from_netcdf(tmp_path / "coreset.nc")
-    with pytest.raises(Exception, match="model="):
+    with refused(CoresetError, "from_netcdf(path, model=...)"):
         without.sample()
 
 
@@ -484,7 +496,7 @@ def test_a_file_of_another_model_is_refused(coreset, tmp_path):
     coreset.to_netcdf(tmp_path / "coreset.nc")
     with pm.Model(coords={"obs": range(5)}) as other:
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(5), dims="obs")
-    with pytest.raises(InvalidDataError, match="3000"):
+    with refused(InvalidDataError, "3000", topic="coresets-in-files"):
         Coreset.from_netcdf(tmp_path / "coreset.nc", other)
 
 
@@ -529,7 +541,7 @@ def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(f"pymc_coresets.{check}", contradicted)
             patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))
-            with pytest.raises(UnsupportedModelError, match="something else"):
+            with refused(UnsupportedModelError, "something else"):
                 build_coreset(model, size=5, method="uniform", progressbar=False)
 
 

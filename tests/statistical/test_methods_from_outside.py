@@ -10,12 +10,11 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import Coreset, Laplace, build_coreset
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets import Coreset, InvalidOptionError, Laplace, Uniform, build_coreset
 from pymc_coresets.methods.job import Job
-from pymc_coresets.methods.plain import Uniform
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
+from tests.refusals import refused
 
 N, SIZE = 2_000, 200
 RNG = np.random.default_rng(1)
@@ -80,7 +79,7 @@ def test_a_method_of_twenty_lines_builds_a_coreset(model, tmp_path):
 def test_its_options_are_those_that_it_accepts(model):
     options = {"method": ByLength(), "weighting": Laplace(), "size": SIZE} | QUIET
     assert 100 < build_coreset(model, **options).size <= SIZE
-    with pytest.raises(InvalidOptionError, match=r"time_budget=9: method='by_length' .* accepts"):
+    with refused(InvalidOptionError, "time_budget=9", "method='by_length'", "accepts"):
         build_coreset(model, time_budget=9, **options)
 
 
@@ -128,20 +127,23 @@ def test_the_object_need_not_be_a_dataclass(model):
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (plain(run=None), "lacks run: see 'Adding a method'"),
-        (plain(draws_from=None, default_size=50), "lacks draws_from, default_size: see"),
-        (ByLength, "is unknown: use one of"),
-        (object(), "is unknown: use one of"),
+        (plain(run=None), ("lacks run", "'Adding a method'")),
+        (
+            plain(draws_from=None, default_size=50),
+            ("lacks draws_from, default_size", "'Adding a method'"),
+        ),
+        (ByLength, ("method=", "'riemannian_pursuit'")),
+        (object(), ("method=", "'riemannian_pursuit'")),
     ],
 )
 def test_an_object_without_a_member_is_refused(model, method, message):
-    with pytest.raises(InvalidOptionError, match=message):
+    with refused(InvalidOptionError, message):
         build_coreset(model, method=method, **QUIET)
 
 
 def test_a_tolerance_needs_a_field(model):
     method = plain(accepts={"tolerance"})
-    with pytest.raises(InvalidOptionError, match="is no dataclass with this field"):
+    with refused(InvalidOptionError, "method='uniform'", "tolerance", "dataclass"):
         build_coreset(model, method=method, tolerance=0.1, **QUIET)
 
 
@@ -150,15 +152,15 @@ ONES = Solution.sampled(ROWS, np.ones(3))
 
 
 @pytest.mark.parametrize(
-    ("solution", "message"),
+    ("solution", "facts"),
     [
-        (None, "a NoneType, not a Solution"),
-        (replace(ONES, weights=np.ones(2)), r"weights of shape \(2,\) for 3 rows"),
-        (replace(ONES, weights=np.array([1.0, 0.0, 1.0])), "weights that are not positive"),
-        (replace(ONES, weights=np.array([1.0, np.nan, 1.0])), "weights that are not positive"),
-        (ONES, "3 rows, more than size=2"),
+        (None, ("NoneType", "Solution")),
+        (replace(ONES, weights=np.ones(2)), ("(2,)", "3 rows")),
+        (replace(ONES, weights=np.array([1.0, 0.0, 1.0])), "positive"),
+        (replace(ONES, weights=np.array([1.0, np.nan, 1.0])), "positive"),
+        (ONES, ("3 rows", "size=2")),
     ],
 )
-def test_what_it_returns_is_checked(model, solution, message):
-    with pytest.raises(InvalidOptionError, match=f"method=.mine. returned {message}"):
+def test_what_it_returns_is_checked(model, solution, facts):
+    with refused(InvalidOptionError, "method='mine'", facts):
         build_coreset(model, method=plain(name="mine", run=lambda _: solution), size=2, **QUIET)

@@ -6,11 +6,12 @@ import pytest
 from scipy import stats
 
 from benchmarks.reliability_models import MODELS
-from pymc_coresets import CoresetWarning, build_coreset, open_rows
+from pymc_coresets import build_coreset, open_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.refusals import warned
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def components(n_components):
 
 
 def built(model, **options):
-    with pytest.warns(CoresetWarning, match="modes: at"):
+    with warned("modes: at"):
         return build_coreset(model, **QUIET | options)
 
 

@@ -8,12 +8,13 @@ from numpy.polynomial import chebyshev
 from scipy import special, stats
 from scipy.integrate import quad
 
-from pymc_coresets import Level, PolynomialSummary, build_pass_glm
-from pymc_coresets.exceptions import (
-    CoresetWarning,
+from pymc_coresets import (
     InvalidDataError,
     InvalidOptionError,
+    Level,
+    PolynomialSummary,
     UnsupportedModelError,
+    build_pass_glm,
 )
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
@@ -22,6 +23,7 @@ from pymc_coresets.papers.polynomial.replacement import polynomial_model
 from pymc_coresets.papers.polynomial.statistics import polynomial_statistics
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from tests.refusals import refused, warned
 
 N, R = 200, 4.0
 RNG = np.random.default_rng(1)
@@ -194,7 +196,7 @@ def test_a_quadratic_likelihood_has_a_closed_form_at_any_degree(gaussian):
 
 
 def test_a_free_scale_must_be_given(gaussian):
-    with pytest.raises(UnsupportedModelError, match="sigma"):
+    with refused(UnsupportedModelError, "['sigma']", "given={'sigma': ...}", topic="regressions"):
         build_pass_glm(gaussian, random_seed=1)
 
 
@@ -314,9 +316,9 @@ def test_hierarchical_priors_just_work():
     assert summary.model.compile_logp(vars=same, mode=PLAIN_MODE)(point) == pytest.approx(
         model.compile_logp(vars=prior, mode=PLAIN_MODE)(point)
     )
-    with pytest.raises(UnsupportedModelError, match="tau"):
+    with refused(UnsupportedModelError, "'tau'", "sample()", topic="regressions"):
         summary.closed_form()
-    with pytest.raises(InvalidOptionError, match=r"sample\(\)"):
+    with refused(InvalidOptionError, "sample()"):
         summary.check()
 
 
@@ -364,7 +366,7 @@ def test_a_nearly_gaussian_prior_has_no_closed_form():
     with pm.Model() as model:
         b = pm.StudentT("b", nu=3.0, sigma=10.0, shape=3)
         pm.Normal("y", X @ b, 1.5, observed=REAL)
-    with pytest.raises(UnsupportedModelError, match=r"the prior of \['b'\] is not Gaussian"):
+    with refused(UnsupportedModelError, "['b']", "Gaussian", topic="regressions"):
         build_pass_glm(model, random_seed=1).closed_form()
 
 
@@ -379,11 +381,9 @@ def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term):
         pm.Potential("term", term(b))
         pm.Normal("y", X @ b, 0.5, observed=REAL - 20 * X[:, 1])
     summary = build_pass_glm(model, random_seed=1)
-    with pytest.raises(
-        UnsupportedModelError, match=r"pm\.Potential, differs from its Gaussian form"
-    ):
+    with refused(UnsupportedModelError, "pm.Potential", "Gaussian", topic="regressions"):
         summary.draw(random_seed=1)
-    with pytest.raises(InvalidOptionError, match=r"the result of sample\(\)"):
+    with refused(InvalidOptionError, "sample()"):
         summary.check(random_seed=1)
 
 
@@ -398,7 +398,7 @@ def test_a_precision_that_is_singular_up_to_rounding_is_refused(sd):
         found = summary.closed_form()["sd"].to_numpy()[1:]
         np.testing.assert_allclose(found, sd / np.sqrt(3), rtol=1e-4)
     else:
-        with pytest.raises(InvalidDataError, match="singular up to rounding"):
+        with refused(InvalidDataError, "improper", "collinear", topic="regressions"):
             summary.closed_form()
 
 
@@ -448,7 +448,7 @@ def test_the_check_says_where_predictors_leave_the_radius():
 
 
 def test_improper_degrees_are_refused_and_usable_ones_named():
-    with pytest.raises(InvalidOptionError, match=r"degree=4 .*\[2, 6, 10\]"):
+    with refused(InvalidOptionError, "degree=4", "[2, 6, 10]"):
         build_pass_glm(logistic_model(), degree=4, random_seed=1)
 
 
@@ -482,7 +482,7 @@ def test_large_radii_do_not_lose_the_tails():
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
     monkeypatch.setattr("pymc_coresets.papers.polynomial.parts._ROUNDS", 1)
-    with pytest.warns(CoresetWarning, match="not converged") as caught:
+    with warned("not converged") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]
 
@@ -491,42 +491,42 @@ def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
     ("options", "match"),
     [
         ({"degree": 0}, "degree=0"),
-        ({"degree": 2.5}, "whole number"),
-        ({"radius": -1.0}, "radius"),
-        ({"radius": "wide"}, "auto"),
-        ({"degree": True}, "degree=True must be a whole number"),
-        ({"degree": "2"}, "degree='2' must be a whole number"),
-        ({"degree": 21}, "degree=21 must lie between 1 and 20"),
+        ({"degree": 2.5}, ("degree=2.5", "whole number")),
+        ({"radius": -1.0}, ("radius=-1.0", "'auto'")),
+        ({"radius": "wide"}, ("radius='wide'", "'auto'")),
+        ({"degree": True}, ("degree=True", "whole number")),
+        ({"degree": "2"}, ("degree='2'", "whole number")),
+        ({"degree": 21}, ("degree=21", "1 and 20")),
         ({"radius": True}, "radius=True"),
         ({"radius": np.inf}, "radius=inf"),
         ({"radius": None}, "radius=None"),
         ({"random_seed": "a"}, "random_seed='a'"),
         ({"random_seed": -1}, "random_seed=-1"),
-        ({"given": {"nothing": 1.0}}, "'nothing' is not a variable"),
-        ({"given": {1: 1.0}}, "1 is not a variable"),
+        ({"given": {"nothing": 1.0}}, ("given", "'nothing'", "['beta']")),
+        ({"given": {1: 1.0}}, ("given", "1", "['beta']")),
         ({"given": "beta"}, "given is a str"),
         ({"given": ["beta"]}, "given is a list"),
         ({"given": 1.0}, "given is a float"),
-        ({"given": {"beta": "high"}}, "'beta'.* must be finite numbers"),
-        ({"given": {"beta": None}}, "'beta'.* must be finite numbers"),
-        ({"given": {"beta": "2"}}, "'beta'.* must be finite numbers"),
-        ({"given": {"beta": 1.0}}, r"'beta'.* of shape \(2,\), not 1.0"),
-        ({"given": {"beta": [np.nan, 1.0]}}, "'beta'.* must be finite"),
+        ({"given": {"beta": "high"}}, ("'beta'", "finite numbers")),
+        ({"given": {"beta": None}}, ("'beta'", "finite numbers")),
+        ({"given": {"beta": "2"}}, ("'beta'", "finite numbers")),
+        ({"given": {"beta": 1.0}}, ("'beta'", "(2,)", "1.0")),
+        ({"given": {"beta": [np.nan, 1.0]}}, ("'beta'", "finite")),
     ],
 )
 def test_options_out_of_range(options, match):
-    with pytest.raises(InvalidOptionError, match=match):
+    with refused(InvalidOptionError, match):
         build_pass_glm(logistic_model(), **options)
 
 
 @pytest.mark.parametrize("model", ["hello", 1, logistic_model])
 def test_what_is_no_model_is_named(model):
-    with pytest.raises(InvalidOptionError, match=f"model is a {type(model).__name__}"):
+    with refused(InvalidOptionError, f"model is a {type(model).__name__}", "pm.Model"):
         build_pass_glm(model)
 
 
 def test_without_any_model_both_ways_to_pass_one_are_named():
-    with pytest.raises(InvalidOptionError, match=r"pass model=.*with pm\.Model"):
+    with refused(InvalidOptionError, "model=...", "pm.Model()"):
         build_pass_glm()
 
 
@@ -534,7 +534,7 @@ def test_a_whole_number_is_not_cut_off_when_it_is_given():
     with pm.Model() as model:
         trials = pm.Poisson("trials", 3.0)
         pm.Binomial("y", n=trials, logit_p=pm.Normal("a"), observed=np.array([1, 2]))
-    with pytest.raises(InvalidOptionError, match=r"'trials'.* whole numbers .* not 4\.5"):
+    with refused(InvalidOptionError, "'trials'", "whole numbers", "4.5"):
         build_pass_glm(model, given={"trials": 4.5})
     assert build_pass_glm(model, given={"trials": 4.0}, random_seed=1).n_observations == 2
 
@@ -552,7 +552,9 @@ def test_progress_is_shown_by_parts_unless_it_is_turned_off(capsys):
 
 def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, gaussian):
     other = build_pass_glm(gaussian, given={"sigma": 1.5}, random_seed=1)
-    with pytest.raises(InvalidOptionError, match="coefficients"):
+    with refused(
+        InvalidOptionError, "('beta[0]', 'beta[1]')", "('beta[one]', 'beta[age]', 'beta[sex]')"
+    ):
         logistic + other
     with pytest.raises(TypeError):
         logistic + 1
@@ -560,8 +562,8 @@ def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, ga
         statistics=statistics_of(logistic.parts[0].held, 2, 5.0),
         parts=logistic.parts,
     )
-    with pytest.raises(InvalidOptionError, match="radius"):
+    with refused(InvalidOptionError, "radius", "4.0", "5.0"):
         logistic + wider
-    with pytest.raises(UnsupportedModelError, match="already"):
+    with refused(UnsupportedModelError, "already", "summary"):
         build_pass_glm(logistic.model)
     assert logistic.full_model is not logistic.model

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from scipy.special import expit
 
-from pymc_coresets import Coreset, CoresetWarning, InvalidDataError, build_coreset
+from pymc_coresets import Coreset, InvalidDataError, build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.hierarchy import ConditionalGaussian
 from pymc_coresets.reading.draws import Draws
@@ -19,6 +19,7 @@ from pymc_coresets.sampling.normal import Mixture, Normal, Tails, heavy_tailed
 from pymc_coresets.sampling.steps.near_normal import GriddedMarginals, Table
 from pymc_coresets.storage import write_netcdf
 from pymc_coresets.weighted_rows import restored_proposal, stored_proposal
+from tests.refusals import refused, warned
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
 
@@ -122,7 +123,7 @@ def test_models_whose_variables_come_in_another_order_have_the_same_posterior(ca
 
 def test_draws_for_other_priors_or_data_are_not_kept(case):
     _, make, _, path = case
-    with pytest.warns(CoresetWarning, match="sample.. runs NUTS"):
+    with warned("other priors", "NUTS", "check()"):
         other = Coreset.from_netcdf(path, make(sd=0.5))
     assert (other.proposal, other.certificate, other.modes) == (None, None, None)
 
@@ -188,5 +189,5 @@ def test_odd_contents_are_refused_by_name(change, tmp_path):
     tree = coreset.to_datatree()
     tree["proposal"] = stored_proposal(known(factor_of(np.eye(1))), None).assign(change)
     write_netcdf(tree, tmp_path / "odd.nc")
-    with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
+    with refused(InvalidDataError, "odd.nc", "coreset file", topic="coresets-in-files"):
         Coreset.from_netcdf(tmp_path / "odd.nc")

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy.special import ndtri
 from scipy.stats import gamma, kstest, logistic, norm, t
 
-from pymc_coresets import CoresetWarning, build_coreset
+from pymc_coresets import build_coreset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.placement import Placement
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -20,6 +20,7 @@ from pymc_coresets.sampling.units import recovery
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
 from tests.models.units import nodes_at, read
+from tests.refusals import warned
 
 # -- distribution functions ------------------------------------------------------------------------
 
@@ -316,7 +317,7 @@ def test_levels_without_rows_have_draws_of_their_prior(idata):
 
 def test_draws_of_too_many_levels_are_left_out_with_a_warning(ordered, idata, monkeypatch):
     monkeypatch.setattr(recovery, "_MOST", idata["posterior"]["z"].size)
-    with pytest.warns(CoresetWarning, match=r"no draws of \['z'\].*recover\(idata, levels="):
+    with warned("['z']", "recover(idata, levels="):
         found = ordered.sample(random_seed=1, progressbar=False)
     assert "z" not in found["posterior"]
     assert found["posterior"].attrs["integrated"] == ["z"]

@@ -22,6 +22,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rows.streamed import StreamedRows
+from tests.refusals import refused
 
 N = 6_000
 SETTINGS = {"random_seed": 3, "progressbar": False}
@@ -88,7 +89,7 @@ def test_the_rows_come_with_their_data(coreset):
     assert_array_equal(kept["data X"], COLUMNS["X"][coreset.indices])
     assert kept["where"].values[0] == f"row {coreset.indices[0]}"
     assert_array_equal(coreset.model["X"].get_value(), COLUMNS["X"][coreset.indices])
-    with pytest.raises(CoresetError, match="prototypes"):
+    with refused(CoresetError, "prototypes", "pm.set_data"):
         coreset.full_model  # noqa: B018
 
 
@@ -104,14 +105,14 @@ def test_files_keep_the_rows(coreset, tmp_path):
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30))
     idata = coreset.sample(draws=750, chains=2, random_seed=1, progressbar=False, quiet=True)
-    with pytest.raises(CoresetError, match="rows="):
+    with refused(CoresetError, "rows=", topic="coresets-in-files"):
         again.check(idata)
     rows = in_chunks([2_000])
     complete = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30), rows=rows)
     assert_allclose(complete.log_ratios(idata), coreset.log_ratios(idata), rtol=1e-9, atol=1e-9)
     assert complete.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 750
     changed = COLUMNS | {"count": COLUMNS["count"] + 1}
-    with pytest.raises(InvalidDataError, match="other rows"):
+    with refused(InvalidDataError, "6000", "open_rows", topic="coresets-in-files"):
         Coreset.from_netcdf(
             tmp_path / "coreset.nc", regression(COLUMNS, 30), rows=open_rows(changed)
         )
@@ -124,9 +125,7 @@ def test_whole_numbers_that_do_not_fit_are_refused(kind):
     with pm.Model() as model:
         n = pm.Data("n", rows.head(100)["n"].astype(kind))
         pm.Normal("y", pm.Normal("mu"), 1e6, observed=n)
-    with pytest.raises(
-        InvalidDataError, match=r"2147483653, which does not fit into pm.Data\('n'\)"
-    ):
+    with refused(InvalidDataError, "2147483653", "pm.Data('n')", topic="rows-and-files"):
         build_coreset(model, rows=rows, method="uniform", size=20, **SETTINGS)
 
 
@@ -147,14 +146,14 @@ def test_impossible_observations_are_found_by_the_first_look(impossible, options
     )
     chunks = [{n: c[:4_000] for n, c in impossible.items()},
               {n: c[4_000:] for n, c in impossible.items()}]  # fmt: skip
-    words = "The log-likelihood of chunk 1, row 217 and of 1 more is NaN or infinite"
-    with pytest.raises(InvalidDataError, match=words):
+    words = ("chunk 1, row 217", "1 more")
+    with refused(InvalidDataError, words):
         build_coreset(regression(COLUMNS, 50), rows=open_rows(chunks), **options, **SETTINGS)
     assert len(readings) <= 2  # that at which it was noticed, and one that finds the rows
 
 
 def test_impossible_observations_of_a_pilot_are_named(impossible):
-    with pytest.raises(InvalidDataError, match=r"row 4,217 and of 1 more is NaN or infinite"):
+    with refused(InvalidDataError, "row 4,217", "1 more"):
         CoresetStream(regression(COLUMNS, 50), pilot=impossible, random_seed=1)
 
 
@@ -170,16 +169,16 @@ def test_case_weights_count():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "sparse_vi"}, "evaluates them hundreds of times"),
-        ({"collapse": True}, "neither merged nor kept together"),
-        ({"allow_local": True}, "allow_local"),
-        ({"dim": ("obs", "level")}, "one row for each cell"),
+        ({"method": "sparse_vi"}, ("rows=...", "method='sparse_vi'")),
+        ({"collapse": True}, ("collapse=True", "rows=...")),
+        ({"allow_local": True}, ("allow_local=True", "rows=...")),
+        ({"dim": ("obs", "level")}, ("dim=", "cells")),
         ({"rows": COLUMNS}, "open_rows"),
     ],
 )
 def test_what_needs_all_rows_in_memory_is_refused(options, words):
     options = {"rows": open_rows(COLUMNS)} | options
-    with pytest.raises((InvalidOptionError, CoresetError), match=words):
+    with refused(InvalidOptionError, words):
         build_coreset(regression(COLUMNS, 50), **options, **SETTINGS)
 
 

@@ -10,8 +10,7 @@ import pytest
 from pymc.distributions.transforms import ordered
 from scipy.special import expit, softmax
 
-from pymc_coresets import Coreset, build_coreset, open_rows
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets import Coreset, SamplingError, build_coreset, open_rows
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.methods.job import Reduction
@@ -19,6 +18,7 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.refusals import refused
 
 N, K, P = 4_000, 7, 5
 
@@ -116,7 +116,7 @@ def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, monkeypat
     coreset = build_coreset(classes, random_seed=1, progressbar=False)
     assert coreset.quadratic is None
     assert coreset.objective < 0.01
-    with pytest.raises(SamplingError, match="not finite near"):
+    with refused(SamplingError, "log-likelihood", "mode"):
         build_coreset(classes, method="control_variates", random_seed=1, progressbar=False)
 
 

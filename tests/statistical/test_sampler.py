@@ -20,8 +20,7 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, kstest, norm
 from scipy.stats import t as student
 
-from pymc_coresets.build import build_coreset
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets import SamplingError, build_coreset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -31,6 +30,7 @@ from pymc_coresets.sampling.modes import proposal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.weighting import Reserve
+from tests.refusals import refused
 
 N, D = 300, 3
 RNG = np.random.default_rng(1)
@@ -192,7 +192,7 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
         pm.Potential("limit", pm.math.log(mu - 50.0))
         pm.Normal("y", mu, observed=np.zeros(20))
     sampler = CoresetSampler(LogLikelihood(find_observations(model)), kind="nuts")
-    with pytest.raises(SamplingError, match=r"initial point, 'limit' is nan\.") as caught:
+    with refused(SamplingError, "initial point", "'limit'", "nan") as caught:
         draw(sampler, np.arange(3), np.ones(3), 100)
     assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
 
@@ -202,7 +202,7 @@ def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(logli
     sampler = CoresetSampler(loglik, kind="nuts", starts=[start])
     broken = Mock(side_effect=PyMCSamplingError("Bad initial energy"))
     monkeypatch.setattr(nuts, "_chain", broken)
-    with pytest.raises(SamplingError, match=r"of a coreset: Bad initial energy\."):
+    with refused(SamplingError, "NUTS", "coreset", "Bad initial energy."):
         draw(sampler, *CORESETS[0], 100)
 
 
@@ -218,7 +218,7 @@ def test_discrete_variables_are_named():
         flip = pm.Bernoulli("flip", 0.5)
         pm.Normal("y", flip, observed=np.zeros(20))
     sampler = CoresetSampler(LogLikelihood(find_observations(model)))
-    with pytest.raises(SamplingError, match="'flip'"):
+    with refused(SamplingError, "'flip'"):
         draw(sampler, np.arange(3), np.ones(3), 100)
 
 

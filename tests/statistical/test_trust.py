@@ -10,6 +10,7 @@ from scipy.special import expit
 from pymc_coresets import Reason, build_coreset
 from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.reading.folding import PLAIN_MODE
+from tests.refusals import warned
 
 pytestmark = pytest.mark.compiled
 
@@ -78,7 +79,7 @@ def counts():
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
-    with pytest.warns(match="reaches further along alpha"):
+    with warned("alpha", "reaches further"):
         coreset = build_coreset(nearly_poisson(), method="control_variates", **QUIET)
     certificate = coreset.certificate
     assert certificate.probes.where == "alpha"
@@ -124,7 +125,7 @@ def test_rows_alone_follow_that_tail(counts):
 def test_what_the_data_say_nothing_of_has_the_tails_of_its_prior(kind):
     coreset = build_coreset(beside_nothing(kind), **QUIET) if kind != "two modes" else None
     if coreset is None:
-        with pytest.warns(match="2 modes"):
+        with warned("2 modes"):
             coreset = build_coreset(beside_nothing(kind), **QUIET)
     idata = coreset.sample(**QUIET)
     check = coreset.check(idata)
@@ -145,7 +146,7 @@ def test_what_the_data_say_nothing_of_has_the_tails_of_its_prior(kind):
 
 
 def test_two_clusters_of_answers_are_two_modes():
-    with pytest.warns(match="2 modes"):
+    with warned("2 modes"):
         coreset = build_coreset(two_clusters(), **QUIET)
     idata = coreset.sample(**QUIET)
     share, error = share_below(idata["posterior"]["t"][..., 0], 0.0)

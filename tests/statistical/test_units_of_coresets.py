@@ -14,6 +14,7 @@ from pymc_coresets.rowlogp.of_model import RowsToRead
 from pymc_coresets.rowlogp.units import unit_model
 from pymc_coresets.sampling.units import centring, recovery
 from tests.models.reference import density
+from tests.refusals import refused
 
 N_LEVELS = 400
 _rng = np.random.default_rng(1)
@@ -133,7 +134,7 @@ def test_blocks_of_levels_are_put_together_along_each_variables_own_axis(monkeyp
     assert set(some.data_vars) == set(summary.data_vars) == {"z", "both"}
     for options in ({"levels": [3, 5]}, {"summary": True}):
         for name in ("centred", "typical"):
-            with pytest.raises(InvalidOptionError, match="several levels at once"):
+            with refused(InvalidOptionError, "var_names=", "several levels"):
                 coreset.recover(idata, name, **options)
 
 
@@ -237,9 +238,9 @@ def of_unit(level: int, draws: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def test_unknown_names_and_levels_are_refused(coreset, idata):
-    with pytest.raises(InvalidOptionError, match=r"var_names=\['zz'\]"):
+    with refused(InvalidOptionError, "var_names=['zz']"):
         coreset.recover(idata, "zz")
-    with pytest.raises(InvalidOptionError, match=r"levels=\['u400'\] are not among the 400"):
+    with refused(InvalidOptionError, "levels=['u400']", "400"):
         coreset.recover(idata, levels=["u400"])
 
 
@@ -247,12 +248,12 @@ def test_nothing_is_recovered_where_nothing_was_integrated_out():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("m"), 1.0, observed=Y)
     plain = build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
-    with pytest.raises(InvalidOptionError, match="Nothing was integrated out"):
+    with refused(InvalidOptionError, "Nothing", "integrated out"):
         plain.recover(fixed_draws(10))
 
 
 def test_integrate_is_refused_without_names():
-    with pytest.raises(InvalidOptionError, match="integrate=True: name the variables"):
+    with refused(InvalidOptionError, "integrate=True"):
         build_coreset(model_of(), integrate=True, progressbar=False)
 
 
@@ -269,7 +270,7 @@ def test_few_units_all_stay():
 
 
 def test_a_time_budget_ends_the_integration():
-    with pytest.raises(OutOfTimeError, match="while comparing rows with PyMC"):
+    with refused(OutOfTimeError, "time_budget", "PyMC's log-density", "on_failure='nuts'"):
         build_coreset(model_of(), integrate="z", time_budget=1e-3, progressbar=False)
 
 

@@ -15,7 +15,6 @@ from pymc_coresets import (
     Coreset,
     CoresetError,
     CoresetStream,
-    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     UnsupportedModelError,
@@ -29,6 +28,7 @@ from pymc_coresets.reading.units.labels import texts_of
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.units import unit_model
 from tests.models.units import by_grid, nodes_at
+from tests.refusals import refused, warned
 
 QUIET = {"random_seed": 1, "progressbar": False}
 SIZES = (300, 260, 90)  # users of each part
@@ -216,7 +216,7 @@ def test_coresets_of_different_users_are_merged(merged, at_once):
     draws = at_once.importance_draws(random_seed=1)
     labels = merged.data["label"].values.tolist()
     assert merged.recover(draws, random_seed=1)["user"].values.tolist() == labels
-    with pytest.raises(CoresetError, match="a part of the units"):
+    with refused(CoresetError, "all units", "part", topic="coresets-in-files"):
         merged.log_ratios(draws)
 
 
@@ -227,7 +227,7 @@ def test_merged_and_extended_coresets_grow_on(merged, longer):
     assert both.n_observations == grown.n_observations == sum(SIZES)
     np.testing.assert_array_equal(np.sort(both.data["represented"]), both.data["represented"])
     assert both.data.sizes["label of unit"] == sum(SIZES)
-    with pytest.raises(InvalidDataError, match=r"260 levels of 'user' come again, .* 'u300'"):
+    with refused(InvalidDataError, "260 levels", "'user'", "'u300'"):
         merge(longer, build_coreset(model_of(PARTS[1]), **QUIET))
 
 
@@ -246,19 +246,19 @@ def test_they_are_read_from_files_with_any_data_of_their_model(
     found, known = (each.recover(draws, levels=labels[:2], **QUIET) for each in (again, coreset))
     np.testing.assert_allclose(found["effect"], known["effect"], atol=1e-6)
     assert list(again.model.coords["user"]) == labels
-    with pytest.raises(CoresetError, match="a part of the units"):
+    with refused(CoresetError, "all units", "part", topic="coresets-in-files"):
         again.log_ratios(draws)
-    with pytest.raises(InvalidDataError, match="come again"):
+    with refused(InvalidDataError, "300 levels", "'user'", "'u0'"):
         again.extend(model_of(PARTS[0]))
 
 
 def test_files_need_no_rows_and_refuse_other_models(longer, tmp_path: Path):
     longer.to_netcdf(tmp_path / "units.nc")
-    with pytest.raises(InvalidOptionError, match="the file has the units"):
+    with refused(InvalidOptionError, "rows=...", "units"):
         Coreset.from_netcdf(tmp_path / "units.nc", model_of(PARTS[1]), rows=rows_of(PARTS[1]))
     with pm.Model(coords={"user": PARTS[1]["labels"]}) as other:
         pm.Data("of", PARTS[1]["of"])
-    with pytest.raises(InvalidDataError, match=r"lacks 'seen', 'w', 'x'"):
+    with refused(InvalidDataError, "'seen', 'w', 'x'"):
         Coreset.from_netcdf(tmp_path / "units.nc", other)
 
 
@@ -287,7 +287,7 @@ def test_coresets_of_rows_in_files_take_other_priors_by_prototypes():
     one, two = (c.loglikelihood.sums(POINTS).total for c in (other, known))
     np.testing.assert_allclose(one, two)
     changed = dict(PARTS[1]) | {"seen": PARTS[1]["seen"] + 1}
-    with pytest.raises(InvalidDataError, match="likelihood differs"):
+    with refused(InvalidDataError, "likelihood differs"):
         coreset.with_model(model_of(changed))
 
 
@@ -296,19 +296,23 @@ def test_coresets_of_rows_in_files_take_other_priors_by_prototypes():
 
 def test_users_that_come_again_are_refused(first):
     both = joined([PARTS[1], {n: PARTS[0][n] for n in PARTS[0]}])
-    with pytest.raises(InvalidDataError, match="300 levels of 'user' come again, among them 'u0'"):
+    with refused(InvalidDataError, "300 levels", "'user'", "'u0'"):
         first.extend(model_of(both))
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"),
+    ("labels", "error", "facts"),
     [
-        (np.datetime64("2000-01-01") + np.arange(SIZES[1]), "are text in one part and dates"),
-        ([("u", i) for i in range(SIZES[1])], r"The label \(u, 0\) has several parts"),
+        (
+            np.datetime64("2000-01-01") + np.arange(SIZES[1]),
+            InvalidDataError,
+            ("'user'", "text", "dates"),
+        ),
+        ([("u", i) for i in range(SIZES[1])], UnsupportedModelError, ("(u, 0)", "several parts")),
     ],
 )
-def test_labels_that_could_not_be_known_again_are_refused(first, labels, words):
-    with pytest.raises((InvalidDataError, UnsupportedModelError), match=words):
+def test_labels_that_could_not_be_known_again_are_refused(first, labels, error, facts):
+    with refused(error, facts):
         first.extend(model_of({**users(1), "labels": labels}))
 
 
@@ -334,7 +338,7 @@ def test_rows_of_one_user_alone_are_refused(first):
     alone = {
         name: values[few["of"] == 0] for name, values in few.items() if name in {"of", "x", "seen"}
     }
-    with pytest.raises(InvalidDataError, match="of one level of 'user' only"):
+    with refused(InvalidDataError, "'user'", "one level"):
         first.extend(model_of({**alone, "w": few["w"][:1], "labels": few["labels"][:1]}))
 
 
@@ -383,21 +387,21 @@ def without_dims(data: Data) -> pm.Model:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (unlabelled, r"levels of \['effect'\] have no labels.*dims=\"level\""),
-        (constant, r"without a name\) is not in pm.Data|length 1,\d+ .* is not in pm.Data"),
-        (without_index, "No data container has the levels of the rows"),
-        (without_dims, r"\(w\) has no dims of the levels"),
+        (unlabelled, ("['effect']", "labels", 'dims="level"')),
+        (constant, ("array", "not in pm.Data")),
+        (without_index, ("['effect']", "No data container")),
+        (without_dims, ("(w)", "dims")),
     ],
 )
 def test_what_other_units_cannot_be_joined_to_is_refused(kind, words):
     model = kind(PARTS[1])
     units = unit_model(model, ["effect"], {})
-    with pytest.raises(UnsupportedModelError, match=words):
+    with refused(UnsupportedModelError, words):
         kept_units(units, units.levels)
 
 
 def test_other_models_are_refused(first):
-    with pytest.raises(InvalidDataError, match="another prior"):
+    with refused(InvalidDataError, "another prior"):
         first.extend(model_of(PARTS[1], prior=2.0))
     with pm.Model(coords={"user": PARTS[1]["labels"]}) as other:
         user, x, seen = (pm.Data(n, PARTS[1][n]) for n in ("of", "x", "seen"))
@@ -405,23 +409,23 @@ def test_other_models_are_refused(first):
         a, b, g, s = (pm.Normal("a"), pm.Normal("b"), pm.Normal("g"), pm.HalfNormal("s", 1.0))
         effect = pm.Normal("effect", g * w, s, dims="user")
         pm.Poisson("y", pm.math.exp(a + b * x**2 + effect[user]), observed=seen)
-    with pytest.raises(InvalidDataError, match="another likelihood"):
+    with refused(InvalidDataError, "another likelihood"):
         first.extend(other)
 
 
 def test_coresets_of_units_and_of_rows_are_not_merged(first):
-    with pytest.warns(CoresetWarning, match="sample the model itself"):
+    with warned("413 observations", "94 free dimensions"):
         rows = build_coreset(model_of(PARTS[2]), integrate=False, method="uniform", **QUIET)
-    with pytest.raises(InvalidDataError, match=r"\['effect'\] were integrated out of one"):
+    with refused(InvalidDataError, "['effect']", "integrated out"):
         merge(first, rows)
 
 
 def test_what_needs_all_units_is_refused(longer, draws):
-    with pytest.raises(CoresetError, match="units of which only some are left"):
+    with refused(CoresetError, "units", "only some"):
         longer.loo(draws)
-    with pytest.raises(CoresetError, match="units of which only some are left"):
+    with refused(CoresetError, "units", "only some"):
         longer.predict(draws)
-    with pytest.raises(CoresetError, match="does not hold the rows"):
+    with refused(CoresetError, "prototypes", "pm.set_data"):
         longer.full_model  # noqa: B018
     assert copy.copy(longer).size == longer.size
 
@@ -436,15 +440,13 @@ def test_levels_that_are_not_new_are_not_predicted_as_if_they_were(longer, draws
     np.testing.assert_allclose(known, expected)
     found = longer.predict(draws, rows=new, model=model_of(PARTS[2]), random_seed=1)
     assert np.isfinite(found["predictions"]["y"]).all()
-    with pytest.raises(
-        InvalidDataError, match=r"\d+ levels of 'user', such as 'u\d+', are not new"
-    ):
+    with refused(InvalidDataError, "levels of 'user'", "not new", topic="draws"):
         longer.predict(draws, rows=new, model=model_of(PARTS[0]))
 
 
 def test_streams_say_that_variables_of_levels_remain_parameters():
     few = {n: PARTS[0][n][:200] for n in ("of", "x", "seen")}
-    with pytest.warns(CoresetWarning, match=r"\['effect'\] remain parameters of a stream"):
+    with warned("['effect']", "stream"):
         CoresetStream(model_of(PARTS[0], rows=30), pilot=few, draws=100, size=10, random_seed=1)
 
 

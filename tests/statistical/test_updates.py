@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import (
     Coreset,
     CoresetError,
-    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     RiemannianPursuit,
@@ -23,6 +22,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rowlogp import known_rows
+from tests.refusals import refused, warned
 
 N, MONTHS, SIZE = 1_500, 4, 12
 _rng = np.random.default_rng(7)
@@ -132,7 +132,7 @@ def test_importance_draws_are_weighed_anew(first):
 def test_draws_of_other_variables_are_not_kept(first):
     other = first.with_model(regression(month(0), centre="middle"))
     assert other.proposal is None
-    with pytest.raises(CoresetError, match="no importance draws"):
+    with refused(CoresetError, "no importance draws", "sample()"):
         other.importance_draws()
     assert pickled(other).certificate is None
 
@@ -152,7 +152,7 @@ def test_rows_elsewhere_are_read_again_under_other_priors():
     draws = draws_of(month(0), other.weights, other.indices, prior_sd=0.02)
     draws["posterior"] = draws["posterior"].to_dataset().assign(centre=draws["posterior"]["a"])
     assert_allclose(other.log_ratios(draws), coreset.log_ratios(draws), rtol=1e-9)
-    with pytest.raises(InvalidDataError, match=r"log-likelihood of row .* 'likelihood'"):
+    with refused(InvalidDataError, "row", "'likelihood'"):
         coreset.with_model(regression(head, noise=2.0))
 
 
@@ -165,24 +165,24 @@ def changed(name, row, value):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (regression(month(0), noise=1.01), "observation 0 has other values in 'likelihood'"),
-        (regression(changed("y", 1_234, 5.0)), "observation 1234 .* the data differ in 'y'"),
-        (regression(changed("x", 7, 5.0)), "observation 7 .* the data differ in 'x'"),
-        (regression({n: v[:-1] for n, v in month(0).items()}), "1,499 observations"),
-        (regression(month(0), names=("a", "c")), "depends on 'a' of shape ., 'c'"),
+        (regression(month(0), noise=1.01), ("observation 0", "'likelihood'")),
+        (regression(changed("y", 1_234, 5.0)), ("observation 1234", "'y'")),
+        (regression(changed("x", 7, 5.0)), ("observation 7", "'x'")),
+        (regression({n: v[:-1] for n, v in month(0).items()}), ("1,499 observations", "1,500")),
+        (regression(month(0), names=("a", "c")), ("'c'", "'b'")),
     ],
 )
 def test_other_likelihoods_are_refused_by_name(first, model, words):
-    with pytest.raises(InvalidDataError, match=words.replace("shape .", r"shape \(\)")):
+    with refused(InvalidDataError, words):
         first.with_model(model)
 
 
 def test_models_that_are_none_are_refused(first):
-    with pytest.raises(InvalidOptionError, match=r"must be a pm\.Model"):
+    with refused(InvalidOptionError, "model", "pm.Model"):
         first.with_model("model")
-    with pytest.raises(UnsupportedModelError, match="model of a coreset"):
+    with refused(UnsupportedModelError, "full model"):
         first.with_model(first.model)
-    with pytest.raises(CoresetError, match="without its model"):
+    with refused(CoresetError, "from_netcdf(path, model=...)"):
         replace(first, loglikelihood=None).with_model(regression(month(0)))
 
 
@@ -228,14 +228,14 @@ def test_checks_are_exact_for_new_rows_and_relative_to_the_old_coreset(steps):
     expected, found = terms @ weights, new.log_ratios(draws)
     assert_allclose(found - found.mean(), expected - expected.mean(), atol=1e-6)
     for use in (new.loo, lambda idata: new.predict(idata, progressbar=False)):
-        with pytest.raises(CoresetError, match="extended without the old rows"):
+        with refused(CoresetError, "extended", "from_netcdf(path, model, rows=...)"):
             use(draws)
 
 
 def test_too_few_rows_are_warned_of(first):
-    with pytest.warns(CoresetWarning, match="nats"):
+    with warned("nats"):
         first.extend(regression(month(1)), size=1, random_seed=1)
-    with pytest.warns(CoresetWarning, match="nats"):
+    with warned("nats"):
         merge(first, first, size=1, random_seed=1)
 
 
@@ -255,7 +255,7 @@ def test_what_the_first_coreset_lacks_is_not_forgotten():
 
 def test_rows_alone_that_are_moved_far_are_not_called_reliable(first):
     other = {"x": X[1], "y": 3.0 - Y[1]}
-    with pytest.warns(CoresetWarning, match="move the posterior by"):
+    with warned("Other rows", "standard deviations"):
         longer = first.extend(regression(other), size=SIZE, random_seed=1)
     data = {name: np.concatenate([month(0)[name], other[name]]) for name in other}
     assert not longer.check(draws_of(data, longer.weights, longer.indices)).reliable
@@ -266,7 +266,7 @@ def test_coresets_of_rows_alone_that_disagree_are_said_to_when_merged(first):
         regression({"x": X[1], "y": 3.0 - Y[1]}), size=SIZE, random_seed=1, progressbar=False
     )
     for size in (None, SIZE):
-        with pytest.warns(CoresetWarning, match="move the posterior"):
+        with warned("Other rows", "standard deviations"):
             merged = merge(first, other, size=size, random_seed=1)
         assert np.isnan(merged.objective)
         assert np.isnan(merged.ancestry.combined)
@@ -282,9 +282,9 @@ def test_coresets_of_cells_are_not_extended_and_say_so():
 
     dim, options = ("dog", "trial"), {"random_seed": 1, "progressbar": False}
     cells = build_coreset(model(), dim=dim, size=20, method="uniform", **options)
-    with pytest.raises(UnsupportedModelError, match="neither extended nor merged"):
+    with refused(UnsupportedModelError, "dim=['dog', 'trial']", "integrate=False"):
         cells.extend(model())
-    with pytest.raises(UnsupportedModelError, match="neither extended nor merged"):
+    with refused(UnsupportedModelError, "dim=['dog', 'trial']", "integrate=False"):
         merge(cells, cells)
 
 
@@ -339,7 +339,7 @@ def test_rows_elsewhere_extend_as_those_in_memory_do(first, steps, appended):
     draws = draws_of(data, appended.weights, appended.indices)
     full = [each.loglikelihood.sums(draws).total for each in (appended, steps[1])]
     assert_allclose(full[0] - full[0].mean(), full[1] - full[1].mean(), atol=1e-8)
-    with pytest.raises(CoresetError, match="extended without the old rows"):
+    with refused(CoresetError, "extended", "from_netcdf(path, model, rows=...)"):
         appended.loo(draws)
 
 
@@ -382,28 +382,43 @@ def test_samples_of_old_and_new_rows_have_the_right_mean(appended):
 
 
 def test_what_are_no_rows_is_refused(first):
-    with pytest.raises(InvalidOptionError, match="rows is a dict"):
+    with refused(InvalidOptionError, "rows is a dict", "open_rows(...)"):
         first.extend(regression(HEAD), rows=month(1))
-    with pytest.raises(InvalidDataError, match="another prior"):
+    with refused(InvalidDataError, "another prior"):
         first.extend(regression(HEAD, prior_sd=1.0), rows=open_rows(CHUNKS))
 
 
 @pytest.mark.parametrize(
-    ("model", "error", "words"),
+    ("model", "error", "facts", "topic"),
     [
-        (regression(month(1), prior_sd=1.0), InvalidDataError, "another prior"),
-        (regression(month(1), noise=2.0), InvalidDataError, "another likelihood"),
-        (regression(month(1), names=("a", "c")), InvalidDataError, "other free variables"),
-        ("model", InvalidOptionError, "must be a pm.Model"),
+        (
+            regression(month(1), prior_sd=1.0),
+            InvalidDataError,
+            "another prior",
+            "the-data-and-the-model",
+        ),
+        (
+            regression(month(1), noise=2.0),
+            InvalidDataError,
+            "another likelihood",
+            "the-data-and-the-model",
+        ),
+        (
+            regression(month(1), names=("a", "c")),
+            InvalidDataError,
+            "other free variables",
+            "coresets-in-files",
+        ),
+        ("model", InvalidOptionError, ("model is a str", "pm.Model"), "arguments"),
     ],
 )
-def test_incompatible_models_are_refused(first, model, error, words):
-    with pytest.raises(error, match=words):
+def test_incompatible_models_are_refused(first, model, error, facts, topic):
+    with refused(error, facts, topic=topic):
         first.extend(model)
 
 
 def test_rows_that_are_given_again_are_said_to_count_twice(first):
-    with pytest.warns(CoresetWarning, match="count twice"):
+    with warned("20 rows", "twice"):
         assert first.extend(first.full_model, size=40, random_seed=1).n_observations == 2 * N
 
 
@@ -416,9 +431,9 @@ def test_rows_of_an_earlier_update_are_said_to_count_twice(steps, tmp_path):
     steps[-1].to_netcdf(tmp_path / "coreset.nc")
     stored = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(HEAD))
     both = {name: np.concatenate([month(0)[name], [0.5]]) for name in month(0)}
-    with pytest.warns(CoresetWarning, match="from rows 0 to 1,499, .* 20 are among"):
+    with warned("rows 0 to 1,499", "20 are", "twice"):
         stored.extend(regression(both), size=SIZE, random_seed=1)
-    with pytest.warns(CoresetWarning, match="from rows 3,000 to 4,499, .* 20 are among"):
+    with warned("rows 3,000 to 4,499", "20 are", "twice"):
         steps[-1].extend(regression(HEAD), rows=open_rows(month(2)), size=SIZE, random_seed=1)
 
 
@@ -436,7 +451,7 @@ def test_old_rows_are_found_wherever_they_are_among_new_ones(monkeypatch):
     coreset = build_coreset(model_of(old), random_seed=1, progressbar=False)
     assert coreset.size <= 2
     for values, n_found in ((np.r_[new, old], 20), (np.r_[new, old[300:]], 10)):
-        with pytest.warns(CoresetWarning, match=f"rows 0 to 599, .* {n_found} are among the new"):
+        with warned("rows 0 to 599", f"{n_found} are", "twice"):
             coreset.extend(model_of(values), random_seed=1)
     coreset.extend(model_of(new), random_seed=1)
 
@@ -453,20 +468,20 @@ def test_rows_that_do_not_fit_are_refused(first):
         x, y = pm.Data("x", np.ones((30, 2))), pm.Data("y", Y[1, :30])
         a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 2)
         pm.Normal("likelihood", a + b * x[:, 0], 1.0, observed=y)
-    with pytest.raises(InvalidDataError, match="'x'"):
+    with refused(InvalidDataError, "'x'"):
         first.extend(model)
-    with pytest.raises(InvalidDataError, match="observation 3 is NaN or infinite"):
+    with refused(InvalidDataError, "observation 3", "NaN"):
         first.extend(regression(changed("x", 3, np.inf)))
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), 1.0, observed=Y[0])
     coreset = build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
-    with pytest.raises(UnsupportedModelError, match=r"no pm\.Data"):
+    with refused(UnsupportedModelError, "pm.Data"):
         coreset.extend(model)
 
 
 def test_options_out_of_range_are_refused(first):
     model = regression(month(1))
     for options in ({"size": 0}, {"random_seed": "a"}, {"method": "giga"}):
-        with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        with refused(InvalidOptionError, f"{next(iter(options))}="):
             first.extend(model, **options)
     assert first.extend(model, method=RiemannianPursuit(tolerance=0.5), random_seed=1).size <= SIZE

@@ -8,9 +8,8 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import RiemannianPursuit
+from pymc_coresets import Certificate, RiemannianPursuit
 from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
-from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations

@@ -28,8 +28,8 @@ from benchmarks.curves import (
 from benchmarks.nuts_judge import pymc_model, true_divergences
 from benchmarks.paper_data import house_prices
 from benchmarks.regressions import Family, Laplace, Regression, logistic, poisson
+from pymc_coresets import SparseVI
 from pymc_coresets.papers.adaptive import solve_adaptively
-from pymc_coresets.papers.sparse_vi import SparseVI
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark

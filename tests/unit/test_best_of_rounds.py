@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from pymc_coresets.exceptions import OutOfTimeError, SamplingError
+from pymc_coresets import OutOfTimeError, SamplingError
 from pymc_coresets.methods.best_of_rounds import Best, Place, Rounds
 from pymc_coresets.methods.loop import Measurement
 from pymc_coresets.rows.passes import PassSums

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryLogLikelihoods
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.solving.problem import problem_at, tangent_problem
+from tests.refusals import refused
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 
@@ -45,7 +46,7 @@ def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
 def test_potentials_that_cancel_are_refused():
     two = InMemoryRows([np.array([1.0, -1.0])])
     loglik = InMemoryLogLikelihoods(two, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
-    with pytest.raises(InvalidDataError, match="does not vary"):
+    with refused(InvalidDataError, "does not vary", "weighting draws"):
         tangent_problem(loglik, np.arange(50.0), rng=np.random.default_rng(1))
 
 
@@ -54,12 +55,12 @@ def test_few_draws_that_repeat_themselves_are_refused():
     posterior = InMemoryLogLikelihoods(
         source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws)
     )
-    with pytest.raises(InvalidDataError, match="Only 3 of 60 weighting draws differ"):
+    with refused(InvalidDataError, "3 of 60"):
         tangent_problem(posterior, np.repeat([0.0, 1.0, 3.0], 20), rng=np.random.default_rng(1))
 
 
 def test_draws_that_are_all_the_same_are_refused():
-    with pytest.raises(InvalidDataError, match="does not vary"):
+    with refused(InvalidDataError, "does not vary", "weighting draws"):
         tangent_problem(QUADRATIC, np.ones((50, 4)), rng=np.random.default_rng(1))
 
 

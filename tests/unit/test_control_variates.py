@@ -15,12 +15,16 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import Level, UnsupportedModelError, build, build_coreset, numerics
-from pymc_coresets.exceptions import (
-    CoresetWarning,
+from pymc_coresets import (
+    ControlVariates,
     InvalidDataError,
     InvalidOptionError,
+    Level,
     SamplingError,
+    UnsupportedModelError,
+    build,
+    build_coreset,
+    numerics,
 )
 from pymc_coresets.glm.concavity import concave, is_concave, is_definite, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
@@ -32,7 +36,7 @@ from pymc_coresets.glm.control_variates.expansion import (
     carried_over,
     written_in,
 )
-from pymc_coresets.glm.control_variates.method import ControlVariates, _expansion_of
+from pymc_coresets.glm.control_variates.method import _expansion_of
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.glm.control_variates.surroundings import (
     derivatives,
@@ -60,6 +64,7 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import WarmNuts
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
+from tests.refusals import refused, warned
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
 _rng = np.random.default_rng(1)
@@ -459,7 +464,7 @@ def test_quadratics_are_written_in_other_coefficients():
     again = carried_over(moved, observations, others)
     assert_allclose(again.at_draws(others, draws), expected)
     for other in (coefficients(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
-        with pytest.raises(InvalidDataError, match="but the coreset's quadratic has"):
+        with refused(InvalidDataError, "['a', 'b[0]', 'b[1]']", "quadratic", topic="regressions"):
             written_in(other, q, observations, draws)
 
 
@@ -646,17 +651,17 @@ def test_all_rows_kept_whole_are_exact():
 
 
 def test_options_are_positive():
-    with pytest.raises(InvalidOptionError, match="tolerance"):
+    with refused(InvalidOptionError, "tolerance="):
         ControlVariates(tolerance=0.0)
-    with pytest.raises(InvalidOptionError, match="max_rounds"):
+    with refused(InvalidOptionError, "max_rounds="):
         ControlVariates(max_rounds=0)
-    with pytest.raises(InvalidOptionError, match="correctable"):
+    with refused(InvalidOptionError, "correctable="):
         ControlVariates(correctable=0.0)
 
 
 def test_too_many_coefficients_are_refused(monkeypatch):
     monkeypatch.setattr(method, "MOST_DENSE", 2)
-    with pytest.raises(UnsupportedModelError, match=r"at most 2 coefficients; this model has 3"):
+    with refused(UnsupportedModelError, "2 coefficients", "3", topic="regressions"):
         build_coreset(regression("logistic"), **SETTINGS)
 
 
@@ -763,7 +768,7 @@ def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
     monkeypatch.setattr(build, "_CORRECTABLE", 0.05)
     monkeypatch.setattr(CoresetSampler, "drawn", None)
-    with pytest.raises(UnsupportedModelError, match="4,000 rows are few for 240 free dimensions"):
+    with refused(UnsupportedModelError, "4,000 rows", "240 free dimensions", topic="regressions"):
         build_coreset(answers(200, 20), **QUIET)
 
 
@@ -780,7 +785,7 @@ def test_few_rows_are_chosen_where_a_method_or_a_tolerance_is_asked_for(monkeypa
 
 def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(monkeypatch):
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
-    with pytest.warns(CoresetWarning, match="about 0.* because 4,000 rows are few for 201 free"):
+    with warned("4,000 rows", "201 free dimensions"):
         found = build_coreset(matches(200, 4_000), collapse=False, **QUIET)
     assert 0.01 < found.objective <= 0.5
     assert found.size < 400
@@ -816,7 +821,7 @@ def test_where_weights_fail_draws_move_to_the_posterior_without_nuts(thousands, 
 
 def test_draws_that_do_not_mix_in_thousands_of_dimensions_are_refused(thousands, monkeypatch):
     monkeypatch.setattr(SplitHmc, "moved", lambda *_, **__: None)
-    with pytest.raises(SamplingError, match="61 dimensions is too far from that of the quadratic"):
+    with refused(SamplingError, "61 dimensions", "quadratic"):
         build_coreset(matches(60, 1_500), collapse=False, **SETTINGS)
 
 
@@ -824,7 +829,7 @@ def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_dra
     """With 20 rows for each dimension, which the method might keep all."""
     monkeypatch.setattr(CoresetSampler, "drawn", None)
     with (
-        pytest.warns(CoresetWarning, match="itself is probably faster .* 4,000 rows are few"),
+        warned("faster", "4,000 rows"),
         pytest.raises(TypeError),
     ):
         build_coreset(answers(200, 20), **QUIET)
@@ -1035,7 +1040,7 @@ def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossibl
         return found
 
     monkeypatch.setattr(CoresetSampler, "sums", beyond)
-    with pytest.warns(CoresetWarning, match="NaN or infinite at one of its draws"):
+    with warned("0.01 nats", "NaN", "check()"):
         coreset = build_coreset(
             regression("poisson"), method="control_variates", random_seed=1, progressbar=False
         )
@@ -1051,8 +1056,8 @@ def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(monk
     with pm.Model() as model:
         effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)
         pm.Poisson("y", pt.exp(effect[customer]), observed=customer % 4)
-    told = "1,500 rows are few for 501 free dimensions, of which 500 are those of 'effect'"
-    with pytest.raises(UnsupportedModelError, match=told):
+    told = ("1,500 rows", "501 free dimensions", "'effect'")
+    with refused(UnsupportedModelError, told):
         build_coreset(model, integrate=False, **QUIET | asked)
 
 
@@ -1060,9 +1065,9 @@ def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(monk
 def test_few_rows_are_no_reason_to_refuse_what_is_asked_for(asked):
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mean", shape=4).sum(), 1.0, observed=np.arange(39.0))
-    with pytest.raises(UnsupportedModelError, match="39 rows are few for 4 free"):
+    with refused(UnsupportedModelError, "39 rows", "4 free dimensions"):
         build_coreset(model, **QUIET)
-    with pytest.warns(CoresetWarning, match="hardly helps"):
+    with warned("39 observations", "4 free dimensions"):
         build_coreset(model, **QUIET | asked)
 
 

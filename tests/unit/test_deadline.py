@@ -7,13 +7,13 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import deadline
+from pymc_coresets import OutOfTimeError, deadline
 from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, stop_if_late, until
-from pymc_coresets.exceptions import OutOfTimeError
 from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
+from tests.refusals import refused
 
 ROWS = Rows(np.arange(100), np.ones(100))
 
@@ -68,9 +68,9 @@ def test_one_long_block_knows_the_limit_in_its_thread():
 
 
 def test_the_error_says_what_was_done_and_reached():
-    words = "while integrating: searching \\(7 of 20 gradients\\), before there was a coreset"
+    words = ("while integrating", "searching (7 of 20 gradients)")
     with (
-        pytest.raises(OutOfTimeError, match=words),
+        refused(OutOfTimeError, words),
         until(np.inf, "too late."),
         until(0.0),
         doing("integrating"),
@@ -81,7 +81,7 @@ def test_the_error_says_what_was_done_and_reached():
 
 def test_the_earlier_of_two_limits_counts():
     with (
-        pytest.raises(OutOfTimeError, match="used up, before there were draws"),
+        refused(OutOfTimeError, "time_budget", "before there were draws"),
         until(0.0, "before there were draws."),
         until(np.inf),
     ):
@@ -150,6 +150,6 @@ def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(monkeypa
     with forecasts_to(lines.append):
         _ = Kernel([], [x], outputs, {}).program
     assert lines == ["Compiling a function of 3 operations: about 30 seconds."]
-    words = "compiling a function of 3 operations .it takes about 30 seconds."
-    with pytest.raises(OutOfTimeError, match=words), until(time.perf_counter() + 20.0):
+    words = ("3 operations", "30 seconds")
+    with refused(OutOfTimeError, words), until(time.perf_counter() + 20.0):
         _ = Kernel([], [x], outputs, {}).program

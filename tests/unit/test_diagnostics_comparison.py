@@ -6,10 +6,10 @@ import pytest
 import xarray as xr
 from scipy.signal import lfilter
 
-from pymc_coresets.diagnostics.comparison import Comparison, compare
+from pymc_coresets import Comparison, InvalidDataError, InvalidOptionError, compare
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
 from pymc_coresets.diagnostics.posterior_draws import Chains
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from tests.refusals import refused
 
 DIMS = ("chain", "draw")
 
@@ -146,7 +146,7 @@ def test_dims_without_labels_count_as_numbered():
 @pytest.mark.parametrize("var_names", ["gone", ["mu", "gone"], ["nowhere"]])
 def test_variables_asked_for_must_be_in_both(var_names):
     full, coreset = dataset(mu=normal(1), gone=normal(1)), dataset(mu=normal(2))
-    with pytest.raises(InvalidOptionError, match="Choose among mu"):
+    with refused(InvalidOptionError, "var_names=", "Choose among mu."):
         compare(full, coreset, var_names)
 
 
@@ -157,14 +157,14 @@ def test_only_variables_asked_for_are_compared():
 
 
 def test_nothing_in_common_is_refused():
-    with pytest.raises(InvalidDataError, match="same model"):
+    with refused(InvalidDataError, "['a']", "['b']", "same model", topic="draws"):
         compare(dataset(a=normal(1)), dataset(b=normal(1)))
 
 
 def test_draws_that_are_not_finite_are_refused_by_name():
     z = normal(1, 2)
     z[0, 0, 1] = np.nan
-    with pytest.raises(InvalidDataError, match=r"b\[1\]"):
+    with refused(InvalidDataError, "b[1]", topic="draws"):
         compare(dataset(b=normal(2, 2)), dataset(b=z))
 
 
@@ -209,12 +209,12 @@ def test_draws_that_cannot_be_compared_are_named(spoiled):
     bad = {
         "no draws": good.isel(chain=slice(0)),
         "at least 4": good.isel(draw=slice(3)),
-        "beyond 1e\\+150": good * 1e200,
+        "beyond 1e+150": good * 1e200,
         "none of them in common": good.astype(str),
     }
     for message, draws in bad.items():
         pair = {"full": good, "approximation": good} | {spoiled: draws}
-        with pytest.raises(InvalidDataError, match=message):
+        with refused(InvalidDataError, message, topic="draws"):
             compare(**pair)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from pymc_coresets import GIGA
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.papers.giga import GIGA
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 

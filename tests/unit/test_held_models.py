@@ -7,8 +7,9 @@ import pandas as pd
 import pymc as pm
 import pytest
 
-from pymc_coresets import CoresetWarning, InvalidOptionError, build_coreset
+from pymc_coresets import InvalidOptionError, build_coreset
 from pymc_coresets.reading.user_model import given_model
+from tests.refusals import refused, warned
 
 MODEL = pm.Model()
 
@@ -53,7 +54,7 @@ def test_the_model_of_each_neighbour_is_found():
 def test_what_holds_no_model_is_refused_by_its_own_name():
     never = SimpleNamespace(backend=None, build=lambda: None)
     for holder in (LikeMarketing(), never, SimpleNamespace(model="glm")):
-        with pytest.raises(InvalidOptionError, match=rf"{type(holder).__name__}, but must be a pm"):
+        with refused(InvalidOptionError, f"model is a {type(holder).__name__}", "pm.Model"):
             given_model(holder)
 
 
@@ -66,7 +67,7 @@ def test_a_formula_of_bambi_is_summarised():
     formula = bambi.Model("y ~ x", table, center_predictors=False)
     quick = {"size": 20, "method": "uniform", "random_seed": 1, "progressbar": False}
     coreset = build_coreset(formula, **quick)
-    with pytest.warns(CoresetWarning, match="Bambi has centred the predictors"):
+    with warned("center_predictors=False", "coreset.predict()"):
         build_coreset(bambi.Model("y ~ x", table), **quick)
     assert coreset.full_model is formula.backend.model
     assert coreset.n_observations == 500

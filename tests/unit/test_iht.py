@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from pymc_coresets import IHT
 from pymc_coresets.methods.hilbert import State, solve
-from pymc_coresets.papers.iht import IHT
 from pymc_coresets.solving.problem import Problem
 
 N_OBS, SIZE = 50, 8

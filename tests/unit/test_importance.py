@@ -5,9 +5,10 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import genpareto
 
+from pymc_coresets import InvalidDataError
 from pymc_coresets.diagnostics import importance
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.exceptions import InvalidDataError
+from tests.refusals import refused
 
 
 def gaussian_log_ratios(z, mean, scale):
@@ -143,18 +144,18 @@ def test_autocorrelation_lengthens_the_tail(correlation, length):
 def test_ratios_that_are_not_finite_are_refused(value):
     log_r = np.zeros((2, 50))
     log_r[1, 7] = value
-    with pytest.raises(InvalidDataError, match="chain 1, draw 7"):
+    with refused(InvalidDataError, "chain 1, draw 7", topic="draws"):
         importance.pareto_smooth(log_r)
 
 
 @pytest.mark.parametrize("shape", [(1, 29), (20, 3), (0, 0)])
 def test_too_few_draws_are_refused(shape):
-    with pytest.raises(InvalidDataError, match="sample more draws"):
+    with refused(InvalidDataError, "log_ratios", "at least 30 draws", topic="draws"):
         importance.pareto_smooth(np.zeros(shape))
 
 
 def test_flat_ratios_are_refused():
-    with pytest.raises(InvalidDataError, match="n_chains, n_draws"):
+    with refused(InvalidDataError, "(n_chains, n_draws)", topic="draws"):
         importance.pareto_smooth(np.zeros(100))
 
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
+from tests.refusals import refused
 
 CASE_WEIGHTS = np.array([1.0, 2.0, 0.0, 4.0, 0.5])
 SIZE, REPEATS = 3, 20_000
@@ -80,5 +81,5 @@ def test_no_more_distinct_rows_than_there_are():
 
 @pytest.mark.parametrize("bad", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0], [np.inf, 1.0]])
 def test_bad_case_weights_are_rejected(bad):
-    with pytest.raises(InvalidDataError, match="case_weights"):
+    with refused(InvalidDataError, "case_weights", topic="rows-and-files"):
         InMemoryRows([np.arange(2)], np.array(bad))

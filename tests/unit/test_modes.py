@@ -11,10 +11,16 @@ import xarray as xr
 from scipy import stats
 from scipy.special import expit, softmax
 
-from pymc_coresets import Coreset, CoresetWarning, Reason, build_coreset
-from pymc_coresets.diagnostics.judging import Certificate, Check
-from pymc_coresets.diagnostics.known_posterior import MODE, Modes
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets import (
+    Certificate,
+    Check,
+    Coreset,
+    Modes,
+    Reason,
+    SamplingError,
+    build_coreset,
+)
+from pymc_coresets.diagnostics.known_posterior import MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import RowSample
 from pymc_coresets.rows.values import Rows
@@ -35,6 +41,7 @@ from pymc_coresets.sampling.normal import Mixture, Normal, heavy_tailed
 from pymc_coresets.sampling.sample_search import SampleSearch, held_near
 from pymc_coresets.sampling.symmetry.local_modes import LocalMode
 from pymc_coresets.sampling.symmetry.value_changes import changes
+from tests.refusals import refused, warned
 
 
 def density_of(logp_and_gradient):
@@ -247,12 +254,12 @@ def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():
 
 
 def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeypatch):
-    def refused(*_):
+    def nowhere(*_):
         raise SamplingError("No mode nearby.")
 
-    monkeypatch.setattr(SampleSearch, "around_all", refused)
+    monkeypatch.setattr(SampleSearch, "around_all", nowhere)
     two = [LocalMode(around=None, height=0.0, n_ended=1)] * 2
-    with pytest.raises(SamplingError, match="nearby"):
+    with refused(SamplingError, "No mode nearby."):
         SampleSearch(None, 100, 1).polished(two, None)
 
 
@@ -380,7 +387,7 @@ def built():
     with pm.Model() as model:
         mu = pm.Mixture("mu", SHARES, pm.Normal.dist([-3.0, 3.0], 0.3))
         pm.Normal("y", mu, 400.0, observed=Y)
-    with pytest.warns(CoresetWarning, match="has 2 modes: at mu = "):
+    with warned("2 modes", "mu ="):
         return build_coreset(model, random_seed=1, progressbar=False)
 
 

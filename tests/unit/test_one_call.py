@@ -14,7 +14,6 @@ from pymc.exceptions import ImputationWarning
 import pymc_coresets as pmc
 from pymc_coresets import (
     CoresetError,
-    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     Level,
@@ -30,6 +29,7 @@ from pymc_coresets.diagnostics.evaluated_draws import FIRST_DRAWS
 from pymc_coresets.methods.job import draws_around_mode, draws_to_certify
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling import sampler
+from tests.refusals import refused, warned
 
 X = np.random.default_rng(1).normal(size=2_000)
 QUIET = {"random_seed": 1, "progressbar": False}
@@ -152,7 +152,7 @@ def test_draws_are_corrected_where_the_check_says_so(model, corrected):
     coreset = pmc.coreset_of(corrected, model)
     error = corrected["posterior"]["mu"].mean().item() - X.sum() / 2_001
     assert abs(error) < abs(X[coreset.indices].mean() - X.mean()) / 2
-    with pytest.raises(InvalidDataError, match="corrected already"):
+    with refused(InvalidDataError, "check()", "sample()", "resampled", topic="draws"):
         coreset.check(corrected)
 
 
@@ -216,14 +216,14 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_failure": "raise"}, "9 rows are few for 1 free"),
-        ({"time_budget": 60.0}, "9 rows are few for 1 free"),
-        ({"observed": "z"}, r"\['z'\] is not an observed variable"),
-        ({"dim": "z"}, "dim='z' is not a dimension"),
+        ({"on_failure": "raise"}, ("9 rows", "1 free dimensions", "'mu'")),
+        ({"time_budget": 60.0}, ("9 rows", "1 free dimensions", "'mu'")),
+        ({"observed": "z"}, ("observed=['z']", "['y']")),
+        ({"dim": "z"}, ("dim='z'", "[]")),
     ],
 )
 def test_a_refusal_is_raised_where_there_are_no_draws(options, message):
-    with pytest.raises(pmc.UnsupportedModelError, match=message):
+    with refused(pmc.UnsupportedModelError, message):
         pmc.sample(mean_of(X[:9]), **options, **QUIET)
 
 
@@ -251,7 +251,7 @@ def test_units_that_would_all_be_kept_beside_many_variables_are_left_to_pymc(cap
 
 
 def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
-    with pytest.warns(CoresetWarning, match="Not to be used: a few draws.*on_failure='nuts'") as w:
+    with warned("Not to be used", "a few draws", "on_failure='nuts'") as w:
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)
     assert w[-1].filename == __file__
     assert Verdict.stored(found.attrs).reason is Reason.COLLAPSED
@@ -261,14 +261,14 @@ def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
 
 
 def test_draws_that_cannot_be_trusted_are_an_error_where_asked(model):
-    with pytest.raises(CoresetError, match="Not to be used: a few draws"):
+    with refused(CoresetError, "Not to be used", "a few draws", topic="draws"):
         pmc.sample(model, on_failure="raise", **FEW, **SHORT, **QUIET)
 
 
 def test_draws_that_the_full_data_exclude_are_not_to_be_used():
     with pm.Model() as model:
         pm.Uniform("y", 0, pm.HalfNormal("top", 3), observed=np.linspace(0.01, 1, 500))
-    with pytest.warns(CoresetWarning, match="impossible under the full data"):
+    with warned("100.0%", "impossible"):
         found = pmc.sample(model, **FEW, **SHORT, **QUIET)
     assert found.attrs["divergence"] == np.inf
     assert Verdict.stored(found.attrs).reason is Reason.IMPOSSIBLE
@@ -295,25 +295,25 @@ def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
     assert found.attrs["seconds_sample"] > 0
     [said] = [r.getMessage() for r in caplog.records if "check" in r.getMessage()]
     assert said.startswith("pm.sample on all rows (build ")
-    with pytest.raises(InvalidDataError, match="holds no coreset"):
+    with refused(InvalidDataError, "no coreset", "pymc_coresets.sample()", topic="draws"):
         pmc.coreset_of(found, mean_of(x))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_failure": "ask"}, "on_failure='ask' must be one of"),
-        ({"draws": 29}, "draws=29 must be at least 30"),
-        ({"chains": 0}, "chains=0 must be at least 1"),
+        ({"on_failure": "ask"}, ("on_failure='ask'", "'nuts'")),
+        ({"draws": 29}, ("draws=29", "at least 30")),
+        ({"chains": 0}, ("chains=0", "at least 1")),
         ({"random_seed": "a"}, "random_seed='a'"),
         ({"progressbar": 1}, "progressbar=1"),
-        ({"model": "hello"}, "model is a str"),
-        ({"size": 0, "on_failure": "nuts"}, "size=0 must lie between"),
-        ({"on_failure": "nuts", "rows": "here"}, "and rows=... are others"),
+        ({"model": "hello"}, ("model is a str", "pm.Model")),
+        ({"size": 0, "on_failure": "nuts"}, ("size=0", "1 and 2000")),
+        ({"on_failure": "nuts", "rows": "here"}, ("on_failure='nuts'", "rows=...")),
     ],
 )
 def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options, message):
-    with pytest.raises(InvalidOptionError, match=message):
+    with refused(InvalidOptionError, message):
         pmc.sample(**({"model": model} | QUIET | options))
 
 
@@ -322,10 +322,10 @@ def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options,
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_a_time_budget_ends_sampling_with_a_sentence(model):
-    words = "used up while sampling the coreset by pm.sample .0 of .* steps., before there were"
-    with pytest.raises(OutOfTimeError, match=words):
+    words = ("sampling", "pm.sample", "0 of")
+    with refused(OutOfTimeError, words):
         pmc.sample(model, size=20, time_budget=1e-9, **QUIET)
-    with pytest.raises(InvalidOptionError, match=r"time_budget=-1"):
+    with refused(InvalidOptionError, "time_budget=-1.0"):
         pmc.sample(model, time_budget=-1.0, **QUIET)
 
 
@@ -347,7 +347,7 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
             stop_if_late()
 
     monkeypatch.setattr(pmc.Coreset, "check", late)
-    with pytest.warns(CoresetWarning, match="Doubtful: the time_budget was used up before these"):
+    with warned("Doubtful", "time_budget"):
         found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert found["posterior"].sizes["draw"] == 400
     assert found.attrs["divergence"] == np.inf
@@ -427,7 +427,7 @@ def test_draws_that_are_corrected_later_keep_their_coreset(model, idata):
 
 
 def test_the_coreset_of_another_model_is_refused(idata):
-    with pytest.raises(InvalidDataError, match="other data in the coreset's rows"):
+    with refused(InvalidDataError, "other data", "coreset's rows", topic="coresets-in-files"):
         pmc.coreset_of(idata, mean_of(X + 1))
 
 
@@ -437,7 +437,7 @@ def test_what_holds_no_whole_coreset_is_refused(model):
         xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (("chain", "draw"), [[0.0]])})}),
         coreset.sample(**SHORT, **QUIET),
     ):
-        with pytest.raises(InvalidDataError, match="holds no coreset, or a part of one alone"):
+        with refused(InvalidDataError, "no coreset", "pymc_coresets.sample()", topic="draws"):
             pmc.coreset_of(found, model)
-    with pytest.raises(InvalidDataError, match=r"^idata is a str"):
+    with refused(InvalidDataError, "idata is a str", "pm.sample", topic="draws"):
         pmc.coreset_of("draws.nc", model)

@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_array_equal
 
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets import InvalidOptionError
 from pymc_coresets.options import (
     flag,
     generator,
@@ -17,6 +17,7 @@ from pymc_coresets.options import (
 )
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.sampling.steps.nuts import sampling_options
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3)])
@@ -28,15 +29,15 @@ def test_whole_numbers_of_any_kind_become_ints(value):
 
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, "3", None, [3], math.nan])
 def test_what_is_no_whole_number_is_named(value):
-    with pytest.raises(InvalidOptionError, match=r"^size=.* must be a whole number"):
+    with refused(InvalidOptionError, "size=", "whole number"):
         whole_number("size", value, least=1)
 
 
 def test_the_range_of_a_whole_number_includes_its_ends():
     assert [whole_number("size", n, least=1, most=2) for n in (1, 2)] == [1, 2]
-    with pytest.raises(InvalidOptionError, match="size=3 must lie between 1 and 2"):
+    with refused(InvalidOptionError, "size=3", "1 and 2"):
         whole_number("size", 3, least=1, most=2)
-    with pytest.raises(InvalidOptionError, match="size=0 must be at least 1"):
+    with refused(InvalidOptionError, "size=0", "at least 1"):
         whole_number("size", 0, least=1)
 
 
@@ -49,13 +50,13 @@ def test_positive_numbers_of_any_kind_become_floats(value):
 
 @pytest.mark.parametrize("value", [True, np.True_, "2", None, [2.0], 0, -1, math.inf, math.nan])
 def test_what_is_no_positive_number_is_named(value):
-    with pytest.raises(InvalidOptionError, match=r"^tolerance=.* must be a positive"):
+    with refused(InvalidOptionError, "tolerance=", "positive"):
         positive_number("tolerance", value)
 
 
 @pytest.mark.parametrize("seed", ["a", 1.5, True, np.True_, -1, {1}, [0.5]])
 def test_what_is_no_seed_is_named(seed):
-    with pytest.raises(InvalidOptionError, match=r"^random_seed="):
+    with refused(InvalidOptionError, "random_seed="):
         generator(seed)
 
 
@@ -86,33 +87,33 @@ def test_samplers_take_every_seed_that_builds_take(seed):
 
 @pytest.mark.parametrize("value", [2**31, 10**400])
 def test_numbers_that_no_memory_holds_are_refused(value):
-    with pytest.raises(InvalidOptionError, match=r"^draws=.* must lie between 1 and 2147483647"):
+    with refused(InvalidOptionError, "draws=", "1 and 2147483647"):
         whole_number("draws", value, least=1)
 
 
 def test_numbers_beyond_the_largest_float_are_refused():
-    with pytest.raises(InvalidOptionError, match=r"^tolerance=1000"):
+    with refused(InvalidOptionError, "tolerance="):
         positive_number("tolerance", 10**400)
 
 
 @pytest.mark.parametrize("value", [1, 0, -0.5, math.nan, "0.5"])
 def test_what_is_no_share_is_named(value):
     assert positive_number("delta", 0.5, below=1) == 0.5
-    with pytest.raises(InvalidOptionError, match=r"^delta=.* must be a number between 0 and 1"):
+    with refused(InvalidOptionError, "delta=", "0 and 1"):
         positive_number("delta", value, below=1)
 
 
 def test_only_truth_values_are_flags():
     assert [flag("collapse", value) for value in (True, np.False_)] == [True, False]
     for value in (1, 0, None, "yes", np.array([True, False])):
-        with pytest.raises(InvalidOptionError, match=r"^collapse=.* must be True or False"):
+        with refused(InvalidOptionError, "collapse=", "True or False"):
             flag("collapse", value)
 
 
 @pytest.mark.parametrize("value", [None, 1, "pie", np.array(["dist", "pie"])])
 def test_what_is_not_in_the_list_is_named(value):
     assert one_of("kind", "dist", ["dist", "forest"]) == "dist"
-    with pytest.raises(InvalidOptionError, match=r"^kind=.* must be one of \['dist', 'forest'\]"):
+    with refused(InvalidOptionError, "kind=", "['dist', 'forest']"):
         one_of("kind", value, ["dist", "forest"])
 
 
@@ -123,7 +124,7 @@ def test_names_are_words_or_sequences_of_them():
         ["y", "z"],
     ]
     for value in (1, [1], {"y": 1}, b"y", len):
-        with pytest.raises(InvalidOptionError, match=r"^observed=.* must be a name"):
+        with refused(InvalidOptionError, "observed=", "name"):
             names_of("observed", value)
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from benchmarks.problems import problem_of
+from pymc_coresets import Pursuit
 from pymc_coresets.methods.hilbert import State, solve
-from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status
 

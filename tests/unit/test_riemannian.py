@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryLogLikelihoods
+from pymc_coresets import InvalidDataError, InvalidOptionError, RiemannianPursuit, SamplingError
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import best_of_rounds, loop, pursuit, riemannian
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measurement, decide
-from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import problem_at
 from pymc_coresets.solving.solution import Status
+from tests.refusals import refused
 
 N, D = 2_000, 4
 RNG = np.random.default_rng(1)
@@ -379,7 +379,7 @@ def test_same_rng_same_coreset():
     "options", [{"tolerance": 0.0}, {"max_rounds": 0}, {"start_size": 0}, {"draws": 10}]
 )
 def test_bad_options_are_named(options):
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+    with refused(InvalidOptionError, f"{next(iter(options))}="):
         RiemannianPursuit(**options)
 
 

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 from benchmarks.problems import problem_of
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets import GIGA, IHT, FrankWolfe, InvalidOptionError, Pursuit
 from pymc_coresets.methods.hilbert import solve
-from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.papers.frank_wolfe import FrankWolfe
-from pymc_coresets.papers.giga import GIGA
-from pymc_coresets.papers.iht import IHT
 from pymc_coresets.request import known_methods
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import History, Selection, Status
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -29,12 +26,12 @@ def make_rng():
 
 @pytest.mark.parametrize("size", [0, -1, 81])
 def test_size_out_of_range_names_both_numbers(problem, size):
-    with pytest.raises(InvalidOptionError, match=rf"size={size} must lie between 1 and 80"):
+    with refused(InvalidOptionError, f"size={size}", "1 and 80"):
         solve(Pursuit(), problem, size)
 
 
 def test_size_must_be_whole(problem):
-    with pytest.raises(InvalidOptionError, match=r"size=2\.5 must be a whole number"):
+    with refused(InvalidOptionError, "size=2.5", "whole number"):
         solve(Pursuit(), problem, 2.5)
 
 
@@ -45,18 +42,18 @@ def test_size_may_be_a_numpy_integer(problem):
 @pytest.mark.parametrize("method", [FrankWolfe, GIGA, IHT, Pursuit])
 @pytest.mark.parametrize("tolerance", [0, -1.0, np.nan, np.inf])
 def test_tolerance_must_be_positive(method, tolerance):
-    with pytest.raises(InvalidOptionError, match="tolerance"):
+    with refused(InvalidOptionError, "tolerance="):
         method(tolerance=tolerance)
 
 
 def test_max_iterations_must_be_positive():
-    with pytest.raises(InvalidOptionError, match="max_iterations=0 must be at least 1"):
+    with refused(InvalidOptionError, "max_iterations=0", "at least 1"):
         IHT(max_iterations=0)
 
 
 def test_tolerance_needs_heldout_draws():
     problem = Problem(vectors=np.eye(2), target=np.ones(2), case_weights=np.ones(2))
-    with pytest.raises(InvalidOptionError, match="heldout_vectors"):
+    with refused(InvalidOptionError, "heldout_vectors"):
         solve(Pursuit(tolerance=0.1), problem, 1)
 
 

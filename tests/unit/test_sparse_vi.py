@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets import InvalidDataError, InvalidOptionError, SparseVI
 from pymc_coresets.methods.loop import Measure, judge
 from pymc_coresets.papers.adaptive import solve_adaptively
-from pymc_coresets.papers.sparse_vi import SparseVI, _Adam
+from pymc_coresets.papers.sparse_vi import _Adam
 from pymc_coresets.solving.solution import Selection, Status
+from tests.refusals import refused
 from tests.unit.oracles import Line, Location, dense
 
 N_OBS = 120
@@ -237,13 +238,13 @@ def test_potentials_that_do_not_vary_are_optimal_without_rows():
 
 def test_infinite_potentials_are_refused():
     model = replace(MODELS[0], responses=np.full((N_OBS, 3), np.inf))
-    with np.errstate(all="ignore"), pytest.raises(InvalidDataError, match="NaN or infinite"):
+    with np.errstate(all="ignore"), refused(InvalidDataError, "NaN", "prior"):
         solve_adaptively(SparseVI(), model, 2, rng=rng())
 
 
 @pytest.mark.parametrize("size", [0, N_OBS + 1, 2.5])
 def test_size_is_checked(size):
-    with pytest.raises(InvalidOptionError, match="size"):
+    with refused(InvalidOptionError, "size="):
         solve_adaptively(SparseVI(), MODELS[0], size, rng=rng())
 
 
@@ -259,7 +260,7 @@ def test_size_is_checked(size):
     ids=str,
 )
 def test_bad_options_are_named(options):
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+    with refused(InvalidOptionError, f"{next(iter(options))}="):
         SparseVI(**options)
 
 

@@ -12,12 +12,19 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, storage
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets import (
+    Certificate,
+    Coreset,
+    InvalidDataError,
+    InvalidOptionError,
+    build_coreset,
+    storage,
+)
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.kept_rows import digests, kept_dataset, rows_of_dataset
 from pymc_coresets.storage import stored_fields, write_netcdf
+from tests.refusals import refused, warned
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
 
@@ -95,10 +102,12 @@ def test_a_file_of_something_else_is_refused(content, tmp_path):
 def test_netcdf_files_of_others_are_refused(tmp_path):
     tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": ("row", [1.0])})})
     tree.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
-    with pytest.raises(InvalidDataError, match=r"other\.nc is damaged, or is not a coreset file"):
+    with refused(InvalidDataError, "other.nc", "damaged", topic="coresets-in-files"):
         Coreset.from_netcdf(tmp_path / "other.nc")
     write_netcdf(tree, tmp_path / "intact.nc")
-    with pytest.raises(InvalidDataError, match=r"intact\.nc is not a coreset file.*'coreset'"):
+    with refused(
+        InvalidDataError, "intact.nc", "coreset file", "'coreset'", topic="coresets-in-files"
+    ):
         Coreset.from_netcdf(tmp_path / "intact.nc")
 
 
@@ -107,7 +116,7 @@ def test_an_intact_file_with_odd_contents_is_refused(coreset, tmp_path, change):
     tree = coreset.to_datatree()
     tree["coreset"].attrs |= change
     write_netcdf(tree, tmp_path / "odd.nc")
-    with pytest.raises(InvalidDataError, match=r"odd\.nc"):
+    with refused(InvalidDataError, "odd.nc", topic="coresets-in-files"):
         Coreset.from_netcdf(tmp_path / "odd.nc")
 
 
@@ -121,20 +130,20 @@ def test_weights_of_other_rows_than_the_indices_are_refused(coreset):
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
     for path in (tmp_path / "missing.nc", tmp_path):
-        with pytest.raises(InvalidDataError, match=path.name):
+        with refused(InvalidDataError, path.name, topic="coresets-in-files"):
             Coreset.from_netcdf(path)
 
 
 def test_what_is_no_path_is_named(coreset):
     for use in (coreset.to_netcdf, Coreset.from_netcdf):
-        with pytest.raises(InvalidOptionError, match="path=None"):
+        with refused(InvalidOptionError, "path=None"):
             use(None)
 
 
 def test_without_h5netcdf_the_extra_is_named(coreset, path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5netcdf", None)
     for use in (coreset.to_netcdf, Coreset.from_netcdf):
-        with pytest.raises(InvalidOptionError, match=r"h5netcdf.*pymc-coresets\[netcdf\]"):
+        with refused(InvalidOptionError, "h5netcdf", "pymc-coresets[netcdf]"):
             use(path)
 
 
@@ -167,7 +176,7 @@ def test_a_full_disk_costs_neither_the_process_nor_the_old_file(tmp_path, before
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
     try:
-        with pytest.raises(InvalidOptionError, match=r"coreset\.nc cannot be written: File"):
+        with refused(InvalidOptionError, "coreset.nc", "File"):
             write_netcdf(tree, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -180,7 +189,7 @@ def test_pipes_and_devices_are_not_replaced(coreset, tmp_path):
     (tmp_path / "null").symlink_to(os.devnull)
     (tmp_path / "folder").mkdir()
     for path in (*tmp_path.iterdir(), os.devnull):
-        with pytest.raises(InvalidOptionError, match="folder, a pipe or a device, and no file"):
+        with refused(InvalidOptionError, "a pipe or a device"):
             coreset.to_netcdf(path)
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 3
@@ -193,7 +202,7 @@ def test_a_name_may_be_as_long_as_names_are(coreset, tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(coreset, tmp_path):
-    with pytest.raises(InvalidOptionError, match=r"nowhere.*cannot be written"):
+    with refused(InvalidOptionError, "nowhere", "written"):
         coreset.to_netcdf(tmp_path / "nowhere" / "coreset.nc")
 
 
@@ -254,7 +263,7 @@ def test_another_likelihood_is_refused(path):
     with pm.Model(coords={"obs": range(N)}) as model:
         mu = pm.Normal("a") * pm.Data("x", X) + pm.Normal("b") * pm.Data("z", Z)
         pm.Normal("y", mu, 5.0, observed=Y, dims="obs")
-    with pytest.raises(InvalidDataError, match="another likelihood than the one"):
+    with refused(InvalidDataError, "another likelihood", topic="coresets-in-files"):
         Coreset.from_netcdf(path, model)
 
 
@@ -262,7 +271,7 @@ def test_what_was_measured_under_other_priors_is_not_kept(coreset, path):
     with pm.Model(coords={"obs": range(N)}) as model:
         mu = pm.Normal("a", 0, 0.1) * pm.Data("x", X) + pm.Normal("b") * pm.Data("z", Z)
         pm.Normal("y", mu, 1.0, observed=Y, dims="obs")
-    with pytest.warns(CoresetWarning, match="other priors"):
+    with warned("other priors", "check()"):
         found = Coreset.from_netcdf(path, model)
     assert np.isnan(found.objective)
     assert found.certificate is None
@@ -272,12 +281,12 @@ def test_what_was_measured_under_other_priors_is_not_kept(coreset, path):
 def test_other_data_in_the_rows_are_refused(coreset, path):
     x = X.copy()
     x[coreset.indices[0]] += 1
-    with pytest.raises(InvalidDataError, match="other data in the coreset's rows"):
+    with refused(InvalidDataError, "other data", "coreset's rows", topic="coresets-in-files"):
         Coreset.from_netcdf(path, make_model(x))
 
 
 def test_another_free_variable_is_refused(path):
-    with pytest.raises(InvalidDataError, match="other free variables"):
+    with refused(InvalidDataError, "other free variables", topic="coresets-in-files"):
         Coreset.from_netcdf(path, make_model(free="c"))
 
 
@@ -285,7 +294,7 @@ def test_data_that_changed_their_places_among_the_arrays_are_refused(path):
     with pm.Model() as model:
         x, z = pm.Data("x", Z), pm.Data("z", X)
         pm.Normal("y", pm.Normal("a") * x + pm.Normal("b") * z, 1.0, observed=Y)
-    with pytest.raises(InvalidDataError, match="other data"):
+    with refused(InvalidDataError, "other data", topic="coresets-in-files"):
         Coreset.from_netcdf(path, model)
 
 
@@ -293,18 +302,18 @@ def test_other_data_in_other_rows_are_said(coreset, path, tmp_path):
     y = Y.copy()
     [other, *_] = np.setdiff1d(np.arange(N), coreset.indices)
     y[other] += 1
-    with pytest.warns(CoresetWarning, match="data have changed in other rows") as caught:
+    with warned("other rows", "check()", "reweight()") as caught:
         back = Coreset.from_netcdf(path, make_model(y=y))
     assert caught[0].filename == __file__
     assert_same(back, coreset)
     back.to_netcdf(tmp_path / "again.nc")  # which remembers what it was built from
-    with pytest.warns(CoresetWarning, match="data have changed in other rows"):
+    with warned("other rows", "check()", "reweight()"):
         Coreset.from_netcdf(tmp_path / "again.nc", make_model(y=y))
     read_without_warnings(tmp_path / "again.nc", make_model())
 
 
 def test_what_is_no_model_is_named(path):
-    with pytest.raises(InvalidOptionError, match="model is a str"):
+    with refused(InvalidOptionError, "model is a str", "pm.Model"):
         Coreset.from_netcdf(path, "hello")
 
 
@@ -338,7 +347,7 @@ def test_a_certificate_of_something_else_is_refused(coreset, tmp_path, content):
     tree = coreset.to_datatree()
     tree["coreset"].attrs["certificate"] = content
     write_netcdf(tree, tmp_path / "odd.nc")
-    with pytest.raises(InvalidDataError, match=r"odd\.nc"):
+    with refused(InvalidDataError, "odd.nc", topic="coresets-in-files"):
         Coreset.from_netcdf(tmp_path / "odd.nc")
 
 
@@ -355,7 +364,7 @@ def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
     body = b"nothing of the kind"
     path = tmp_path / "odd.nc"
     path.write_bytes(body + storage._MARK + storage._file_digest(body))
-    with pytest.raises(InvalidDataError, match=r"odd\.nc is not a coreset file"):
+    with refused(InvalidDataError, "odd.nc", "coreset file", topic="coresets-in-files"):
         Coreset.from_netcdf(path)
 
 
@@ -363,5 +372,5 @@ def test_rows_of_earlier_versions_are_refused_in_words():
     loglik = LogLikelihood(find_observations(make_model()))
     kept = kept_dataset(loglik, loglik.source.at(np.arange(3)), np.ones(3))
     earlier = kept.rename(case_weight="base_weight")
-    with pytest.raises(InvalidDataError, match="stored by an earlier version: build it again"):
+    with refused(InvalidDataError, "earlier version", topic="coresets-in-files"):
         rows_of_dataset(loglik.observations, earlier)

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_coresets.diagnostics.known_posterior import SeenModes
+from pymc_coresets import SeenModes
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pymc_coresets import exceptions
-from pymc_coresets.exceptions import (
+from pymc_coresets import (
     CoresetError,
     CoresetWarning,
     InvalidDataError,
     UnsupportedModelError,
-    warn_user,
+    exceptions,
 )
+from pymc_coresets.exceptions import warn_user
 from pymc_coresets.options import positive_number
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, resample_draws
 from pymc_coresets.diagnostics.posterior_draws import Chains
 from pymc_coresets.exceptions import warn_user
+from tests.refusals import warned
 
 PACKAGE = Path(pymc_coresets.__file__).parent
 
@@ -36,13 +37,13 @@ def far_draws():
 def test_a_warning_of_reweighted_draws_points_here():
     idata = far_draws()
     found = EvaluatedDraws.at_all(100 * idata.posterior["mu"].to_numpy())
-    with pytest.warns(CoresetWarning, match="importance weights") as caught:
+    with warned("importance weights", "k-hat") as caught:
         resample_draws(Chains(idata), found, rng=np.random.default_rng(1))
     assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_warning_of_the_method_points_here(coreset):
-    with pytest.warns(CoresetWarning, match="importance weights") as caught:
+    with warned("importance weights", "k-hat") as caught:
         coreset.reweight(far_draws(), random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]
 

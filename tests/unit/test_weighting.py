@@ -4,11 +4,13 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import Laplace, Prior, Subsample
-from pymc_coresets.exceptions import (
+from pymc_coresets import (
     InvalidDataError,
     InvalidOptionError,
+    Laplace,
+    Prior,
     SamplingError,
+    Subsample,
     UnsupportedModelError,
 )
 from pymc_coresets.reading.observations import find_observations
@@ -18,6 +20,7 @@ from pymc_coresets.sampling.curvature import laplace
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
+from tests.refusals import refused
 
 N, N_DRAWS = 400, 4_000
 RNG = np.random.default_rng(1)
@@ -112,7 +115,7 @@ def test_laplace_says_where_there_is_no_mode():
     with pm.Model() as funnel:
         log_scale = pm.Flat("log_scale")
         pm.Normal("x", 0, pm.math.exp(log_scale), shape=10)
-    with pytest.raises(SamplingError, match="subsample"):
+    with refused(SamplingError, "weighting='subsample'"):
         laplace_of(funnel)
 
 
@@ -121,9 +124,7 @@ def test_a_prior_without_draws_is_refused_by_name():
         beta = pm.Normal("beta", pm.Flat("mean"), pm.HalfNormal("sd"), shape=3)
         pm.Normal("y", X @ beta, 1.0, observed=Y)
     sampler = CoresetSampler(LogLikelihood(find_observations(model)))
-    with pytest.raises(
-        UnsupportedModelError, match=r"that of 'mean' cannot be sampled .* weighting='subsample'"
-    ):
+    with refused(UnsupportedModelError, "'mean'", "weighting='subsample'"):
         draw(Prior(), sampler)
 
 
@@ -151,7 +152,7 @@ def test_user_draws_are_thinned_and_named(regression):
     few, many = ({"beta": RNG.normal(size=(n, 3))} for n in (50, 5_000))
     assert draw(UserDraws(few), regression, n_draws=20).n_draws == 50
     assert draw(UserDraws(many), regression, n_draws=20).n_draws == 4_000
-    with pytest.raises(InvalidDataError, match="'beta'"):
+    with refused(InvalidDataError, "'beta'", topic="draws"):
         draw(UserDraws({"gamma": np.zeros(50)}), regression)
 
 
@@ -162,7 +163,7 @@ def test_draws_are_reproducible(regression):
 
 @pytest.mark.parametrize("options", [{"size": 1}, {"sampler": "slice"}, {"tune": 0}])
 def test_bad_options_are_named(options):
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+    with refused(InvalidOptionError, f"{next(iter(options))}="):
         Subsample(**options)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from pymc_coresets.loops import fused_loops
+from tests.patches import calls, clock, fails, limits, not_independent, sampled  # noqa: F401
 
 # A rewrite that fails is otherwise logged, and left out.
 pytensor.config.on_opt_error = "raise"

@@ -17,8 +17,9 @@ from pytensor.compile.mode import Mode
 
 from pymc_coresets import Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.reading.folding import PLAIN_MODE, WRITTEN_MODE
+from pymc_coresets.reading.folding import WRITTEN_MODE
 from tests.models.reference import Point, density
+from tests.modes import PLAIN_MODE
 
 __all__ = ["AGREES", "Verdict", "execute", "judge"]
 

@@ -7,7 +7,7 @@ import pytest
 from pytensor.graph import vectorize_graph
 
 from pymc_coresets.compat import pytensor_api
-from pymc_coresets.loops import batches, fused_loops
+from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import loop_mode
 
 pytestmark = pytest.mark.compiled
@@ -16,11 +16,8 @@ RNG = np.random.default_rng(3)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_compiled_by_pytensor(monkeypatch):
-    def refuse(node):
-        raise AssertionError(f"{node} is compiled")
-
-    monkeypatch.setattr(fused_loops, "compiled_loop", refuse)
+def nothing_is_compiled_by_pytensor(fails):
+    fails(fused_loops, "compiled_loop")
 
 
 def batched(graph, *inputs):
@@ -34,8 +31,8 @@ def batched(graph, *inputs):
 
 
 @pytest.fixture(params=[0, 2**22], ids=["compiled", "numpy"])
-def many(request, monkeypatch):
-    monkeypatch.setattr(batches, "_MANY", request.param)
+def many(request, limits):
+    limits(many_lookups=request.param)
 
 
 @pytest.mark.usefixtures("many")
@@ -64,19 +61,6 @@ def test_one_array_or_one_set_of_places_is_that_of_all(n):
         np.broadcast_to(values, (5, 4)), np.broadcast_to(own % 4, (5, 7)), 1
     )
     np.testing.assert_array_equal(found, expected)
-
-
-def test_many_numbers_are_looked_up_by_a_compiled_loop(monkeypatch):
-    calls = []
-    for name in ("_take", "_take_by_numpy"):
-        take = getattr(batches, name)
-        monkeypatch.setattr(batches, name, lambda *a, n=name, f=take: (calls.append(n), f(*a))[1])
-    monkeypatch.setattr(batches, "_MANY", 40)
-    x, k = pt.vector("x"), pt.lvector("k")
-    look_up = batched(x[k], x, k)
-    for _ in range(2):
-        look_up(np.ones((5, 4)), np.zeros((5, 6), dtype=int))
-    assert calls == ["_take_by_numpy", "_take"]
 
 
 @pytest.mark.usefixtures("many")

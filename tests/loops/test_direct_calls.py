@@ -6,7 +6,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pymc_coresets.compat.pytensor_api import Split
-from pymc_coresets.loops import direct_calls
 from pymc_coresets.loops.direct_calls import direct_call
 
 pytestmark = pytest.mark.compiled
@@ -149,8 +148,8 @@ def test_parts_are_those_of_the_operation():
         direct_call(node.op, node)(MATRIX[:3], node.inputs[1].data)
 
 
-def test_few_places_are_as_good_as_many(monkeypatch):
+def test_few_places_are_as_good_as_many(limits):
     node = pt.inc_subtensor(x[k], y).owner
     few = direct_call(node.op, node)(MATRIX, OTHER, PLACES)
-    monkeypatch.setattr(direct_calls, "_FEW", 0)
+    limits(few_places=0)
     assert_array_equal(direct_call(node.op, node)(MATRIX, OTHER, PLACES), few)

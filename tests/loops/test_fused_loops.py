@@ -226,14 +226,6 @@ def test_short_operations_are_compiled_as_part_of_their_loop():
     assert not {"add", "mul", "negative", "neg", "square", "sqr"} & {*names}
 
 
-def test_products_take_views_as_they_are(monkeypatch):
-    copies = []
-    monkeypatch.setattr(fused_loops, "_with_result_in_order", copies.append)
-    y = pt.dtensor3("y")
-    pytensor.function([y, x], [pt.matmul(y.mT, y), x.T @ x], mode=loop_mode())
-    assert not copies
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("b_ndim", [1, 2])
@@ -430,8 +422,8 @@ def test_sums_and_filled_arrays_of_a_density(name):
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
 
 
-def test_graphs_of_small_arrays_need_no_compilation(monkeypatch):
-    monkeypatch.delattr(fused_loops, "compiled_loop")
+def test_graphs_of_small_arrays_need_no_compilation(fails):
+    fails(fused_loops, "compiled_loop")
     graph = pt.log1mexp(-pt.softplus(b) - pt.sigmoid(few[:1])).sum(axis=0) * b[0]
     inputs, values = [b, few], [B, KNOWN[few]]
     function = pytensor.function(inputs, graph, mode=loop_mode(compiled=False))
@@ -439,9 +431,9 @@ def test_graphs_of_small_arrays_need_no_compilation(monkeypatch):
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
 
 
-def test_adding_to_places_of_small_arrays_needs_no_compilation(monkeypatch):
+def test_adding_to_places_of_small_arrays_needs_no_compilation(fails):
     """As in the gradient of a lookup, for which Numba takes five seconds."""
-    monkeypatch.delattr(fused_loops, "compiled_loop")
+    fails(fused_loops, "compiled_loop")
     x, codes = pt.vector("x"), pt.lvector("codes")
     slope = pt.grad(pt.sqr(x[codes]).sum(), x)
     function = pytensor.function([x, codes], slope, mode=loop_mode(compiled=False))
@@ -487,7 +479,7 @@ def test_a_loop_does_not_wait_for_its_own_sum():
     np.testing.assert_allclose(function(values, np.ones(3), where), expected)
 
 
-def test_a_compilation_is_watched_by_the_rate_of_those_before_it(monkeypatch):
+def test_a_compilation_is_watched_by_the_rate_of_those_before_it(limits, monkeypatch):
     seen = []
 
     @contextmanager
@@ -496,7 +488,7 @@ def test_a_compilation_is_watched_by_the_rate_of_those_before_it(monkeypatch):
         yield
 
     monkeypatch.setattr(fused_loops, "_watch", [None])
-    monkeypatch.setattr(fused_loops, "_rates", {"seconds per operation": 10.0})
+    limits(compilation_rates={"seconds per operation": 10.0})
     fused_loops.watched_by(watch)
     x = pt.vector("x")
     _ = Kernel([], [x], [pt.exp(x) + pt.log(x)], {}).program

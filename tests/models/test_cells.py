@@ -14,9 +14,9 @@ from pymc_coresets import (
     build_coreset,
     build_pass_glm,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo_cells import BINARY, DIM, MISSING, OF_CELL, REAL
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N_ITEMS, N_PERSONS = 4, 60

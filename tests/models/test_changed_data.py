@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import InvalidDataError, build_coreset, build_pass_glm, merge, open_rows
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, FEW = 400, 5

@@ -14,7 +14,7 @@ from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset, build_pass_glm, compare, open_rows
 from pymc_coresets.predictive.model_data import data_groups
-from pymc_coresets.reading.folding import PLAIN_MODE
+from tests.modes import PLAIN_MODE
 
 N = 1_200
 RNG = np.random.default_rng(1)

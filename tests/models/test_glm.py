@@ -18,9 +18,9 @@ from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.predictors import Predictors, RowsInMemory, verify
 from pymc_coresets.papers.pass_glm import fix_variables
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 pytensor.config.blas__ldflags = ""

@@ -8,9 +8,9 @@ from scipy import stats
 
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.modes import PLAIN_MODE
 
 QUIET = {"random_seed": 1, "progressbar": False}
 

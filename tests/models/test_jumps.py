@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import UnsupportedModelError, build_coreset
+from pymc_coresets import UnsupportedModelError, build, build_coreset
 from pymc_coresets.reading.likelihood.refusals import refuse_jumps
 from pymc_coresets.reading.observations import find_observations
 from tests.refusals import refused
@@ -75,8 +75,8 @@ def test_discrete_variables_have_messages_of_their_own():
     assert not complaint(model_of(switched, prior=count))
 
 
-def test_it_is_said_before_rows_are_chosen(monkeypatch):
+def test_it_is_said_before_rows_are_chosen(fails):
     """After the model was read: no search for modes, and no draw."""
-    monkeypatch.setattr("pymc_coresets.build.Job", None)
+    fails(build, "Job")
     with refused(UnsupportedModelError, "'tau'", "comparison"):
         build_coreset(model_of(switched), random_seed=1, progressbar=False)

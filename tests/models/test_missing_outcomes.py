@@ -91,8 +91,8 @@ def test_draws_that_lack_them_are_predicted():
         assert_allclose(found["y"][MISSING], slope * X[MISSING], atol=0.06)
 
 
-def test_many_are_left_to_predict(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.sampling.approximate_posterior.MOST_RECORDED", 10)
+def test_many_are_left_to_predict(limits):
+    limits(most_recorded=10)
     coreset = build_coreset(model_of(*CASES["numbers"]), **QUIET)
     assert set(coreset.sample(**FEW)["posterior"].data_vars) == {"slope"}
 

@@ -15,7 +15,6 @@ from scipy.stats import t as student
 from pymc_coresets import Certificate, Level, Reason, UnsupportedModelError, build_coreset
 from pymc_coresets.predictive.pymc_densities import log_densities_of_units
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule
 from pymc_coresets.reading.units.observations_of_units import normal_moments
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -252,21 +251,15 @@ def test_nodes_follow_the_search_for_the_middle_however_far_it_begins():
 
 
 @pytest.mark.slow
-def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(monkeypatch):
-    starts, highest = [], curvature._highest
-
-    def recorded(space: Unconstrained, start: np.ndarray) -> np.ndarray:
-        starts.append(start)
-        return highest(space, start)
-
+def test_searches_begin_where_nodes_were_placed_and_not_at_the_initial_point(calls):
     model = of_sizes(np.array([5] * 200 + [100] * 100 + [1_000] * 4), initval=8.0)
     sampler = CoresetSampler(centred(read(model, "z"), enough=ENOUGH, key=1))
-    monkeypatch.setattr(curvature, "_highest", recorded)
+    searches = calls(curvature, "_highest")
     found = proposal(sampler, 100, start_size=1_000, rng=np.random.default_rng(1))
     assert found is not None
     [around] = found.around.parts
     at = sampler.loglikelihood.observations.at
-    np.testing.assert_array_equal(starts[0], at)
+    np.testing.assert_array_equal(searches[0].args[1], at)
     assert np.abs(around.whiten(at)).max() < 0.5
     assert sampler.counts["n_gradients"] < 100
 

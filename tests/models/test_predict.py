@@ -22,10 +22,8 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.predictive import forward
 from pymc_coresets.predictive.forward import Forward, forward_graphs
-from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.rows import memory
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, GROUPS = 300, list("abcd")
@@ -199,18 +197,20 @@ def test_polynomials_predict(idata):
 @pytest.mark.parametrize("new", [False, True])
 @pytest.mark.parametrize(("var_names", "n_cores"), [("y", 2**25), (["rate", "y"], 2)])
 def test_means_in_compiled_loops_are_those_of_numpy(
-    request, which, new, var_names, n_cores, idata, monkeypatch
+    request, which, new, var_names, n_cores, idata, limits
 ):
     """One draw after the other on many cores, sixteen together on two."""
     approximation = request.getfixturevalue(which)
     rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
     expected = approximation.predict(idata, **options)
-    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
-    monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(forward, "n_cores", lambda: n_cores)
-    monkeypatch.setattr(forward, "_LARGE_CONSTANT", 10)
+    limits(
+        worth_compiling=0,
+        worth_a_thread=1,
+        predicted_rows=128,
+        n_cores_of_loops=lambda: n_cores,
+        large_constant=10,
+    )
     found = approximation.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:
@@ -218,8 +218,8 @@ def test_means_in_compiled_loops_are_those_of_numpy(
         assert found[group].attrs.keys() == expected[group].attrs.keys()
 
 
-def test_draws_in_single_precision_are_as_good(coreset, idata, monkeypatch):
-    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
+def test_draws_in_single_precision_are_as_good(coreset, idata, limits):
+    limits(worth_compiling=0)
     single = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().astype("float32")})
     expected, found = (coreset.predict(draws, progressbar=False) for draws in (idata, single))
     one, other = (f["posterior_predictive"]["y"] for f in (expected, found))
@@ -244,11 +244,11 @@ def of_data_alone(x, slope):
 
 
 @pytest.mark.parametrize("mean", [of_neighbours, of_all, of_its_own, of_data_alone])
-def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
+def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, limits):
     with pm.Model() as model:
         x, slope = pm.Data("x", np.arange(40.0)), pm.Normal("slope")
         pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
-    monkeypatch.setattr(forward, "_WORTH_COMPILING", 0)
+    limits(worth_compiling=0)
     draws = draws_of(slope=1.0, own=np.arange(40.0))
     x, slope = np.arange(40.0), float(draws["posterior"]["slope"].mean())
     expected = {
@@ -264,10 +264,10 @@ def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
 # -- rows from elsewhere ---------------------------------------------------------------------------
 
 
-def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, monkeypatch):
+def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, limits):
     """In blocks of any size; the last of 300 rows in blocks of 128 is smaller."""
     for size in (2**16, 128):
-        monkeypatch.setattr(forward, "BLOCK_ROWS", size)
+        limits(predicted_rows=size)
         found = elsewhere.predict(idata, var_names=["y", "rate"], progressbar=False)
         expected = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
         for name in ("y", "rate"):
@@ -277,7 +277,7 @@ def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, mo
         assert_array_equal(found["observed_data"]["y"], DATA["seen"])
 
 
-def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
+def test_draws_do_not_depend_on_the_chunks(elsewhere, idata):
     """Only on the seed, the rows and the draws."""
     cut = [0, 7, 130, N]
     chunks = [
@@ -298,14 +298,13 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["mean", "draws"])
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
-def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
+def test_threads_change_nothing(request, which, kind, idata, limits):
     """Each has a function with random numbers of its own, of the same rows."""
     approximation = request.getfixturevalue(which)
-    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(forward, "_WORTH_A_THREAD", 1)
+    limits(predicted_rows=128, worth_a_thread=1)
     found = []
     for n_threads in (1, 5):
-        monkeypatch.setattr(memory, "n_cores", lambda n=n_threads: n)
+        limits(n_cores=lambda n=n_threads: n)
         found.append(approximation.predict(idata, kind=kind, random_seed=1, progressbar=False))
     one, five = (f["posterior_predictive"].to_dataset() for f in found)
     xr.testing.assert_equal(one, five)
@@ -362,10 +361,9 @@ def test_a_shape_may_follow_the_data_without_dims(coreset):
 
 @pytest.mark.parametrize("kind", ["mean", "draws"])
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
-def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata, monkeypatch):
+def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata, limits):
     """The rows of one after the other where they lie elsewhere, and else the draws."""
-    monkeypatch.setattr(forward, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(forward, "_ENTRIES", 6_000)
+    limits(predicted_rows=128, predicted_entries=6_000)
     approximation = request.getfixturevalue(which)
     options = {"kind": kind, "draws": 30, "random_seed": 1, "progressbar": False}
     blocks = []
@@ -379,9 +377,9 @@ def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata,
 
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
-def test_blocks_are_appended_to_a_store(request, which, idata, tmp_path, monkeypatch):
+def test_blocks_are_appended_to_a_store(request, which, idata, tmp_path, limits):
     """As the documentation has it."""
-    monkeypatch.setattr(forward, "_ENTRIES", 6_000)
+    limits(predicted_entries=6_000)
     approximation = request.getfixturevalue(which)
     store, along = tmp_path / "y.zarr", "draw" if which == "coreset" else "obs"
     options = {"kind": "draws", "var_names": ["y", "rate"], "random_seed": 1, "progressbar": False}
@@ -496,8 +494,8 @@ def test_draws_of_another_model_are_refused(coreset, idata):
         coreset.predict(draws_of(slope=[0.0, 0.0], level=[0.0]), progressbar=False)
 
 
-def test_results_beyond_memory_are_refused_at_once(coreset, idata, monkeypatch):
-    monkeypatch.setattr(forward, "_MOST_BYTES", 100_000)
+def test_results_beyond_memory_are_refused_at_once(coreset, idata, limits):
+    limits(predicted_bytes=100_000)
     with refused(InvalidOptionError, "to=..."):
         coreset.predict(idata, kind="draws", progressbar=False)
 

@@ -5,8 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import InvalidDataError, UnsupportedModelError, open_rows
-from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
+from pymc_coresets import InvalidDataError, UnsupportedModelError, build_coreset, open_rows
 from tests.refusals import refused
 
 _rng = np.random.default_rng(1)
@@ -18,6 +17,9 @@ ROWS = {
 }
 
 
+UNIFORM = {"method": "uniform", "size": 5, "integrate": False, "progressbar": False}
+
+
 def prototypes(build, *, n_rows=20, columns=ROWS, dims=None, **options):
     with pm.Model(**options) as model:
         build({n: pm.Data(n, c[:n_rows], dims=dims and (dims, None)[: c.ndim])
@@ -26,9 +28,8 @@ def prototypes(build, *, n_rows=20, columns=ROWS, dims=None, **options):
 
 
 def read(build, columns=ROWS, **options):
-    rng = np.random.default_rng(1)
-    wanted = RowsToRead(rows=open_rows(columns))
-    return likelihood_of_rows(prototypes(build, columns=columns, **options), wanted, rng=rng)
+    model = prototypes(build, columns=columns, **options)
+    return build_coreset(model, rows=open_rows(columns), **UNIFORM)
 
 
 def normal(mu, data, **kwargs):
@@ -88,7 +89,7 @@ def test_codes_outside_of_what_they_index_are_refused_with_their_place(code):
 
 def test_codes_that_the_prototypes_lack_are_allowed():
     columns = ROWS | {"group": np.sort(ROWS["group"])}
-    assert read(lambda d: normal(b(shape=4)[d["group"]], d), columns).n_rows == 300
+    assert read(lambda d: normal(b(shape=4)[d["group"]], d), columns).n_observations == 300
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -107,7 +108,7 @@ def test_a_single_prototype_is_refused():
 def test_equal_columns_of_prototypes_are_kept_apart():
     columns = {"x": np.r_[np.zeros(20), ROWS["x"]], "z": np.r_[np.zeros(20), ROWS["y"]]}
     columns["y"] = np.r_[np.zeros(20), ROWS["y"]]
-    loglik = read(lambda d: normal(b() * d["x"] + d["z"], d), columns)
+    loglik = read(lambda d: normal(b() * d["x"] + d["z"], d), columns).loglikelihood
     rows = loglik.source.at(np.arange(100, 110))
     found = loglik.matrix({"b": np.array([2.0])}, rows)[:, 0]
     expected = -0.5 * (2.0 * columns["x"][100:110]) ** 2 - 0.5 * np.log(2 * np.pi)
@@ -118,4 +119,4 @@ def test_names_without_containers_are_refused():
     with pm.Model() as model:
         pm.Normal("likelihood", b(), 1.0, observed=ROWS["y"])
     with refused(UnsupportedModelError, "pm.Data"):
-        likelihood_of_rows(model, RowsToRead(rows=open_rows(ROWS)), rng=np.random.default_rng(1))
+        build_coreset(model, rows=open_rows(ROWS), **UNIFORM)

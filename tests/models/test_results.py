@@ -18,7 +18,6 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.after import summary
 from tests.refusals import refused
 
 N = 400
@@ -157,8 +156,8 @@ def test_merged_rows_count_as_often_as_they_occur(merged):
 
 
 @pytest.mark.parametrize("block", [64, 2**16])
-def test_rows_elsewhere_are_summed_by_their_case_weights(elsewhere, block, monkeypatch):
-    monkeypatch.setattr(summary, "_BLOCK_ROWS", block)
+def test_rows_elsewhere_are_summed_by_their_case_weights(elsewhere, block, limits):
+    limits(summary_rows=block)
     table, n = elsewhere.summary(), COLUMNS["n"]
     assert table.loc[("x[0]", "min"), "all"] == X[:, 0].min()
     assert table.loc[("x[0]", "max"), "all"] == X[:, 0].max()

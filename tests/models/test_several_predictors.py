@@ -15,9 +15,9 @@ from pymc_coresets.glm.predictor.cut import smallest_cut
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, G, H = 90, 12, 7

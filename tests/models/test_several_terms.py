@@ -11,13 +11,13 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import verify_form
 from pymc_coresets.rowlogp.verification import verify
 from tests.models.reference import density
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 rng = np.random.default_rng(0)

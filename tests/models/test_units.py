@@ -36,12 +36,10 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.nodes import Nodes, Rule, first_degree, higher_rules
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.reading.units.placement import with_loops
-from pymc_coresets.rowlogp import evaluation
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead
 from pymc_coresets.rowlogp.units import chosen_units
 from pymc_coresets.rowlogp.verification_of_units import verify_units
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.units.centring import centred, integrated_out
 from tests.models.reference import density, logp_without
 from tests.models.units import around_the_mode, by_grid, loglik_of, nodes_at, read
@@ -686,7 +684,7 @@ def test_a_pass_over_units_keeps_the_potentials_of_its_candidates():
 
 @pytest.mark.parametrize(("n_units", "n_each", "shortest"), [(700, 2, 100), (7, 1_000, 1_000)])
 def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
-    n_units, n_each, shortest, monkeypatch
+    n_units, n_each, shortest, limits, calls
 ):
     """Units of few rows, and of many, of which not even one fits into a block at all draws."""
     level = np.repeat(np.arange(n_units), n_each)
@@ -698,17 +696,10 @@ def test_blocks_are_cut_along_draws_so_that_loops_along_rows_are_long(
     points = np.random.default_rng(1).normal(0, 0.3, (101, loglik.n_dims))
     draws = loglik.observations.space.constrain(points)
     whole = loglik.matrix(draws)
-    seen: list[int] = []
-    arrays = Kernel.arrays
-
-    def seeing(kernel: Kernel, rows: Rows) -> list[np.ndarray]:
-        seen.append(rows.n_unit_rows)
-        return arrays(kernel, rows)
-
-    monkeypatch.setattr(Kernel, "arrays", seeing)
-    monkeypatch.setattr(evaluation, "_OF_UNITS", 2**13)
-    monkeypatch.setattr(evaluation, "_OF_PLACES", 2**10)
+    blocks = calls(Kernel, "arrays")
+    limits(entries_of_units=2**13, entries_of_places=2**10)
     np.testing.assert_allclose(loglik.matrix(draws), whole, rtol=1e-12)
+    seen = [call.args[1].n_unit_rows for call in blocks]
     assert len(seen) > 20
     assert min(seen) >= shortest
 
@@ -926,15 +917,10 @@ def _data_in_another_order(units: UnitModel) -> UnitModel:
     return UnitModel.of(units.rows, replace(factor, arrays=arrays))
 
 
-def test_units_need_one_initial_point_and_one_function_of_pymc(monkeypatch):
+def test_units_need_one_initial_point_and_one_function_of_pymc(calls):
     with pm.Model() as model:
         _entries_in_another_order()
-    points, makes = [], unconstrained.make_initial_point_expression
-    monkeypatch.setattr(
-        unconstrained,
-        "make_initial_point_expression",
-        lambda *a, **k: points.append(1) or makes(*a, **k),
-    )
+    points = calls(unconstrained, "make_initial_point_expression")
     units = read(model, "z")
     verify_units(units, rng=np.random.default_rng(1))
     form = units.observations_at_zero

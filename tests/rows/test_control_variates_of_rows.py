@@ -18,20 +18,18 @@ from pymc_coresets import (
     InvalidDataError,
     UnsupportedModelError,
     build_coreset,
-    numerics,
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.predictor import predictors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.streamed import StreamedRows
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, P = 6_000, 60
@@ -144,19 +142,16 @@ def elsewhere(request):
 
 @pytest.mark.parametrize("n_cores", [1, 3])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N]])
-def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: n_cores)
-    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2_000)
-    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 500 * 120)
+def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, limits):
+    limits(n_cores=lambda: n_cores, task_rows=2_000, entries_at_once=500 * 120)
     loglik, seen, expected = elsewhere
     rows = StreamedRows(in_chunks(sizes), loglik.source.columns)
     assert_same(sums_of(loglik.reading(rows), seen), expected, rtol=1e-8, atol=1e-8)
 
 
-def test_sums_that_are_sparse_are_the_same(elsewhere, monkeypatch):
+def test_sums_that_are_sparse_are_the_same(elsewhere, limits):
     loglik, seen, expected = elsewhere
-    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
-    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 1_000 * 120)
+    limits(dense_up_to=10, entries_at_once=1_000 * 120)
     found = sums_of(loglik, seen)
     assert_same(found, expected, rtol=1e-8, atol=1e-8)
 
@@ -183,9 +178,8 @@ def test_case_weights_count_rows():
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_some_blocks(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: 1)
-    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 1_000 * 20)
+def test_memory_is_that_of_some_blocks(limits):
+    limits(n_cores=lambda: 1, entries_at_once=1_000 * 20)
     n_rows, n_columns = 640_000, 8
 
     def chunks():

@@ -381,9 +381,9 @@ def poisoned(rows, where, act):
 @pytest.mark.slow  # workers are started anew, one after the other
 @pytest.mark.parametrize("task_rows", [1, N])
 def test_a_chunk_that_kills_its_workers_is_named(
-    client, loglik, files, tmp_path, monkeypatch, task_rows
+    client, loglik, files, tmp_path, limits, task_rows
 ):
-    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", task_rows)
+    limits(task_rows=task_rows)
     deaths = tmp_path / "deaths"
 
     def die():
@@ -468,10 +468,9 @@ def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkey
 
 
 @pytest.fixture
-def unmanned(monkeypatch):
+def unmanned(limits):
     """A cluster that has no workers, and of which that is said soon."""
-    monkeypatch.setattr("pymc_coresets.rows.executors._SILENCE", 0.2)
-    monkeypatch.setattr("pymc_coresets.rows.executors.LOOK_SECONDS", 0.1)
+    limits(silence=0.2, look_seconds=0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
@@ -552,8 +551,8 @@ def test_broken_and_closed_executors(loglik):
 
 
 @pytest.mark.slow  # a process imports PyMC
-def test_a_chunk_that_kills_a_process_is_named(loglik, files, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2 * N_OF_FILE)
+def test_a_chunk_that_kills_a_process_is_named(loglik, files, limits):
+    limits(task_rows=2 * N_OF_FILE)
     source = poisoned(files, 2 * N_OF_FILE, lambda: os._exit(1))
     rows = replace(loglik.source, source=source)
     with (

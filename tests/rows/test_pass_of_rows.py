@@ -17,15 +17,14 @@ from pymc_coresets import (
     build_pass_glm,
     open_rows,
 )
-from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.finding import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.papers.polynomial.parts import PredictorRows
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.streamed import StreamedRows
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N = 1_025  # so that the last block of 64 rows is a single row
@@ -111,8 +110,8 @@ def dense(moment):
 
 @pytest.mark.parametrize("most", [64, 4096])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N], [64]])
-def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeypatch):
-    monkeypatch.setattr(seen_rows, "_BLOCK_ROWS", (64, most))
+def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, limits):
+    limits(seen_rows=(64, most))
     part, found = streamed
     part = reading(part, in_chunks(sizes))
     for degree in (2, 4) if len(found.names) < 5 else (2,):

@@ -97,14 +97,14 @@ def test_effects_of_single_rows_are_those_of_all_rows():
     assert found.loglikelihood.n_dims == 2
 
 
-def test_what_cannot_be_held_together_is_refused(prototypes, monkeypatch, caplog):
+def test_what_cannot_be_held_together_is_refused(prototypes, limits, caplog):
     weighted = open_rows(ROWS | {"w": np.ones(900)}, weight="w")
     with refused(InvalidOptionError, "weights", "integrate=False"):
         build_coreset(prototypes, rows=weighted, integrate="z", progressbar=False)
     with refused(UnsupportedModelError, "900 rows", "302"):
         build_coreset(prototypes, rows=weighted, progressbar=False)
     assert "Variables of levels remain parameters. Rows with weights" in caplog.text
-    monkeypatch.setattr(filled_model, "free_memory", lambda: 100_000)
+    limits(free_memory=lambda: 100_000)
     with refused(InvalidOptionError, "0.0 GB", "0.125", "integrate=False"):
         build_coreset(prototypes, rows=open_rows(ROWS), integrate="z", progressbar=False)
 

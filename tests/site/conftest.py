@@ -1,6 +1,7 @@
 """The site, served to a headless Chromium: needs `make docs`, Chromium, its driver and axe-core."""
 
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -88,3 +89,9 @@ def axe() -> str:
     if not AXE.exists():
         pytest.skip("axe-core is missing: make docs-tools")
     return AXE.read_text()
+
+
+@pytest.fixture
+def extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Sphinx find the extensions of the documentation."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "docs/_ext")])

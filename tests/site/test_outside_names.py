@@ -1,11 +1,7 @@
 """Names of PyMC and ArviZ lead to their documentation, and the site is built without it, too."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-EXTENSIONS = Path(__file__).parents[2] / "docs/_ext"
 PAGE = """
 Page
 ====
@@ -22,11 +18,10 @@ arviz_stats.loo function loo.html
 
 
 @pytest.fixture
-def built(tmp_path, monkeypatch):
+def built(tmp_path, extensions):
     """Build one page with an inventory of this name, and return it with the warnings."""
     testing = pytest.importorskip("sphinx.testing.util")
     pytest.importorskip("arviz")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(EXTENSIONS)])
 
     def build(inventory):
         (tmp_path / "index.rst").write_text(PAGE)

@@ -1,11 +1,7 @@
 """A name in the description of a class leads to the class's own member, if it has one."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-EXTENSIONS = Path(__file__).parents[2] / "docs/_ext"
 PAGE = """
 Page
 ====
@@ -28,9 +24,8 @@ Page
 """
 
 
-def test_members_of_a_class_come_before_functions(tmp_path, monkeypatch):
+def test_members_of_a_class_come_before_functions(tmp_path, extensions):
     testing = pytest.importorskip("sphinx.testing.util")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(EXTENSIONS)])
     (tmp_path / "index.rst").write_text(PAGE)
     (tmp_path / "conf.py").write_text("")
     settings = {"extensions": ["own_members"], "default_role": "py:obj"}

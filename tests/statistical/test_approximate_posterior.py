@@ -28,9 +28,9 @@ from pymc_coresets import (
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.predictive.approximate_posterior import ApproximatePosterior
 from pymc_coresets.predictive.pymc_densities import second_opinion
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.probing import Probing
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N = 200
@@ -143,19 +143,11 @@ def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(approximation):
     assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
 
 
-def test_where_rows_are_many_some_draws_are_evaluated(approximation, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.predictive.approximate_posterior._CHEAP", 1)
+def test_where_rows_are_many_some_draws_are_evaluated(approximation, limits):
+    limits(cheap_rows=1)
     idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
-    looks, sums = [], LogLikelihood.sums
-
-    def counted(self, draws, **options):
-        looks.append(draws.n_draws)
-        return sums(self, draws, **options)
-
-    monkeypatch.setattr(LogLikelihood, "sums", counted)
     few, every = (approximation.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
     attrs = few["posterior"].attrs
-    assert sum(looks) < 2_000 + 4_000
     assert attrs["n_evaluated"] < 2_000 == every["posterior"].sizes["draw"] * 2
     assert every["posterior"].attrs["n_evaluated"] == 4_000
     means = [float(tree["posterior"]["b"].mean()) for tree in (few, every)]
@@ -439,24 +431,18 @@ def with_fits():
     return build_coreset(model, observed="y", size=20, **options)
 
 
-def test_deterministics_of_many_rows_are_drawn_only_if_they_are_named(with_fits, monkeypatch):
-    named = []
-    monkeypatch.setattr(
-        pm, "sample", lambda **given: named.append(given["var_names"]) or draws_from(0)
-    )
+def test_deterministics_of_many_rows_are_drawn_only_if_they_are_named(with_fits, sampled):
+    passed = sampled(draws_from(0))
     with_fits.sample()
     with_fits.sample(var_names=["b", "fit"])
-    assert sorted(named[0]) == ["b", "by_group"]
-    assert named[1] == ["b", "fit"]
+    assert sorted(passed[0]["var_names"]) == ["b", "by_group"]
+    assert passed[1]["var_names"] == ["b", "fit"]
 
 
-def test_all_variables_are_drawn_where_none_is_large(approximation, monkeypatch):
-    named = []
-    monkeypatch.setattr(
-        pm, "sample", lambda **given: named.append(given["var_names"]) or draws_from(0)
-    )
+def test_all_variables_are_drawn_where_none_is_large(approximation, sampled):
+    passed = sampled(draws_from(0))
     approximation.sample()
-    assert named == [None]
+    assert [options["var_names"] for options in passed] == [None]
 
 
 @pytest.fixture(scope="module")
@@ -477,7 +463,7 @@ def test_large_deterministics_are_not_judged(exact, n_entries, converged):
 
 
 @pytest.mark.parametrize("how", ["auto", "files", "other priors"])
-def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
+def test_exact_coresets_are_checked_without_any_row(how, exact, fails):
     options = {"random_seed": 1, "progressbar": False}
     if how == "files":
         with pm.Model() as model:
@@ -486,12 +472,8 @@ def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
         exact = build_coreset(model, rows=open_rows({"x": X, "y": Y}), size=N, **options)
     elif how == "other priors":
         exact = exact.with_model(make_model(prior_sd=1.0))
-
-    def sums(*_, **__):
-        raise AssertionError
-
     idata = exact.sample(chains=2, quiet=True, **options)
-    monkeypatch.setattr(LogLikelihood, "sums", sums)
+    fails(LogLikelihood, "sums")
     check = exact.check(idata)
     assert check.reliable
     assert check.verdict.reason is Reason.EXACT

@@ -24,7 +24,9 @@ from pymc_coresets import (
     plot_history,
     plot_weights,
 )
+from pymc_coresets import build as building
 from pymc_coresets.methods.hilbert import HilbertMethod
+from pymc_coresets.rowlogp import of_model
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import History, Solution, Status
 from tests.refusals import refused, warned
@@ -533,16 +535,12 @@ def test_an_exact_coreset_has_importance_draws(census):
     assert np.abs(errors).max() < 5 / np.sqrt(drawn.attrs["psis_ess"])
 
 
-def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatch):
-    def contradicted(*_, **__):
-        raise UnsupportedModelError("PyMC gives something else")
-
-    for check in ("rowlogp.of_model.verify", "build.verify_form"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"pymc_coresets.{check}", contradicted)
-            patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))
-            with refused(UnsupportedModelError, "something else"):
-                build_coreset(model, size=5, method="uniform", progressbar=False)
+@pytest.mark.parametrize("check", [(of_model, "verify"), (building, "verify_form")])
+def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, check, fails):
+    fails(*check, UnsupportedModelError("PyMC gives something else"))
+    fails(Uniform, "run")
+    with refused(UnsupportedModelError, "something else"):
+        build_coreset(model, size=5, method="uniform", progressbar=False)
 
 
 @pytest.mark.parametrize(

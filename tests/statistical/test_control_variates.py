@@ -23,9 +23,9 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.methods import best_of_rounds
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.sampling.steps.nuts import WarmNuts
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N_ROWS, N_COLUMNS = 6_000, 50
@@ -66,7 +66,7 @@ def test_many_dimensions_are_summarised_by_a_quadratic_and_few_rows(coreset):
     assert {v.name for v in coreset.model.potentials} == {"coreset_loglik", "coreset_quadratic"}
 
 
-def test_rare_categories_whose_outcomes_agree_need_no_nuts(monkeypatch):
+def test_rare_categories_whose_outcomes_agree_need_no_nuts(fails):
     """Standardised dummies of all categories beside an intercept: the prior alone holds a sum.
 
     It bounds the effects of the rare ones to the other side, which is far from normal.
@@ -79,7 +79,7 @@ def test_rare_categories_whose_outcomes_agree_need_no_nuts(monkeypatch):
     y = rng.binomial(1, np.where(category == 24, 1.0, expit(0.3 * x[:, -2])))
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=x @ pm.Normal("slopes", shape=x.shape[1]), observed=y)
-    monkeypatch.setattr("pymc_coresets.sampling.steps.nuts.WarmNuts.draw", None)
+    fails(WarmNuts, "draw")
     coreset = build_coreset(model, random_seed=1, progressbar=False)
     assert coreset.objective <= 0.01
     assert coreset.certificate.reliable
@@ -482,13 +482,3 @@ def test_names_may_look_like_types_of_numpy():
     assert set(coreset.importance_draws()["posterior"].data_vars) == {
         rv.name for rv in model.free_RVs
     }
-
-
-@pytest.mark.parametrize("close", [True, False])
-def test_a_close_call_is_decided_by_twice_as_many_draws(model, coreset, close, monkeypatch):
-    monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: close)
-    built = build_coreset(model, random_seed=1, progressbar=False)
-    assert built.certificate.n_draws == (800 if close else 400)
-    np.testing.assert_array_equal(built.indices, coreset.indices)
-    assert built.certificate.symmetrised_kl == pytest.approx(coreset.objective, rel=0.5)
-    assert built.history["heldout_objective"].values[-1] == built.objective

@@ -21,8 +21,8 @@ from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.papers.polynomial.parts import chebyshev_fit, row_polynomials, shifted
 from pymc_coresets.papers.polynomial.replacement import polynomial_model
 from pymc_coresets.papers.polynomial.statistics import polynomial_statistics
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N, R = 200, 4.0
@@ -480,8 +480,8 @@ def test_large_radii_do_not_lose_the_tails():
     np.testing.assert_allclose(found, (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9)
 
 
-def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.papers.polynomial.parts._ROUNDS", 1)
+def test_radius_auto_warns_where_it_does_not_settle(limits):
+    limits(rounds_of_radius=1)
     with warned("not converged") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]

@@ -16,7 +16,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.units.placement import Placement
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.verification_of_units import verify_units
-from pymc_coresets.sampling.units import recovery
 from pymc_coresets.sampling.units.conditionals import _COARSE, Conditionals
 from pymc_coresets.sampling.units.log_linear import places_for, probabilities, quantiles
 from tests.models.units import nodes_at, read
@@ -106,20 +105,14 @@ def test_skewed_variables_are_drawn_from_their_own_distribution(rates, width):
 
 
 @pytest.mark.parametrize("width", [0.05, 0.7])
-def test_units_of_equal_data_have_tables_in_common_and_independent_draws(rates, width, monkeypatch):
-    tabulated, tables = [], Conditionals._tables
-
-    def counted(self, rows, places, which):
-        tabulated.append(len(rows))
-        return tables(self, rows, places, which)
-
-    monkeypatch.setattr(Conditionals, "_tables", counted)
+def test_units_of_equal_data_have_tables_in_common_and_independent_draws(rates, width, calls):
+    tables = calls(Conditionals, "_tables")
     rng, n = np.random.default_rng(4), 4_000
     shape, rate = np.exp(width * rng.normal(size=(2, n)))
     z = np.exp(drawn(rates, shape=shape, rate=rate)[..., 0])
     kinds = len({tuple(sorted(COUNTS[level == LEVEL])) for level in range(N_LEVELS)})
     assert kinds < N_LEVELS
-    assert max(tabulated) == kinds
+    assert max(len(call.args[1]) for call in tables) == kinds
     exact = gamma(shape[:, None] + TOTAL, scale=1 / (rate[:, None] + NUMBER))
     scores = ndtri(exact.cdf(z).clip(1e-12, 1 - 1e-12))
     apart = np.corrcoef(scores.T)[np.triu_indices(N_LEVELS, 1)]
@@ -315,8 +308,8 @@ def test_levels_without_rows_have_draws_of_their_prior(idata):
     assert abs(np.corrcoef(scores)[0, 1]) < 5 / np.sqrt(scores.shape[1])
 
 
-def test_draws_of_too_many_levels_are_left_out_with_a_warning(ordered, idata, monkeypatch):
-    monkeypatch.setattr(recovery, "_MOST", idata["posterior"]["z"].size)
+def test_draws_of_too_many_levels_are_left_out_with_a_warning(ordered, idata, limits):
+    limits(most_recovered=idata["posterior"]["z"].size)
     with warned("['z']", "recover(idata, levels="):
         found = ordered.sample(random_seed=1, progressbar=False)
     assert "z" not in found["posterior"]

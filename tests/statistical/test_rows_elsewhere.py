@@ -21,7 +21,6 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rows.streamed import StreamedRows
 from tests.refusals import refused
 
 N = 6_000
@@ -75,8 +74,8 @@ def test_the_coreset_is_that_of_the_rows_in_memory(method):
 
 
 @pytest.mark.parametrize("n_cores", [1, 3])
-def test_chunks_and_threads_make_no_difference(coreset, n_cores, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: n_cores)
+def test_chunks_and_threads_make_no_difference(coreset, n_cores, limits):
+    limits(n_cores=lambda: n_cores)
     other = build_coreset(regression(COLUMNS, 20), rows=in_chunks([997]), **SETTINGS)
     assert_array_equal(other.indices, coreset.indices)
     assert_allclose(other.weights, coreset.weights, rtol=1e-9)
@@ -139,17 +138,19 @@ def impossible():
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"method": "giga", "size": 10}, marks=pytest.mark.slow)]
 )
-def test_impossible_observations_are_found_by_the_first_look(impossible, options, monkeypatch):
-    readings, reduce = [], StreamedRows.reduce
-    monkeypatch.setattr(
-        StreamedRows, "reduce", lambda self, work: readings.append(1) or reduce(self, work)
-    )
-    chunks = [{n: c[:4_000] for n, c in impossible.items()},
-              {n: c[4_000:] for n, c in impossible.items()}]  # fmt: skip
-    words = ("chunk 1, row 217", "1 more")
-    with refused(InvalidDataError, words):
-        build_coreset(regression(COLUMNS, 50), rows=open_rows(chunks), **options, **SETTINGS)
-    assert len(readings) <= 2  # that at which it was noticed, and one that finds the rows
+def test_impossible_observations_are_found_by_the_first_look(impossible, options):
+    readings = []
+
+    def chunks():
+        readings.append(1)
+        for part in (slice(0, 4_000), slice(4_000, None)):
+            yield {name: column[part] for name, column in impossible.items()}
+
+    rows = open_rows(chunks)
+    readings.clear()
+    with refused(InvalidDataError, "chunk 1, row 217", "1 more"):
+        build_coreset(regression(COLUMNS, 50), rows=rows, **options, **SETTINGS)
+    assert len(readings) <= 3  # the first, that where it was noticed, and one that finds the rows
 
 
 def test_impossible_observations_of_a_pilot_are_named(impossible):

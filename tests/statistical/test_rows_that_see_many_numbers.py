@@ -14,10 +14,10 @@ from pymc_coresets import Coreset, SamplingError, build_coreset, open_rows
 from pymc_coresets.glm.control_variates.by_gradients import ByGradients
 from pymc_coresets.glm.control_variates.posteriors import Posteriors
 from pymc_coresets.methods.job import Reduction
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.sampling.sampler import CoresetSampler
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 N, K, P = 4_000, 7, 5
@@ -108,11 +108,9 @@ def test_rows_from_elsewhere_are_the_same(data):
     np.testing.assert_allclose(coreset.weights, other.weights, rtol=1e-7)
 
 
-def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, monkeypatch):
-    def impossible(*_):
-        raise SamplingError("The log-likelihood is not finite near the posterior's mode.")
-
-    monkeypatch.setattr(ByGradients, "_curvature", impossible)
+def test_rows_alone_are_chosen_where_a_quadratic_cannot_begin(classes, fails):
+    impossible = "The log-likelihood is not finite near the posterior's mode."
+    fails(ByGradients, "_curvature", SamplingError(impossible))
     coreset = build_coreset(classes, random_seed=1, progressbar=False)
     assert coreset.quadratic is None
     assert coreset.objective < 0.01

@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from threading import Timer
-from unittest.mock import Mock
 
 import numpy as np
 import pymc as pm
@@ -91,14 +90,12 @@ def test_draws_of_every_coreset_are_right(sampler):
     assert sampler.counts["n_failed_starts"] == 0
 
 
-def test_nothing_is_compiled_after_the_first_run(by_nuts, monkeypatch):
+def test_nothing_is_compiled_after_the_first_run(by_nuts, fails):
     for _ in range(2):  # Laplace's draws, and the first run of NUTS
         draw(by_nuts, *CORESETS[0], 100)
-    compiled = []
-    monkeypatch.setattr(FunctionMaker, "create", lambda *a, **k: compiled.append(1))
+    fails(FunctionMaker, "create")
     for coreset in CORESETS:
         draw(by_nuts, *coreset, 100)
-    assert compiled == []
 
 
 def regression(rng):
@@ -130,11 +127,8 @@ def items(rng):
     ("write", "most"),
     [(regression, 6), pytest.param(classes, 9, marks=pytest.mark.slow), (items, 16)],
 )
-def test_a_whole_analysis_makes_few_functions(write, most, monkeypatch):
-    made, make = [], FunctionMaker.__init__
-    monkeypatch.setattr(
-        FunctionMaker, "__init__", lambda *a, **k: (made.append(1), make(*a, **k))[1]
-    )
+def test_a_whole_analysis_makes_few_functions(write, most, calls):
+    made = calls(FunctionMaker, "__init__")
     with pm.Model() as model:
         write(np.random.default_rng(1))
     coreset = build_coreset(model, random_seed=1, progressbar=False)
@@ -197,11 +191,10 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
     assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
 
 
-def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(loglik, monkeypatch):
+def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(loglik, fails):
     start = loglik.observations.space.start
     sampler = CoresetSampler(loglik, kind="nuts", starts=[start])
-    broken = Mock(side_effect=PyMCSamplingError("Bad initial energy"))
-    monkeypatch.setattr(nuts, "_chain", broken)
+    fails(nuts, "_chain", PyMCSamplingError("Bad initial energy"))
     with refused(SamplingError, "NUTS", "coreset", "Bad initial energy."):
         draw(sampler, *CORESETS[0], 100)
 

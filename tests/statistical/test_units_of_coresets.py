@@ -12,7 +12,7 @@ from scipy.stats import norm
 from pymc_coresets import Coreset, InvalidOptionError, OutOfTimeError, build_coreset
 from pymc_coresets.rowlogp.of_model import RowsToRead
 from pymc_coresets.rowlogp.units import unit_model
-from pymc_coresets.sampling.units import centring, recovery
+from pymc_coresets.sampling.units import centring
 from tests.models.reference import density
 from tests.refusals import refused
 
@@ -110,8 +110,8 @@ def test_some_levels_and_summaries_are_those_of_all(coreset, idata):
     )
 
 
-def test_blocks_of_levels_are_put_together_along_each_variables_own_axis(monkeypatch):
-    monkeypatch.setattr(recovery, "_LEVELS", 150)
+def test_blocks_of_levels_are_put_together_along_each_variables_own_axis(limits):
+    limits(levels_at_once=150)
     with pm.Model() as model:
         mean, noise = pm.Normal("mean"), pm.HalfNormal("noise")
         z = pm.Normal("z", mean, 1.0, shape=N_LEVELS)

@@ -20,8 +20,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.rowlogp import known_rows
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N, MONTHS, SIZE = 1_500, 4, 12
@@ -437,9 +436,9 @@ def test_rows_of_an_earlier_update_are_said_to_count_twice(steps, tmp_path):
         steps[-1].extend(regression(HEAD), rows=open_rows(month(2)), size=SIZE, random_seed=1)
 
 
-def test_old_rows_are_found_wherever_they_are_among_new_ones(monkeypatch):
+def test_old_rows_are_found_wherever_they_are_among_new_ones(limits):
     """Also a part of them; and of coresets of one or two rows, whose model has one variable."""
-    monkeypatch.setattr(known_rows, "_BLOCK", 128)
+    limits(known_rows=128)
     rng = np.random.default_rng(1)
     old, new = rng.normal(size=600), rng.normal(size=300)
 

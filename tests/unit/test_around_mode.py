@@ -100,8 +100,8 @@ def test_a_coreset_follows_where_the_draws_are_not_certified(model, coreset, mon
 
 
 @pytest.mark.parametrize("options", [{"size": 500}, {"method": "control_variates"}])
-def test_who_asks_for_a_coreset_gets_one(model, options, monkeypatch):
-    monkeypatch.setattr(one_call, "drawn_around_mode", None)  # which is not called
+def test_who_asks_for_a_coreset_gets_one(model, options, fails):
+    fails(one_call, "drawn_around_mode")
     assert "coreset" in pmc.sample(model, **options, **SHORT, **QUIET).children
 
 

@@ -30,7 +30,7 @@ from benchmarks.paper_data import house_prices
 from benchmarks.regressions import Family, Laplace, Regression, logistic, poisson
 from pymc_coresets import SparseVI
 from pymc_coresets.papers.adaptive import solve_adaptively
-from pymc_coresets.reading.folding import PLAIN_MODE
+from tests.modes import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
 

@@ -9,9 +9,9 @@ from scipy.special import expit
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.columns import by_columns
 from pymc_coresets.reading.units.ragged import Spread, collect, spread
+from tests.modes import PLAIN_MODE
 
 X, W, SIZES = pt.matrix("x", shape=(None, 3)), pt.matrix("w", shape=(None, 3)), pt.lvector("sizes")
 VALUES = np.random.default_rng(1).normal(size=(4, 3))

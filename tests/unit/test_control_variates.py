@@ -24,7 +24,6 @@ from pymc_coresets import (
     UnsupportedModelError,
     build,
     build_coreset,
-    numerics,
 )
 from pymc_coresets.glm.concavity import concave, is_concave, is_definite, largest_share
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
@@ -46,13 +45,11 @@ from pymc_coresets.glm.control_variates.surroundings import (
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory, coefficient_draws
 from pymc_coresets.glm.predictor.seen_rows import SeenRows
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rows import keyed
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
@@ -64,6 +61,7 @@ from pymc_coresets.sampling.normal import Normal
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.nuts import WarmNuts
 from pymc_coresets.sampling.steps.split_hmc import SplitHmc
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused, warned
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -253,10 +251,10 @@ def assert_same(found, expected, **tolerance):
 
 
 @pytest.mark.parametrize("sparsely", [False, True])
-def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, monkeypatch):
+def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, limits):
     design = np.where(np.abs(X) < 1.0, 0.0, X)
     expected = average(with_design(rows["logistic"], design), CENTER, DRAWS)
-    monkeypatch.setattr(numerics, "ENTRIES_AT_ONCE", 256 * len(DRAWS))  # blocks of 256, 256, 88
+    limits(entries_at_once=256 * len(DRAWS))  # blocks of 256, 256, 88
     other = with_design(rows["logistic"], sparse.csr_array(design) if sparsely else design)
     assert_same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
 
@@ -659,8 +657,8 @@ def test_options_are_positive():
         ControlVariates(correctable=0.0)
 
 
-def test_too_many_coefficients_are_refused(monkeypatch):
-    monkeypatch.setattr(method, "MOST_DENSE", 2)
+def test_too_many_coefficients_are_refused(limits):
+    limits(most_dense=2)
     with refused(UnsupportedModelError, "2 coefficients", "3", topic="regressions"):
         build_coreset(regression("logistic"), **SETTINGS)
 
@@ -763,11 +761,16 @@ def matches(n_players, n_rows, *, normal=True):
     return model
 
 
-def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_drawn(monkeypatch):
+class _ArrivedError(Exception):
+    """Ends a build where it has arrived."""
+
+
+def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_drawn(
+    limits, fails
+):
     """Half of them would leave 0.4 nats: more than four times what weights correct here."""
-    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
-    monkeypatch.setattr(build, "_CORRECTABLE", 0.05)
-    monkeypatch.setattr(CoresetSampler, "drawn", None)
+    limits(worthwhile=1_000, correctable=0.05)
+    fails(CoresetSampler, "drawn")
     with refused(UnsupportedModelError, "4,000 rows", "240 free dimensions", topic="regressions"):
         build_coreset(answers(200, 20), **QUIET)
 
@@ -776,15 +779,15 @@ def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_
     "asked",
     [pytest.param({"method": "control_variates"}, marks=pytest.mark.slow), {"tolerance": 0.02}],
 )
-def test_few_rows_are_chosen_where_a_method_or_a_tolerance_is_asked_for(monkeypatch, asked):
-    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+def test_few_rows_are_chosen_where_a_method_or_a_tolerance_is_asked_for(limits, monkeypatch, asked):
+    limits(worthwhile=1_000)
     monkeypatch.setattr(AveragedRows, "missed_by", lambda averaged, size: 1e3 / max(size, 1))
     found = build_coreset(matches(60, 1_500), collapse=False, **QUIET | asked)
     assert found.objective < 0.02
 
 
-def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(monkeypatch):
-    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(limits):
+    limits(worthwhile=1_000)
     with warned("4,000 rows", "201 free dimensions"):
         found = build_coreset(matches(200, 4_000), collapse=False, **QUIET)
     assert 0.01 < found.objective <= 0.5
@@ -794,12 +797,11 @@ def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(mo
 
 
 @pytest.fixture
-def thousands(monkeypatch):
+def thousands(limits, fails, monkeypatch):
     """Every model is as one of thousands of dimensions, in which importance weights fail."""
-    monkeypatch.setattr(posteriors, "MOST_BY_LAPLACE", 10)
-    monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
+    limits(most_by_laplace=10)
     monkeypatch.setattr(sampler, "resampled", lambda *_, **__: None)
-    monkeypatch.setattr(WarmNuts, "draw", None)
+    fails(WarmNuts, "draw")
 
 
 @pytest.mark.parametrize("normal", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -825,13 +827,10 @@ def test_draws_that_do_not_mix_in_thousands_of_dimensions_are_refused(thousands,
         build_coreset(matches(60, 1_500), collapse=False, **SETTINGS)
 
 
-def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_drawn(monkeypatch):
+def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_drawn(fails):
     """With 20 rows for each dimension, which the method might keep all."""
-    monkeypatch.setattr(CoresetSampler, "drawn", None)
-    with (
-        warned("faster", "4,000 rows"),
-        pytest.raises(TypeError),
-    ):
+    fails(CoresetSampler, "drawn", _ArrivedError())
+    with warned("faster", "4,000 rows"), pytest.raises(_ArrivedError):
         build_coreset(answers(200, 20), **QUIET)
 
 
@@ -851,9 +850,9 @@ def test_what_a_coreset_would_leave_is_foreseen():
     assert averaged.missed_by(size) == pytest.approx(noise * signal / (noise + signal), rel=0.2)
 
 
-def test_few_rows_that_a_quadratic_stands_for_are_not_refused(monkeypatch):
+def test_few_rows_that_a_quadratic_stands_for_are_not_refused(limits):
     """Of a normal likelihood with a known scale: it is a quadratic."""
-    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    limits(worthwhile=1_000)
     rng = np.random.default_rng(13)
     group = np.arange(1_200) // 12
     with pm.Model() as model:
@@ -881,60 +880,41 @@ def areas(side, n_rows, *, together):
 
 
 @pytest.mark.parametrize("together", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_what_scales_multiply_does_not_look_far_from_a_quadratic(monkeypatch, together):
+def test_what_scales_multiply_does_not_look_far_from_a_quadratic(limits, together):
     """Draws of scales and effects, each normal around the mode, are thousands of nats off."""
-    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    limits(worthwhile=1_000)
     assert build_coreset(areas(5, 3_000, together=together), **QUIET).objective < 0.01
 
 
-def test_the_history_counts_passes_and_evaluations(monkeypatch):
+def test_the_history_counts_passes_and_evaluations(calls, monkeypatch):
     """Of all rows, and of the chosen ones at the draws that judge them; not of a sample."""
     monkeypatch.setattr(Posteriors, "_normal_at", lambda *_: None)
-    counts = {"passes": 0, "evaluations": 0}
-
-    def counting(function, n_draws):
-        def counted(*args, **options):
-            counts["passes"] += 1
-            counts["evaluations"] += N * n_draws(*args)
-            return function(*args, **options)
-
-        return counted
-
-    average = counting(averaged.average, lambda *args: len(args[3]))
-    monkeypatch.setattr(averaged, "average", average)
-    sums = counting(CoresetSampler.sums, lambda _, draws: draws.n_draws)
-    monkeypatch.setattr(CoresetSampler, "sums", sums)
-    monkeypatch.setattr(Posteriors, "gain", counting(Posteriors.gain, lambda *_: 2))
+    averages, gains = calls(averaged, "average"), calls(Posteriors, "gain")
+    sums = calls(CoresetSampler, "sums")
     coreset = build_coreset(
         regression("poisson"), method="control_variates", random_seed=1, progressbar=False
     )
     history = coreset.history
     of_chosen = history["size"].to_numpy().sum() / N
-    assert_allclose(history["n_passes"][-1], counts["passes"] + of_chosen)
+    passes = [len(call.args[3]) for call in averages] + [call.args[1].n_draws for call in sums]
+    passes += [2] * len(gains)  # at two points
+    assert_allclose(history["n_passes"][-1], len(passes) + of_chosen)
     n_draws = len(coreset.proposal.log_ratios)
-    assert history["n_evaluations"][-1] == counts["evaluations"] + of_chosen * N * n_draws
+    assert history["n_evaluations"][-1] == N * sum(passes) + of_chosen * N * n_draws
     spent = history["seconds_drawing"] + history["seconds_evaluating"]
     assert history["seconds_drawing"][-1] > 0
     assert (spent <= history["seconds"]).all()
 
 
-def test_a_sample_settles_the_quadratic_of_many_rows(monkeypatch):
+def test_a_sample_settles_the_quadratic_of_many_rows(limits, calls):
     """Three passes over all rows: one for what the sample lacks, one for the rows, and a check."""
-    monkeypatch.setattr(keyed, "FIRST_SAMPLE", 1)
+    limits(first_sample=1)
     rng = np.random.default_rng(3)
     x = rng.normal(size=(12_000, 30))
     y = rng.poisson(np.exp(x @ rng.normal(0, 0.2, 30)))
-    passes, average, sums = [], averaged.average, CoresetSampler.sums
-
-    def counting(source, *args, **options):
-        passes.append(source.n_rows)
-        return average(source, *args, **options)
-
-    monkeypatch.setattr(averaged, "average", counting)
-    monkeypatch.setattr(
-        CoresetSampler, "sums", lambda self, *a: passes.append(self.n_rows) or sums(self, *a)
-    )
+    of_quadratics, of_checks = calls(averaged, "average"), calls(CoresetSampler, "sums")
     coreset = build_coreset(regression("poisson", x, y), random_seed=1, progressbar=False)
+    passes = [call.args[0].n_rows for call in (*of_quadratics, *of_checks)]
     assert passes.count(len(x)) == 3
     assert set(passes) == {1_500, len(x)}  # 50 rows per dimension
     assert coreset.certificate.reliable
@@ -955,10 +935,6 @@ def test_gains_are_those_of_pymc_s_density():
     expected = logp({"beta": x}) - logp({"beta": found.mode})
     assert expected < -1.0  # not of the prior alone, which favours zero
     assert_allclose(found.gain(x, loglik), expected, rtol=1e-8)
-
-
-class _ArrivedError(Exception):
-    """Ends a build where its first quadratic is."""
 
 
 def convex_at(kind):
@@ -1006,18 +982,15 @@ def test_a_search_that_ended_where_rows_are_convex_goes_on_to_a_mode(kind, monke
     assert is_definite(-quadratic.curvature)
 
 
-def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(monkeypatch):
+def test_scaled_steps_lead_to_the_same_mode_by_fewer_gradients(calls, monkeypatch):
     """Thirty correlated columns, of widths from 0.1 to 10."""
     rng = np.random.default_rng(1)
     x = (rng.normal(size=(2_000, 30)) + rng.normal(size=(2_000, 1))) * np.logspace(-1, 1, 30)
     with pm.Model() as model:
         p = pm.math.invlogit(x @ pm.Normal("beta", 0, 1, shape=30))
         pm.Bernoulli("y", p, observed=rng.integers(2, size=2_000))
-    loglik, found, steps = LogLikelihood(find_observations(model)), [], []
-    evaluate = FiniteObjective.__call__
-    monkeypatch.setattr(
-        FiniteObjective, "__call__", lambda *given: steps.append(0) or evaluate(*given)
-    )
+    loglik, found = LogLikelihood(find_observations(model)), []
+    steps = calls(FiniteObjective, "__call__")
     for scaled in (True, False):
         if not scaled:
             monkeypatch.setattr(Posteriors, "_normal_at", lambda *_: None)
@@ -1050,8 +1023,8 @@ def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossibl
 
 
 @pytest.mark.parametrize("asked", [{}, {"tolerance": 0.5}])
-def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(monkeypatch, asked):
-    monkeypatch.setattr(build, "Samplers", None)
+def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(fails, asked):
+    fails(build, "Samplers")
     customer = np.repeat(np.arange(500), 3)
     with pm.Model() as model:
         effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)
@@ -1104,7 +1077,7 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
 
 @pytest.mark.slow  # two minutes
 @pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
-def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
+def test_weights_that_must_shrink_are_calibrated_again(limits):
     """Where single weights shrink in directions of too much curvature, it brings others up.
 
     Five builds, each with and without, on average of the logarithms: where few draws carry the
@@ -1113,7 +1086,7 @@ def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
     left = {}
     model = groups_of_their_own_tails(7, 21_000)
     for times in (1, 4):
-        monkeypatch.setattr(averaged, "_CALIBRATIONS", times)
+        limits(calibrations=times)
         options = [SETTINGS | {"random_seed": seed} for seed in range(1, 6)]
         found = [build_coreset(model, size=140, **each).objective for each in options]
         left[times] = stats.gmean(found)

@@ -1,28 +1,19 @@
 """What a limit of time ends, what it says, and what is announced beforehand."""
 
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import OutOfTimeError, deadline
+from pymc_coresets import OutOfTimeError
 from pymc_coresets.deadline import doing, forecast, forecasts_to, here, paced, stop_if_late, until
-from pymc_coresets.loops import fused_loops
 from pymc_coresets.loops.fused_loops import Kernel
 from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 from tests.refusals import refused
 
 ROWS = Rows(np.arange(100), np.ones(100))
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
-    monkeypatch.setattr(deadline, "time", clock)
-    return clock
 
 
 @pytest.fixture
@@ -141,9 +132,9 @@ def test_the_first_step_which_may_compile_functions_says_nothing_of_the_others(c
     assert lines == []
 
 
-def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(monkeypatch):
+def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(limits):
     """By the rate of those before it: once begun, none ends at a limit of time."""
-    monkeypatch.setattr(fused_loops, "_rates", {"seconds per operation": 10.0})
+    limits(compilation_rates={"seconds per operation": 10.0})
     x = pt.vector("x")
     outputs = [pt.exp(x) + pt.log(x)]  # three operations
     lines = []

@@ -12,13 +12,13 @@ from pymc_coresets.compat import pytensor_api
 from pymc_coresets.compat.pytensor_api import Elemwise
 from pymc_coresets.loops.fused_loops import loop_mode
 from pymc_coresets.reading.folding import (
-    PLAIN_MODE,
     evaluate,
     numpy_function,
     plain_mode,
     widened,
     with_joined_scalars,
 )
+from tests.modes import PLAIN_MODE
 
 X = np.array([-800.0, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 800.0])
 FUNCTIONS = {
@@ -38,8 +38,8 @@ FUNCTIONS = {
 }
 
 
-def test_values_of_data_are_stable_and_make_no_function(monkeypatch):
-    monkeypatch.setattr(FunctionMaker, "__init__", None)
+def test_values_of_data_are_stable_and_make_no_function(fails):
+    fails(FunctionMaker, "__init__")
     x, length = pt.dvector("x"), pytensor.shared(np.int64(4))
     for function, expected in FUNCTIONS.values():
         of_data, of_input = evaluate([function(pt.constant(X)), function(x)], {x: X})

@@ -83,11 +83,8 @@ def test_one_ratio_below_the_bound_within_the_tail_ends_the_exception(correlatio
     assert np.all(np.diff(np.array(verdicts, dtype=int)) >= 0)
 
 
-def test_an_unknown_complaint_about_the_tail_is_no_verdict(monkeypatch):
-    def complain(*_, **__):
-        raise ValueError("something else")
-
-    monkeypatch.setattr(importance.array_stats, "psislw", complain)
+def test_an_unknown_complaint_about_the_tail_is_no_verdict(fails):
+    fails(importance.array_stats, "psislw", ValueError("something else"))
     with pytest.raises(ValueError, match="something else"):
         importance.pareto_smooth(np.random.default_rng(1).normal(size=(4, 100)))
 

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
 
 from pymc_coresets import build_coreset
-from pymc_coresets.glm.control_variates import by_levels
 from pymc_coresets.glm.control_variates.averaged import ByPredictors, row_quadratics
 from pymc_coresets.glm.control_variates.by_levels import (
     PursuedLevel,
@@ -21,9 +20,9 @@ from pymc_coresets.glm.control_variates.expansion import ResidualSample
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
+from tests.modes import PLAIN_MODE
 
 G, EACH = 8, 120
 _rng = np.random.default_rng(1)
@@ -259,8 +258,8 @@ def averaged_at_draws():
     )
 
 
-def test_rows_are_sampled_where_those_of_levels_miss_more(monkeypatch):
-    monkeypatch.setattr(by_levels, "_MOST_CANDIDATES", 1)
+def test_rows_are_sampled_where_those_of_levels_miss_more(limits):
+    limits(candidates_of_levels=1)
     _, _, averaged = averaged_at_draws()
     assert isinstance(averaged.sample, ResidualSample)
 

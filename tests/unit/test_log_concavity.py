@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import build_coreset
-from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
 from pymc_coresets.rowlogp.log_concavity import (
@@ -17,6 +17,7 @@ from pymc_coresets.rowlogp.log_concavity import (
     is_log_concave,
     rows_are_log_concave,
 )
+from tests.modes import PLAIN_MODE
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(50, 3))

@@ -268,8 +268,9 @@ def coreset():
 
 
 @pytest.fixture
-def not_independent(monkeypatch):
-    monkeypatch.setattr(choice, "_independent", lambda *_: None)
+def tuned_to(monkeypatch):
+    """Let many chains end with the points of a warm-up."""
+    return lambda found: monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: found)
 
 
 @pytest.mark.usefixtures("not_independent")
@@ -291,23 +292,21 @@ def test_sample_joins_chains(coreset):
 
 
 @pytest.mark.usefixtures("not_independent")
-def test_nuts_follows_where_chains_do_not_agree(coreset, monkeypatch):
+def test_nuts_follows_where_chains_do_not_agree(coreset, tuned_to):
     points = np.zeros((6, coreset.approximation.space.n_dims))
     near = Normal(points[0], factor_of(np.eye(points.shape[1])))
-    tuned = WarmUp(near, points, points, settled=False)
-    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
+    tuned_to(WarmUp(near, points, points, settled=False))
     idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, random_seed=1, **QUIET)
     assert "tree_depth" in idata["sample_stats"]
 
 
 @pytest.mark.usefixtures("not_independent")
-def test_nuts_goes_on_from_tuned_chains(coreset, monkeypatch):
+def test_nuts_goes_on_from_tuned_chains(coreset, tuned_to):
     """With fewer points than a tail of importance weights needs."""
     space = coreset.approximation.space
     points = np.random.default_rng(8).normal(scale=0.01, size=(6, space.n_dims))
     scales = np.arange(1.0, space.n_dims + 1)
-    tuned = WarmUp(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True)
-    monkeypatch.setattr(ManyChains, "draw", lambda *_, **__: tuned)
+    tuned_to(WarmUp(Normal(points[0], factor_of(np.diag(scales**-2))), points, points, True))
     options = {"chains": 4, "compile_kwargs": {}, "random_seed": 1}
     found = choice.better_start(coreset.model, coreset.proposal, coreset._posterior, options)
     np.testing.assert_allclose(found["step"].potential.velocity(np.ones(len(scales))), scales**2)

@@ -11,14 +11,13 @@ from scipy.special import digamma, polygamma
 from pymc_coresets import build_coreset
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.normal import Mixture, heavy_tailed
-from pymc_coresets.sampling.steps import metropolis
 from pymc_coresets.sampling.steps.metropolis import IndependentProposals, path
 from pymc_coresets.sampling.steps.nuts import SharedTrace
 from pymc_coresets.sampling.steps.playback import Playback
 from pymc_coresets.sampling.steps.starts import around_draws, better_start
+from tests.modes import PLAIN_MODE
 
 SHAPE = 6.0
 QUIET = {"progressbar": False, "quiet": True, "random_seed": 3}
@@ -86,7 +85,7 @@ def test_a_chain_is_where_the_weights_are():
     assert (np.diff(numbers) >= 0).all()
 
 
-def test_how_many_proposals_a_draw_needs(gammas, monkeypatch):
+def test_how_many_proposals_a_draw_needs(gammas, limits):
     log_weights = gammas.weighed(1_000, np.random.default_rng(1))[2]
     weights = np.exp(log_weights - log_weights.max())
 
@@ -100,12 +99,12 @@ def test_how_many_proposals_a_draw_needs(gammas, monkeypatch):
     )
     assert tried(1_000, 1_000) == unhurried > least
     assert tried(1_000, 1) is None
-    monkeypatch.setattr(metropolis, "_QUICK", 1.0)
+    limits(quick_proposals=1.0)
     assert tried(1_000, 1_000) == least
 
 
-def test_chains_of_any_length_keep_within_the_memory(gammas, monkeypatch):
-    monkeypatch.setattr(metropolis, "_NUMBERS", 2 * 5_000)
+def test_chains_of_any_length_keep_within_the_memory(gammas, limits):
+    limits(proposed_numbers=2 * 5_000)
     found = gammas.tried(4_000, 1_000, np.random.default_rng(1), n_chains=2)
     assert len(found.drawn[2]) == 5_000 < 4_000 * found.n_skipped
     with found.space.model as model:

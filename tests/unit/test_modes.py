@@ -253,11 +253,8 @@ def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():
     assert prior_draws(Unconstrained(model), 3, rng=np.random.default_rng(1)).shape == (3, 41)
 
 
-def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeypatch):
-    def nowhere(*_):
-        raise SamplingError("No mode nearby.")
-
-    monkeypatch.setattr(SampleSearch, "around_all", nowhere)
+def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(fails):
+    fails(SampleSearch, "around_all", SamplingError("No mode nearby."))
     two = [LocalMode(around=None, height=0.0, n_ended=1)] * 2
     with refused(SamplingError, "No mode nearby."):
         SampleSearch(None, 100, 1).polished(two, None)

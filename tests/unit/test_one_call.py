@@ -21,10 +21,8 @@ from pymc_coresets import (
     Reason,
     SamplingError,
     Verdict,
-    build_coreset,
     one_call,
 )
-from pymc_coresets.deadline import stop_if_late, until
 from pymc_coresets.diagnostics.evaluated_draws import FIRST_DRAWS
 from pymc_coresets.methods.job import draws_around_mode, draws_to_certify
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
@@ -89,32 +87,27 @@ def test_draws_come_with_data_coreset_and_verdict(model, idata):
     assert abs(idata["posterior"]["mu"].mean() - X.sum() / 2_001) < 0.003
 
 
-def test_all_rows_are_asked_for_once_at_each_draw_and_on_lines_beyond(monkeypatch):
+def test_all_rows_are_asked_for_once_at_each_draw_and_on_lines_beyond(calls):
     """Rows chosen at draws around the mode, certified, and checked: nothing is evaluated twice."""
     rng, n, n_dims = np.random.default_rng(1), 20_000, 2
     x = rng.normal(size=(n, n_dims))
     with pm.Model() as model:
         chance = 1 / (1 + np.exp(-x @ pm.Normal("b", shape=n_dims)))
         pm.Bernoulli("y", chance, observed=rng.binomial(1, 0.4, n))
-    asked, passes, gradients = [], LogLikelihood.of_all, sampler.slopes_of_all
-
-    def counted(loglik, draws, *parts):
-        asked.append(draws.n_draws)
-        return passes(loglik, draws, *parts)
-
-    def with_gradients(loglik, source, points, **options):
-        asked.append(len(points) * source.n_rows / n)
-        return gradients(loglik, source, points, **options)
-
-    monkeypatch.setattr(LogLikelihood, "of_all", counted)
-    monkeypatch.setattr(sampler, "slopes_of_all", with_gradients)
+    passes, gradients = calls(LogLikelihood, "of_all"), calls(sampler, "slopes_of_all")
     idata = pmc.sample(model, **QUIET)
     assert idata.attrs["level"] == Level.RELIABLE
     n_draws, n_certifying = draws_around_mode(n_dims, n), draws_to_certify(n)
     on_lines = 3 * n_dims
-    of_passes = [number for number in asked if number >= 100]
-    assert of_passes == [n_draws, n_certifying, FIRST_DRAWS + on_lines]
-    assert sum(asked) - sum(of_passes) < 20  # gradients
+    asked = [call.args[1].n_draws for call in passes]
+    assert [number for number in asked if number >= 100] == [
+        n_draws,
+        n_certifying,
+        FIRST_DRAWS + on_lines,
+    ]
+    of_few = sum(number for number in asked if number < 100)
+    of_rows = sum(len(call.args[2]) * call.args[1].n_rows / n for call in gradients)
+    assert of_few + of_rows < 20
 
 
 def test_the_coreset_is_that_of_the_build_with_this_seed(model, idata):
@@ -330,9 +323,9 @@ def test_a_time_budget_ends_sampling_with_a_sentence(model):
 
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
-def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, monkeypatch, caplog):
+def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, sampled, caplog):
     drawn = idata.copy()
-    monkeypatch.setattr(pm, "sample", lambda **_: drawn)
+    sampled(drawn)
     with caplog.at_level(logging.INFO, logger="pymc_coresets"):
         found = pmc.sample(model, size=20, time_budget=1e-9, on_failure="nuts", **QUIET)
     assert found is drawn
@@ -341,12 +334,8 @@ def test_pymc_samples_without_a_limit_after_that_and_it_is_said(model, idata, mo
     assert found.attrs["level"] == Level.UNJUDGED
 
 
-def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, monkeypatch):
-    def late(*_):
-        with until(0.0):
-            stop_if_late()
-
-    monkeypatch.setattr(pmc.Coreset, "check", late)
+def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, fails):
+    fails(pmc.Coreset, "check", OutOfTimeError("Too late."))
     with warned("Doubtful", "time_budget"):
         found = pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
     assert found["posterior"].sizes["draw"] == 400
@@ -354,16 +343,10 @@ def test_draws_that_were_not_checked_in_time_are_returned_and_it_is_said(model, 
     assert Verdict.stored(found.attrs).reason is Reason.UNFINISHED
 
 
-def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, monkeypatch):
-    given = []
-
-    def build(request, _, **_options):
-        given.append(request.given["time_budget"])
-        return build_coreset(model, **QUIET)
-
-    monkeypatch.setattr(one_call, "_built", build)
+def test_the_budget_is_passed_on_and_four_fifths_of_it_are_for_the_build(model, calls):
+    builds = calls(one_call, "_built")
     pmc.sample(model, time_budget=100.0, **SHORT, **QUIET)
-    assert given == [80.0]
+    assert [call.args[0].given["time_budget"] for call in builds] == [80.0]
 
 
 def test_time_for_exact_draws_that_do_not_serve_is_taken_from_the_build(model, monkeypatch):

@@ -15,8 +15,8 @@ from pymc_coresets.options import (
     positive_number,
     whole_number,
 )
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.sampling.steps.nuts import sampling_options
+from tests.modes import PLAIN_MODE
 from tests.refusals import refused
 
 

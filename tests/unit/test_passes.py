@@ -170,8 +170,8 @@ def test_collapse_agrees_with_a_plain_count(binary, counts, reals):
     assert [rows.count(rows[i]) for i in kept] == weights.tolist()
 
 
-def test_rows_are_sorted_only_where_two_kinds_have_the_same_hash(monkeypatch):
-    monkeypatch.setattr(memory, "_sorted_apart", None)
+def test_rows_are_sorted_only_where_two_kinds_have_the_same_hash(fails):
+    fails(memory, "_sorted_apart")
     kept, weights = collapse_rows([np.array([2.0, 1.0, 2.0, 3.0, 1.0]), np.arange(5) % 2], 5)
     np.testing.assert_array_equal(kept, [0, 1, 3, 4])
     np.testing.assert_array_equal(weights, [2, 1, 1, 1])

@@ -11,9 +11,9 @@ from pytensor.graph import vectorize_graph
 from scipy.special import lambertw
 
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.placement import Surface, with_loops
 from pymc_coresets.reading.units.ragged import collect, spread
+from tests.modes import PLAIN_MODE
 
 RATE, SIZES, FACTOR = pt.scalar("rate"), pt.lvector("sizes"), pt.tensor3("factor")
 CENTRE, Y, OFFSET = pt.matrix("centre"), pt.vector("y"), pt.vector("offset")

@@ -241,11 +241,11 @@ def test_degree_two_is_a_scalar_a_vector_and_a_matrix_with_all_entries():
 
 
 @pytest.mark.parametrize("degree", [2, 6])
-def test_blocks_and_parts_add_up(monkeypatch, degree, family, design):
+def test_blocks_and_parts_add_up(limits, degree, family, design):
     (loglik, y), (X, offset) = family, design
     theta = np.array([0.5, -1.0, 0.3])
     whole = statistics_of(X, prepare(loglik, y, offset, degree))
-    monkeypatch.setattr(predictors, "_GRAM_ENTRIES", 64)
+    limits(gram_entries=64)
     blocks = statistics_of(X, prepare(loglik, y, offset, degree))
     parts = []
     for part in (slice(0, 100), slice(100, N)):

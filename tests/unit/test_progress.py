@@ -1,5 +1,6 @@
 """What the bars show while a construction runs, and what is kept of its parts."""
 
+import time
 from io import StringIO
 
 import numpy as np
@@ -72,26 +73,29 @@ def test_a_part_that_has_ended_is_complete_and_timed(reporter):
     assert 0 <= reporter.seconds["rounds"] < 60
 
 
-def test_parts_that_fail_are_timed_and_their_times_add_up(reporter, monkeypatch):
-    clock = iter([10.0, 12.0, 20.0, 25.0])
-    monkeypatch.setattr("pymc_coresets.progress.time.perf_counter", lambda: next(clock))
+def late(error):
+    time.sleep(0.02)
+    raise error
+
+
+def test_parts_that_fail_are_timed_and_their_times_add_up(reporter):
     for error in (ValueError, KeyboardInterrupt):
         with pytest.raises(error), reporter.part("groups", total=9):
-            raise error
+            late(error)
     assert None not in {bar.stop_time for bar in reporter._bars.tasks}
-    assert reporter.seconds == {"groups": 7.0}
+    assert reporter.seconds.keys() == {"groups"}
+    assert 0.04 <= reporter.seconds["groups"] < 60
 
 
 @pytest.mark.parametrize("clock", ["drawing", "evaluating"])
-def test_the_clocks_of_a_history_count_what_fails(clock, monkeypatch):
-    times = iter([10.0, 12.0, 15.0, 20.0])
-    monkeypatch.setattr("pymc_coresets.solving.solution.time.perf_counter", lambda: next(times))
+def test_the_clocks_of_a_history_count_what_fails(clock):
     history = History()
     timed = history.drawing() if clock == "drawing" else history.evaluating(1, 1, of=2)
     with pytest.raises(KeyboardInterrupt), timed:
-        raise KeyboardInterrupt
+        late(KeyboardInterrupt)
+    time.sleep(0.02)
     step = history.add(size=1, objective=0.0, heldout_objective=0.0)
-    assert (step.seconds, getattr(step, f"seconds_{clock}")) == (10.0, 3.0)
+    assert 0.02 <= getattr(step, f"seconds_{clock}") <= step.seconds - 0.02
 
 
 def test_readings_show_the_time_left(reporter, monkeypatch):
@@ -199,9 +203,8 @@ def normal(rows):
 
 
 @pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_calls_show_progress_where_the_build_did(shown, capsys, monkeypatch):
-    given = []
-    monkeypatch.setattr(pm, "sample", lambda **options: given.append(options) or xr.DataTree())
+def test_calls_show_progress_where_the_build_did(shown, capsys, sampled):
+    given = sampled(xr.DataTree())
     coreset = build_coreset(normal(Y[0]), random_seed=1, progressbar=shown)
     longer = coreset.extend(normal(Y[1]), size=20, random_seed=1)
     both = merge(coreset, coreset, size=1_000, random_seed=1)

@@ -13,12 +13,10 @@ from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rowlogp.evaluation import LogLikelihood
-from pymc_coresets.rows import keyed
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling import curvature, modes, sample_search
-from pymc_coresets.sampling import density as density_module
+from pymc_coresets.sampling import curvature, modes
 from pymc_coresets.sampling.curvature import laplace, normal_near
 from pymc_coresets.sampling.density import Density, Slopes, pass_of
 from pymc_coresets.sampling.factors.cholesky import factor_of
@@ -74,29 +72,24 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
     assert smoothed.ess > 0.9 * len(log_ratios)
 
 
-def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
-    for module in (modes, sample_search):
-        monkeypatch.setattr(module, "FEW_TO_SEARCH", 1)
-    monkeypatch.setattr(keyed, "ROWS_FOR_CURVATURE", 700)
+def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, limits):
+    limits(few_to_search=1, rows_for_curvature=700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.sums(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
 
 
-def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, monkeypatch):
+def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, limits):
     points = RNG.normal(size=(2, P))
     whole = sampler.full_density.gradients(points)
-    monkeypatch.setattr(density_module, "_BLOCK_BYTES", 700 * 8 * (P + 1))
+    limits(density_block_bytes=700 * 8 * (P + 1))
     in_blocks = CoresetSampler(sampler.loglikelihood)
     assert pass_of(in_blocks.loglikelihood, points).size == 700
     np.testing.assert_allclose(in_blocks.full_density.gradients(points), whole, rtol=1e-10)
 
 
-def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
-    before, counted = sampler.counts["n_gradients"], []
-    source = sampler.loglikelihood.source
-    read = source.reduce
-    monkeypatch.setattr(source, "reduce", lambda work: counted.append(work) or read(work))
+def test_gradients_of_all_rows_are_counted(sampler, calls):
+    before, counted = sampler.counts["n_gradients"], calls(sampler.loglikelihood.source, "reduce")
     assert modes.proposal(sampler, 100, start_size=50, rng=np.random.default_rng(1)) is not None
     taken = sampler.counts["n_gradients"] - before
     assert len(counted) == taken - 2 * sampler.n_dims + 1  # curvature: one reading
@@ -122,13 +115,12 @@ def test_a_row_far_from_all_others_is_no_obstacle():
 
 
 @pytest.mark.parametrize("many", [10_000, 50_000])
-def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start(many, monkeypatch):
+def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start(many, limits):
     """A step that some rows call small is a million times as long for all of them.
 
     With many rows, the curvature would be that of a larger sample, which lacks them, too.
     """
-    monkeypatch.setattr(keyed, "MANY_ROWS", many)
-    monkeypatch.setattr(keyed, "rows_to_begin_with", lambda *_: 4_000)
+    limits(many_rows=many, rows_to_begin_with=lambda *_: 4_000)
     x = RNG.normal(size=20_000)
     y = RNG.normal(2 * x)
     x[:3] = 1e6
@@ -143,9 +135,8 @@ def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start(man
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_level_that_a_large_sample_lacks_is_found_by_the_gradient(elsewhere, monkeypatch):
-    monkeypatch.setattr(keyed, "MANY_ROWS", 10_000)
-    monkeypatch.setattr(keyed, "rows_to_begin_with", lambda *_: 4_000)
+def test_a_level_that_a_large_sample_lacks_is_found_by_the_gradient(elsewhere, limits):
+    limits(many_rows=10_000, rows_to_begin_with=lambda *_: 4_000)
     n, key, rng = 20_000, 7, np.random.default_rng(1)
     sample = InMemoryRows.of(Rows(np.arange(n), np.ones(n))).subsample(
         4_000, key=key, distinct=True
@@ -298,11 +289,11 @@ def failing(monkeypatch, *numbers):
     monkeypatch.setattr(curvature, "_normal_at", found)
 
 
-def test_a_second_climb_that_fails_leaves_the_result_of_the_first(ridge, monkeypatch):
+def test_a_second_climb_that_fails_leaves_the_result_of_the_first(ridge, limits, monkeypatch):
     everything, mode = ridge
     like = like_ridge(1)
     monkeypatch.setattr(curvature, "_is_flat", lambda *_: False)  # so that it ascents again
-    monkeypatch.setattr(curvature, "_NOTICED", -np.inf)
+    limits(noticed_slopes=-np.inf)
     failing(monkeypatch, 0, 2)
     found = normal_near(maximise(like, everything), like, everything, polish=True)
     best, height = (everything.logp_and_gradient(x)[0] for x in (mode, found.location))

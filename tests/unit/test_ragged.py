@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pytensor.graph import vectorize_graph
 
 from pymc_coresets.loops.fused_loops import loop_mode
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.units.ragged import (
     Collect,
     Spread,
@@ -17,6 +16,7 @@ from pymc_coresets.reading.units.ragged import (
     in_common_operations,
     spread,
 )
+from tests.modes import PLAIN_MODE
 
 SIZES = np.array([2, 0, 1, 3, 0])
 N_ROWS = SIZES.sum()

@@ -1,7 +1,7 @@
 """Riemannian pursuit with exact draws: a Gaussian location model and a linear regression."""
 
+import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +11,13 @@ from pymc_coresets import InvalidDataError, InvalidOptionError, RiemannianPursui
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
-from pymc_coresets.methods import best_of_rounds, loop, pursuit, riemannian
+from pymc_coresets.methods import best_of_rounds, pursuit
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.methods.loop import Measurement, decide
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.problem import problem_at
 from pymc_coresets.solving.solution import Status
 from tests.refusals import refused
 
@@ -231,11 +230,7 @@ def test_no_round_begins_after_the_deadline(start_size):
     assert started_there == (start_size == 15)
 
 
-def test_the_best_round_before_the_deadline_is_returned(monkeypatch):
-    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
-    for module in (loop, riemannian):
-        monkeypatch.setattr(module, "time", clock)
-
+def test_the_best_round_before_the_deadline_is_returned(clock):
     class Slow(Regression):
         def draw(self, *args, **kwargs):
             clock.now += 60.0
@@ -565,22 +560,15 @@ def test_the_ratios_of_the_proposal_are_those_of_the_full_posterior():
 
 
 @pytest.mark.parametrize(("widening", "weighted"), [(1.2, True), (300.0, False)])
-def test_held_out_draws_are_weighted_where_the_weights_are_reliable(
-    monkeypatch, widening, weighted
-):
-    given = []
-
-    def recording(*args, weights=None, **options):
-        given.append(weights)
-        return problem_at(*args, weights=weights, **options)
-
-    monkeypatch.setattr(pursuit, "problem_at", recording)
+def test_held_out_draws_are_weighted_where_the_weights_are_reliable(calls, widening, weighted):
+    problems = calls(pursuit, "problem_at")
     posterior = Proposing()
     posterior.widening = widening
     one_look(posterior)
-    assert (given[0] is not None) is weighted
+    weights = problems[0].kwargs.get("weights")
+    assert (weights is not None) is weighted
     if weighted:
-        assert given[0].sum() == pytest.approx(1.0)
+        assert weights.sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -629,14 +617,11 @@ def test_a_close_call_is_decided_by_twice_as_many_fresh_draws(times, n_draws):
 
 def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(monkeypatch):
     """Of two coresets that seem to meet it, the first one does not."""
-    monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
+    answers = itertools.repeat(False)
+    monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: next(answers))
     posterior = Recorded()
     known = construct(posterior, tolerance=0.01)
     assert known.status is Status.TOLERANCE_REACHED
-
-    def wrong_once(measured, tolerance):
-        monkeypatch.setattr(best_of_rounds, "is_close_call", lambda *_: False)
-        return True
 
     class Worse(Recorded):
         def sums(self, draws, **options):
@@ -644,7 +629,7 @@ def test_rounds_go_on_where_more_draws_do_not_confirm_that_the_tolerance_is_met(
             wrong = len(draws) == 1_000 and len(self.tried) == len(posterior.tried) + 1
             return replace(sums, total=sums.total * (2.0 if wrong else 1.0))
 
-    monkeypatch.setattr(best_of_rounds, "is_close_call", wrong_once)
+    answers = itertools.chain([True], itertools.repeat(False))
     worse = Worse()
     solution = construct(worse, tolerance=0.01)
     assert solution.status is Status.TOLERANCE_REACHED

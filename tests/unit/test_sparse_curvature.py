@@ -14,14 +14,11 @@ from scipy.linalg import LinAlgError
 from pymc_coresets import Coreset, SamplingError, build_coreset
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
 from pymc_coresets.glm.concavity import concave, largest_share
-from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.expansion import reliability
-from pymc_coresets.glm.predictor import predictors
 from pymc_coresets.glm.predictor.finding import find_predictors
 from pymc_coresets.glm.predictor.predictors import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
-from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.factors.arrowhead import Arrowhead
 from pymc_coresets.sampling.factors.cholesky import CholeskyFactor, factor_near, factor_of
 from pymc_coresets.sampling.maximisation.central_differences import sparse_differences
@@ -52,11 +49,9 @@ def crossed(rng, n=N):
 
 
 @pytest.fixture
-def sparsely(monkeypatch):
+def sparsely(limits):
     """Treat a few dozens of coefficients as if they were thousands."""
-    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
-    monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
-    monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
+    limits(dense_up_to=10, dense_from=1.0, most_by_laplace=10)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -158,12 +153,12 @@ def test_a_sparse_quadratic_is_the_dense_one(tmp_path):
         assert (one.uncorrelated.at(at) < 0).all()
 
 
-def test_sums_and_shrinking_are_those_of_dense_matrices(monkeypatch):
+def test_sums_and_shrinking_are_those_of_dense_matrices(limits):
     found = find_predictors(find_observations(crossed(np.random.default_rng(3))))
     rows, rng = RowsInMemory(found, np.arange(N), np.ones(N)), np.random.default_rng(4)
     curvatures = -np.moveaxis(np.array([np.eye(2)] * N), 0, -1)
     dense = rows.gram(curvatures)
-    monkeypatch.setattr(predictors, "_DENSE_UP_TO", 10)
+    limits(dense_up_to=10)
     thin = rows.gram(curvatures)
     assert isinstance(dense, np.ndarray)
     assert sparse.issparse(thin)

@@ -40,13 +40,13 @@ def points_near(middle, n=20):
 
 
 @pytest.mark.parametrize("kind", ["intercepts", pytest.param("two", marks=pytest.mark.slow)])
-def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, monkeypatch):
+def test_values_and_gradients_are_near_those_of_nodes_that_follow(kind, limits):
     """More nodes have a smaller error where they stay, and one of tenths of nats around it."""
     posterior, _ = surrogate(kind)
     middle = posterior.loglikelihood.observations.at
     points = np.concatenate([middle[None], points_near(middle)])
     own = posterior.as_loops.slopes(points)
-    monkeypatch.setattr(staying_nodes, "_DEGREES", (5, 7))
+    limits(degrees=(5, 7))
     errors = []
     for near in staying_nodes.with_staying_nodes(posterior, middle):
         found = near.slopes(points)
@@ -77,13 +77,12 @@ def test_discrete_variables_have_no_nodes():
     assert not list(staying_nodes.with_staying_nodes(posterior, middle))
 
 
-def test_chains_along_their_gradients_are_draws_of_the_same_posterior(monkeypatch, caplog):
+@pytest.mark.usefixtures("not_independent")
+def test_chains_along_their_gradients_are_draws_of_the_same_posterior(limits, caplog):
     _, coreset = surrogate("intercepts")
-    monkeypatch.setattr("pymc_coresets.sampling.steps.starts._independent", lambda *_: None)
     means = []
     for degrees in ((5,), ()):
-        monkeypatch.setattr(staying_nodes, "_DEGREES", degrees)
-        monkeypatch.setattr("pymc_coresets.sampling.steps.starts._NEARBY", 3.0)
+        limits(degrees=degrees, nearby=3.0)
         with caplog.at_level(logging.INFO, "pymc_coresets"):
             idata = coreset.sample(var_names=["mean", "sd"], random_seed=1, progressbar=False)
         assert ("Trajectories follow" in caplog.text) == bool(degrees)

@@ -70,15 +70,23 @@ def test_samples_are_those_of_rows_in_memory(cut, weights, distinct):
     assert_allclose(found.weights, expected.weights, rtol=1e-13)
 
 
+@pytest.fixture
+def runs_of(monkeypatch):
+    """Read so many rows at once, and not thousands."""
+    return lambda most: monkeypatch.setitem(chunks_of.__kwdefaults__, "most", most)
+
+
 @pytest.mark.parametrize("n_chunks", [1, 13])
 @pytest.mark.parametrize("weights", ["none", "counts"])
-def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, monkeypatch):
+def test_samples_that_the_first_reading_keeps_cost_no_other(
+    n_chunks, weights, runs_of, monkeypatch
+):
     """However the rows are cut, the rows kept are those of a sample of its own."""
     data = {"x": X} if WEIGHTS[weights] is None else {"x": X, "n": WEIGHTS[weights]}
     parts = [dict(zip(data, some, strict=True)) for some in zip(
         *(np.array_split(column, n_chunks) for column in data.values()), strict=True
     )]  # fmt: skip
-    monkeypatch.setitem(chunks_of.__kwdefaults__, "most", -(-N // n_chunks))
+    runs_of(-(-N // n_chunks))
     opened = open_rows(parts, columns={"x": "x"}, weight=None if weights == "none" else "n")
     rows = StreamedRows(opened, {"x": X.dtype})
     first, initial = rows.examine(60, key=5)
@@ -99,13 +107,13 @@ def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, m
     assert len(rows.subsample(200, key=5, distinct=True).rows) == 200  # read again
 
 
-def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
+def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(runs_of):
     """All the weight lies in one of many chunks, which kept its share of the rows only."""
     weights = np.where(np.arange(N) < N // 10, 1.0, 1e-9)
     parts = [{"x": x, "n": n} for x, n in zip(
         np.array_split(X, 10), np.array_split(weights, 10), strict=True
     )]  # fmt: skip
-    monkeypatch.setitem(chunks_of.__kwdefaults__, "most", N // 10)
+    runs_of(N // 10)
     rows = StreamedRows(open_rows(parts, columns={"x": "x"}, weight="n"), {"x": X.dtype})
     first, initial = rows.examine(60, key=5)
     assert len(rows._runs) == 10

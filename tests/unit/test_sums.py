@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 from pymc.logprob.utils import CheckParameterValue
 
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.likelihood.row_terms import Series, addends_of
+from tests.modes import PLAIN_MODE
 
 N = 7
 VALUES = np.random.default_rng(1).normal(size=(N, 3))

@@ -15,7 +15,7 @@ from benchmarks.trust_grids import Curves, NormalLevels, grid, half_normal, norm
 from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
 from benchmarks.trust_models import on_grid
 from benchmarks.trust_truth import LEVELS, Marginal
-from pymc_coresets.reading.folding import PLAIN_MODE
+from tests.modes import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
 

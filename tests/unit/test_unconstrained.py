@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.rowlogp.rest import RestLogDensity
 from pymc_coresets.sampling.density import Density
+from tests.modes import PLAIN_MODE
 
 
 def transformed():
@@ -114,12 +114,12 @@ def test_initial_values_are_those_that_pymc_compiles(write):
 @pytest.mark.parametrize(
     "write", [pytest.param(m, marks=[pytest.mark.slow] * (m is loop)) for m in MODELS]
 )
-def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
+def test_many_points_at_once_are_as_each_by_itself(write, limits):
     with pm.Model(coords={"city": list("abc")}) as model:
         write()
         free = [pt.as_tensor(rv, allow_xtensor_conversion=True) for rv in model.free_RVs]
         summed = pm.Normal("summed", sum(rv.sum() for rv in free), 1.0, observed=np.zeros(5))
-    monkeypatch.setattr("pymc_coresets.numerics.ENTRIES_AT_ONCE", 80)
+    limits(entries_at_once=80)
     space = Unconstrained(model)
     points = 0.5 * np.random.default_rng(1).normal(size=(9, space.n_dims))
     points[:, ~space.continuous] = np.arange(9)[:, None]

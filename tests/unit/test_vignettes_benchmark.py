@@ -9,8 +9,8 @@ import pymc_coresets as pmc
 from benchmarks.public_data import MissingDataError
 from benchmarks.vignette_models import CASES
 from benchmarks.vignettes import HEADER, Found, Run, drawn_from, line_of, report
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import shapes_of
+from tests.modes import PLAIN_MODE
 
 pytestmark = pytest.mark.slow  # of a benchmark
 

@@ -1,0 +1,5 @@
+"""How tests evaluate graphs without compiling them."""
+
+from pymc_coresets.reading.folding import PLAIN_MODE
+
+__all__ = ["PLAIN_MODE"]

@@ -18,7 +18,6 @@ from scipy.special import expit
 from pymc_coresets import (
     ControlVariates,
     InvalidDataError,
-    InvalidOptionError,
     Level,
     SamplingError,
     UnsupportedModelError,
@@ -646,15 +645,6 @@ def test_all_rows_kept_whole_are_exact():
     assert coreset.size == 60
     assert np.var(coreset.proposal.log_ratios) < 1e-12
     assert np.abs(coreset.quadratic.curvature).max() < 1e-9
-
-
-def test_options_are_positive():
-    with refused(InvalidOptionError, "tolerance="):
-        ControlVariates(tolerance=0.0)
-    with refused(InvalidOptionError, "max_rounds="):
-        ControlVariates(max_rounds=0)
-    with refused(InvalidOptionError, "correctable="):
-        ControlVariates(correctable=0.0)
 
 
 def test_too_many_coefficients_are_refused(limits):

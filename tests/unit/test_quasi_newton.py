@@ -5,14 +5,13 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from pymc_coresets import InvalidOptionError, QuasiNewton, SamplingError
+from pymc_coresets import QuasiNewton, SamplingError
 from pymc_coresets.methods.loop import Measure, Measurement
 from pymc_coresets.papers.adaptive import solve_adaptively
 from pymc_coresets.papers.quasi_newton import _lowers_divergence
 from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status
-from tests.refusals import refused
 from tests.unit.oracles import Line, Location, dense
 
 N_OBS = 200
@@ -159,14 +158,6 @@ def test_a_perfect_start_stops_at_once():
     solution = solve_adaptively(QuasiNewton(), MODELS[0], N_OBS, rng=rng())
     assert solution.status is Status.NO_PROGRESS
     assert solution.weights == pytest.approx(np.ones(N_OBS))
-
-
-@pytest.mark.parametrize(
-    "options", [{"draws": 1}, {"max_iterations": 0}, {"regularisation": 0.0}], ids=str
-)
-def test_bad_options_are_named(options):
-    with refused(InvalidOptionError, f"{next(iter(options))}="):
-        QuasiNewton(**options)
 
 
 @pytest.mark.parametrize("seed", range(5))

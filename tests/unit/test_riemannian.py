@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryLogLikelihoods
-from pymc_coresets import InvalidDataError, InvalidOptionError, RiemannianPursuit, SamplingError
+from pymc_coresets import InvalidDataError, RiemannianPursuit, SamplingError
 from pymc_coresets.deadline import stop_if_late
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
@@ -19,7 +19,6 @@ from pymc_coresets.rows.passes import PassSums
 from pymc_coresets.rows.proportional import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Status
-from tests.refusals import refused
 
 N, D = 2_000, 4
 RNG = np.random.default_rng(1)
@@ -368,14 +367,6 @@ def test_same_rng_same_coreset():
     one, two = (construct(Regression()) for _ in range(2))
     np.testing.assert_array_equal(one.rows.positions, two.rows.positions)
     np.testing.assert_array_equal(one.weights, two.weights)
-
-
-@pytest.mark.parametrize(
-    "options", [{"tolerance": 0.0}, {"max_rounds": 0}, {"start_size": 0}, {"draws": 10}]
-)
-def test_bad_options_are_named(options):
-    with refused(InvalidOptionError, f"{next(iter(options))}="):
-        RiemannianPursuit(**options)
 
 
 # -- draws from around the mode --------------------------------------------------------------------

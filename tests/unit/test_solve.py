@@ -37,18 +37,6 @@ def test_size_may_be_a_numpy_integer(problem):
     assert len(solve(Pursuit(), problem, np.int64(3)).rows.positions) == 3
 
 
-@pytest.mark.parametrize("method", [FrankWolfe, GIGA, IHT, Pursuit])
-@pytest.mark.parametrize("tolerance", [0, -1.0, np.nan, np.inf])
-def test_tolerance_must_be_positive(method, tolerance):
-    with refused(InvalidOptionError, "tolerance="):
-        method(tolerance=tolerance)
-
-
-def test_max_iterations_must_be_positive():
-    with refused(InvalidOptionError, "max_iterations=0", "at least 1"):
-        IHT(max_iterations=0)
-
-
 def test_tolerance_needs_heldout_draws():
     problem = Problem(vectors=np.eye(2), target=np.ones(2), case_weights=np.ones(2))
     with refused(InvalidOptionError, "heldout_vectors"):

@@ -248,22 +248,6 @@ def test_size_is_checked(size):
         solve_adaptively(SparseVI(), MODELS[0], size, rng=rng())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"adam": True},
-        {"draws": 1},
-        {"n_steps": 0},
-        {"step_size": -1.0},
-        {"n_subsample": 0},
-    ],
-    ids=str,
-)
-def test_bad_options_are_named(options):
-    with refused(InvalidOptionError, f"{next(iter(options))}="):
-        SparseVI(**options)
-
-
 def test_history_has_both_divergences():
     """Against the closed forms, for normal posteriors whose spreads differ."""
     rows = np.random.default_rng(1).normal(size=2_000)

@@ -6,7 +6,6 @@ import pytest
 
 from pymc_coresets import (
     InvalidDataError,
-    InvalidOptionError,
     Laplace,
     Prior,
     SamplingError,
@@ -159,12 +158,6 @@ def test_user_draws_are_thinned_and_named(regression):
 def test_draws_are_reproducible(regression):
     one, two = (draw(Subsample(size=50), regression, n_draws=40).values["beta"] for _ in range(2))
     np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize("options", [{"size": 1}, {"sampler": "slice"}, {"tune": 0}])
-def test_bad_options_are_named(options):
-    with refused(InvalidOptionError, f"{next(iter(options))}="):
-        Subsample(**options)
 
 
 def test_constrain_inverts_the_models_own_transforms():

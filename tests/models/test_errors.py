@@ -290,7 +290,7 @@ def test_impossible_observation_is_named():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
         ({"size": 0}, ("size=0", "1 and 47")),
         ({"size": -3}, ("size=-3", "1 and 47")),
@@ -302,8 +302,8 @@ def test_impossible_observation_is_named():
         ({"size": "5"}, "size='5'"),
     ],
 )
-def test_bad_option(options, message):
-    with refused(InvalidOptionError, message):
+def test_bad_option(options, facts):
+    with refused(InvalidOptionError, facts):
         build_coreset(
             built(linear),
             **{"size": 5, "weighting": "prior", "method": "pursuit", "progressbar": False}

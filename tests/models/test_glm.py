@@ -745,8 +745,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusal(name):
-    build, message = REFUSED[name]
-    with refused(UnsupportedModelError, message, topic="regressions"):
+    build, facts = REFUSED[name]
+    with refused(UnsupportedModelError, facts, topic="regressions"):
         read(build)
 
 
@@ -830,7 +830,7 @@ def test_nothing_fixed_is_the_model_itself(unfixed):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "facts"),
     [
         ({"tau": 1.0}, ("'tau'", "['b', 'sigma']")),
         ({"y": REAL}, ("'y'", "['b', 'sigma']")),
@@ -844,8 +844,8 @@ def test_nothing_fixed_is_the_model_itself(unfixed):
         ({"sigma": "one"}, ("given['sigma']", "'one'")),
     ],
 )
-def test_refused_values(unfixed, given, message):
-    with refused(InvalidOptionError, message):
+def test_refused_values(unfixed, given, facts):
+    with refused(InvalidOptionError, facts):
         fix_variables(unfixed, given)
 
 

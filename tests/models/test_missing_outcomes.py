@@ -5,12 +5,10 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset
-from pymc_coresets.predictive.forward import with_missing
 
 N = 600
 RNG = np.random.default_rng(1)
@@ -97,7 +95,8 @@ def test_many_are_left_to_predict(limits):
     assert set(coreset.sample(**FEW)["posterior"].data_vars) == {"slope"}
 
 
-def test_few_are_drawn_beside_many():
+def test_few_are_drawn_beside_many(limits):
+    limits(most_recorded=10)
     few, many = np.arange(60.0), np.arange(60.0)
     few[:2], many[:30] = np.nan, np.nan
     with warnings.catch_warnings(), pm.Model() as model:
@@ -105,10 +104,7 @@ def test_few_are_drawn_beside_many():
         mu = pm.Normal("mu")
         pm.Normal("few", mu, 1.0, observed=few)
         pm.Normal("many", mu, 1.0, observed=many)
-    own = build_coreset(model, size=5, method="uniform", **QUIET).approximation
-    draws = xr.Dataset({"mu": (("chain", "draw"), np.zeros((1, 50)))})
-    idata = xr.DataTree.from_dict({"posterior": draws})
-    found = with_missing(idata, own, rng=np.random.default_rng(1), most=10)
+    found = build_coreset(model, **QUIET).sample(**FEW)
     assert set(found["posterior"].data_vars) == {"mu", "few_unobserved"}
 
 

@@ -454,8 +454,8 @@ UNUSABLE = {
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_unusable_rows_are_refused(request, which, case, idata):
-    rows, error, message = UNUSABLE[case]
-    with refused(error, message):
+    rows, error, facts = UNUSABLE[case]
+    with refused(error, facts):
         request.getfixturevalue(which).predict(idata, rows=rows, progressbar=False)
 
 
@@ -471,7 +471,7 @@ def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
         ({"kind": "median"}, "kind='median'"),
         ({"draws": 0}, "draws=0"),
@@ -482,8 +482,8 @@ def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
         ({"model": "model"}, ("model is a str", "pm.Model")),
     ],
 )
-def test_wrong_options_are_refused(coreset, idata, options, message):
-    with refused(InvalidOptionError, message):
+def test_wrong_options_are_refused(coreset, idata, options, facts):
+    with refused(InvalidOptionError, facts):
         coreset.predict(idata, **{"progressbar": False} | options)
 
 

@@ -299,7 +299,7 @@ def test_a_matrix_keeps_its_number_where_a_coefficient_has_no_name(terms):
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "facts"),
     [
         (lambda c: c.summary(["nothing"]), ("columns", "'nothing'")),
         (lambda c: c.summary("nothing"), ("columns", "'nothing'", "'visits'")),
@@ -307,6 +307,6 @@ def test_a_matrix_keeps_its_number_where_a_coefficient_has_no_name(terms):
         (lambda c: c.summary(3), ("columns=3", "name")),
     ],
 )
-def test_what_cannot_be_shown_is_named_with_a_remedy(merged, call, words):
-    with refused(InvalidOptionError, words):
+def test_what_cannot_be_shown_is_named_with_a_remedy(merged, call, facts):
+    with refused(InvalidOptionError, facts):
         call(merged)

@@ -84,15 +84,15 @@ def test_a_file_without_permissions(folder):
 def test_files_that_differ_in_a_type(folder):
     table = pa.table({"g": pa.array(["a"]), "x": [1.0]})  # another order is fine
     pq.write_table(table, folder / "part-9.parquet")
-    message = ("part-9.parquet", "'g'", "text", "part-0.parquet", "int64")
-    with refused(InvalidDataError, message, topic="rows-and-files"):
+    facts = ("part-9.parquet", "'g'", "text", "part-0.parquet", "int64")
+    with refused(InvalidDataError, facts, topic="rows-and-files"):
         open_rows(folder)
 
 
 def test_files_that_differ_in_their_columns(folder):
     pq.write_table(pa.table({"x": [1.0]}), folder / "part-9.parquet")
-    message = ("part-9.parquet", "column 'g'", "part-0.parquet")
-    with refused(InvalidDataError, message, topic="rows-and-files"):
+    facts = ("part-9.parquet", "column 'g'", "part-0.parquet")
+    with refused(InvalidDataError, facts, topic="rows-and-files"):
         open_rows(folder)
 
 
@@ -153,8 +153,8 @@ def test_orc_is_read_by_its_path(tmp_path):
 def test_text_whose_columns_change_is_named(tmp_path):
     for i, value in enumerate(["1.5", "none"]):
         (tmp_path / f"part-{i}.csv").write_text(f"x\n{value}\n")
-    message = ("part-1.csv", "'x'", "text", "float64")
-    with refused(InvalidDataError, message, topic="rows-and-files"):
+    facts = ("part-1.csv", "'x'", "text", "float64")
+    with refused(InvalidDataError, facts, topic="rows-and-files"):
         list(map((rows := open_rows(tmp_path)).read, rows.chunks))
     (tmp_path / "part-1.csv").write_text("x\n1,2\n")
     with refused(InvalidDataError, "part-1.csv", "columns", topic="rows-and-files"):

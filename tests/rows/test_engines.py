@@ -591,9 +591,9 @@ def mean(rows):
 
 
 def test_nan_in_the_57th_chunk_is_named(client, sixty):
-    place = ("part-56.parquet", "row 41,207", "column 'wind'", "NaN", "1 row in all")
+    facts = ("part-56.parquet", "row 41,207", "column 'wind'", "NaN", "1 row in all")
     for executor in (None, client):
-        with refused(InvalidDataError, place, topic="rows-and-files"):
+        with refused(InvalidDataError, facts, topic="rows-and-files"):
             build_coreset(mean(sixty), rows=sixty, executor=executor, **SETTINGS)
 
 

@@ -258,14 +258,14 @@ def test_rows_that_cannot_be_used_are_named(name, value, facts, topic):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "facts"),
     [
         ({"rows": COLUMNS}, ("rows is a dict", "open_rows(...)")),
         ({"dim": ("a", "b")}, ("dim=", "cells")),
         ({"executor": 4}, "executor=4"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options, words):
+def test_options_that_do_not_fit_are_refused(options, facts):
     options = {"rows": open_rows(COLUMNS)} | options
-    with refused(InvalidOptionError, words):
+    with refused(InvalidOptionError, facts):
         build_pass_glm(counts(COLUMNS, 30), **options, **SETTINGS)

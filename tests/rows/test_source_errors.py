@@ -37,7 +37,7 @@ class Opposite:
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "message"),
+    ("source", "options", "facts"),
     [
         (generated(), {}, ("generator", "only once")),
         (iter([DATA]), {}, ("list_iterator", "only once")),
@@ -78,13 +78,13 @@ class Opposite:
         (xr.Dataset({"y": ("a", X)}, {"b": X}), {"dim": "b"}, ("dim='b'", "one of a, b")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_opened(source, options, message):
-    with refused(InvalidOptionError, message):
+def test_what_cannot_be_opened(source, options, facts):
+    with refused(InvalidOptionError, facts):
         open_rows(source, **options)
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "facts"),
     [
         ({"x": X, "y": X[:3]}, "{'x': 4, 'y': 3}"),
         ({"x": 3.0}, "{'x': None}"),
@@ -119,8 +119,8 @@ def test_what_cannot_be_opened(source, options, message):
         ([{"x": X}, {"y": X}], ("chunk 1", "column 'x'")),
     ],
 )
-def test_data_that_cannot_be_used(source, message):
-    with refused(InvalidDataError, message, topic="rows-and-files"):
+def test_data_that_cannot_be_used(source, facts):
+    with refused(InvalidDataError, facts, topic="rows-and-files"):
         list(map((rows := open_rows(source)).read, rows.chunks))
 
 
@@ -218,12 +218,12 @@ def test_long_lists_are_cut(n, rest):
 
 
 @pytest.mark.parametrize(
-    ("weight", "message"),
+    ("weight", "facts"),
     [("n", ("negative weight -0.5", "3 rows")), ("m", ("infinite", "3 rows"))],
 )
-def test_case_weights_that_cannot_be_used(folder, weight, message):
+def test_case_weights_that_cannot_be_used(folder, weight, facts):
     rows = open_rows(folder, columns={"x": "gust"}, weight=weight)
-    with refused(InvalidDataError, message, topic="rows-and-files"):
+    with refused(InvalidDataError, facts, topic="rows-and-files"):
         rows.check().require_usable()
     with refused(InvalidDataError, "row 1", "column", "check()", topic="rows-and-files"):
         rows.weighted(rows.chunks[0])

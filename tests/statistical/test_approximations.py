@@ -173,7 +173,7 @@ def test_draws_outside_of_the_support_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("density", "error", "words"),
+    ("density", "error", "facts"),
     [
         (np.zeros((4, 499)), InvalidDataError, ("log_density", "(4, 499)", "(4, 500)")),
         (np.zeros(2_000), InvalidDataError, ("log_density", "(2000,)", "(4, 500)")),
@@ -194,8 +194,8 @@ def test_draws_outside_of_the_support_are_refused():
         ([["a"]], InvalidOptionError, ("log_density", "numbers")),
     ],
 )
-def test_densities_that_are_none_are_refused(model, draws, density, error, words):
-    with refused(error, words):
+def test_densities_that_are_none_are_refused(model, draws, density, error, facts):
+    with refused(error, facts):
         check_approximation(model, draws, density)
 
 
@@ -215,7 +215,7 @@ def test_other_bad_input_is_refused(model, exact, draws):
 
 
 @pytest.mark.parametrize(
-    ("mean", "covariance", "words"),
+    ("mean", "covariance", "facts"),
     [
         ([0.0], np.eye(2), ("mean", "covariance", "(1,)", "(2, 2)")),
         ([np.nan], [[1.0]], ("mean", "covariance", "finite")),
@@ -223,6 +223,6 @@ def test_other_bad_input_is_refused(model, exact, draws):
         ([0.0, 0.0], [[1.0, 0.5], [0.0, 1.0]], ("covariance", "symmetric")),
     ],
 )
-def test_gaussians_that_are_none_are_refused(mean, covariance, words):
-    with refused(InvalidOptionError, words):
+def test_gaussians_that_are_none_are_refused(mean, covariance, facts):
+    with refused(InvalidOptionError, facts):
         GaussianApproximation(mean, covariance)

@@ -388,7 +388,7 @@ def test_there_are_no_more_weights_than_distinct_rows():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error", "facts"),
     [
         ({"size": 0}, InvalidOptionError, "size=0"),
         ({"size": N + 1}, InvalidOptionError, str(N)),
@@ -421,8 +421,8 @@ def test_there_are_no_more_weights_than_distinct_rows():
         ),
     ],
 )
-def test_bad_arguments_are_named(model, options, error, message):
-    with refused(error, message):
+def test_bad_arguments_are_named(model, options, error, facts):
+    with refused(error, facts):
         build(model, **options)
 
 

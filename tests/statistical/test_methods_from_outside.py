@@ -125,7 +125,7 @@ def test_the_object_need_not_be_a_dataclass(model):
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("method", "facts"),
     [
         (plain(run=None), ("lacks run", "'Adding a method'")),
         (
@@ -136,8 +136,8 @@ def test_the_object_need_not_be_a_dataclass(model):
         (object(), ("method=", "'riemannian_pursuit'")),
     ],
 )
-def test_an_object_without_a_member_is_refused(model, method, message):
-    with refused(InvalidOptionError, message):
+def test_an_object_without_a_member_is_refused(model, method, facts):
+    with refused(InvalidOptionError, facts):
         build_coreset(model, method=method, **QUIET)
 
 

@@ -488,7 +488,7 @@ def test_radius_auto_warns_where_it_does_not_settle(limits):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "facts"),
     [
         ({"degree": 0}, "degree=0"),
         ({"degree": 2.5}, ("degree=2.5", "whole number")),
@@ -514,8 +514,8 @@ def test_radius_auto_warns_where_it_does_not_settle(limits):
         ({"given": {"beta": [np.nan, 1.0]}}, ("'beta'", "finite")),
     ],
 )
-def test_options_out_of_range(options, match):
-    with refused(InvalidOptionError, match):
+def test_options_out_of_range(options, facts):
+    with refused(InvalidOptionError, facts):
         build_pass_glm(logistic_model(), **options)
 
 

@@ -170,7 +170,7 @@ def test_case_weights_count():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "facts"),
     [
         ({"method": "sparse_vi"}, ("rows=...", "method='sparse_vi'")),
         ({"collapse": True}, ("collapse=True", "rows=...")),
@@ -179,9 +179,9 @@ def test_case_weights_count():
         ({"rows": COLUMNS}, "open_rows"),
     ],
 )
-def test_what_needs_all_rows_in_memory_is_refused(options, words):
+def test_what_needs_all_rows_in_memory_is_refused(options, facts):
     options = {"rows": open_rows(COLUMNS)} | options
-    with refused(InvalidOptionError, words):
+    with refused(InvalidOptionError, facts):
         build_coreset(regression(COLUMNS, 50), **options, **SETTINGS)
 
 

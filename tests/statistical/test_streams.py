@@ -374,7 +374,7 @@ def changed(name, value, row=3):
 
 
 @pytest.mark.parametrize(
-    ("chunk", "words"),
+    ("chunk", "facts"),
     [
         ({n: a for n, a in GOOD.items() if n != "y"}, ("column 'y'", "x, group, y", "chunk 1")),
         (changed("y", np.nan), ("row 3", "column 'y'", "NaN", "chunk 1")),
@@ -387,9 +387,9 @@ def changed(name, value, row=3):
         ({n: a[:0] for n, a in GOOD.items()}, ("no rows", "chunk 1")),
     ],
 )
-def test_bad_chunks_are_refused_as_a_whole(pilot, chunk, words):
+def test_bad_chunks_are_refused_as_a_whole(pilot, chunk, facts):
     stream = copy(pilot)
-    with refused(InvalidDataError, words, topic="streams"):
+    with refused(InvalidDataError, facts, topic="streams"):
         stream.update(chunk)
     assert stream._state is pilot._state
     with refused(InvalidDataError, "chunk 1", "row 3", "'y'", "NaN", topic="streams"):
@@ -398,15 +398,15 @@ def test_bad_chunks_are_refused_as_a_whole(pilot, chunk, words):
 
 
 @pytest.mark.parametrize(
-    ("weights", "words"),
+    ("weights", "facts"),
     [
         (-np.ones(10), ("row 0", "negative weight -1", "chunk 1")),
         (np.ones(3), ("'weights=...': 3", "chunk 1")),
         (np.zeros(10), ("case weights", "0")),
     ],
 )
-def test_bad_weights_are_refused(pilot, weights, words):
-    with refused(InvalidDataError, words, topic="streams"):
+def test_bad_weights_are_refused(pilot, weights, facts):
+    with refused(InvalidDataError, facts, topic="streams"):
         pilot.update(GOOD, weights=weights)
     with refused(InvalidOptionError, "open_rows"):
         pilot.update(open_rows(GOOD), weights=np.ones(10))

@@ -385,7 +385,7 @@ def without_dims(data: Data) -> pm.Model:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "facts"),
     [
         (unlabelled, ("['effect']", "labels", 'dims="level"')),
         (constant, ("array", "not in pm.Data")),
@@ -393,10 +393,10 @@ def without_dims(data: Data) -> pm.Model:
         (without_dims, ("(w)", "dims")),
     ],
 )
-def test_what_other_units_cannot_be_joined_to_is_refused(kind, words):
+def test_what_other_units_cannot_be_joined_to_is_refused(kind, facts):
     model = kind(PARTS[1])
     units = unit_model(model, ["effect"], {})
-    with refused(UnsupportedModelError, words):
+    with refused(UnsupportedModelError, facts):
         kept_units(units, units.levels)
 
 

@@ -162,7 +162,7 @@ def changed(name, row, value):
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "facts"),
     [
         (regression(month(0), noise=1.01), ("observation 0", "'likelihood'")),
         (regression(changed("y", 1_234, 5.0)), ("observation 1234", "'y'")),
@@ -171,8 +171,8 @@ def changed(name, row, value):
         (regression(month(0), names=("a", "c")), ("'c'", "'b'")),
     ],
 )
-def test_other_likelihoods_are_refused_by_name(first, model, words):
-    with refused(InvalidDataError, words):
+def test_other_likelihoods_are_refused_by_name(first, model, facts):
+    with refused(InvalidDataError, facts):
         first.with_model(model)
 
 

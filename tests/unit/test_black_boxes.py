@@ -61,14 +61,14 @@ def test_rows_of_a_black_box_are_selected():
 
 
 @pytest.mark.parametrize(
-    ("op", "message"),
+    ("op", "facts"),
     [
         (AllAtOnce(), ("['AllAtOnce']", "observation 7")),
         (WithoutGradient(), ("gradient", "WithoutGradient")),
     ],
 )
-def test_other_black_boxes_are_refused_by_name(op, message):
-    with refused(UnsupportedModelError, message):
+def test_other_black_boxes_are_refused_by_name(op, facts):
+    with refused(UnsupportedModelError, facts):
         build_coreset(model_of(op), random_seed=1, progressbar=False)
 
 

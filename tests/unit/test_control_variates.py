@@ -1019,8 +1019,8 @@ def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(fail
     with pm.Model() as model:
         effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)
         pm.Poisson("y", pt.exp(effect[customer]), observed=customer % 4)
-    told = ("1,500 rows", "501 free dimensions", "'effect'")
-    with refused(UnsupportedModelError, told):
+    facts = ("1,500 rows", "501 free dimensions", "'effect'")
+    with refused(UnsupportedModelError, facts):
         build_coreset(model, integrate=False, **QUIET | asked)
 
 

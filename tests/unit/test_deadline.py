@@ -59,9 +59,9 @@ def test_one_long_block_knows_the_limit_in_its_thread():
 
 
 def test_the_error_says_what_was_done_and_reached():
-    words = ("while integrating", "searching (7 of 20 gradients)")
+    facts = ("while integrating", "searching (7 of 20 gradients)")
     with (
-        refused(OutOfTimeError, words),
+        refused(OutOfTimeError, facts),
         until(np.inf, "too late."),
         until(0.0),
         doing("integrating"),
@@ -141,6 +141,6 @@ def test_a_compilation_is_announced_and_none_begins_that_takes_too_long(limits):
     with forecasts_to(lines.append):
         _ = Kernel([], [x], outputs, {}).program
     assert lines == ["Compiling a function of 3 operations: about 30 seconds."]
-    words = ("3 operations", "30 seconds")
-    with refused(OutOfTimeError, words), until(time.perf_counter() + 20.0):
+    facts = ("3 operations", "30 seconds")
+    with refused(OutOfTimeError, facts), until(time.perf_counter() + 20.0):
         _ = Kernel([], [x], outputs, {}).program

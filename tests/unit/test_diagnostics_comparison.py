@@ -212,9 +212,9 @@ def test_draws_that_cannot_be_compared_are_named(spoiled):
         "beyond 1e+150": good * 1e200,
         "none of them in common": good.astype(str),
     }
-    for message, draws in bad.items():
+    for facts, draws in bad.items():
         pair = {"full": good, "approximation": good} | {spoiled: draws}
-        with refused(InvalidDataError, message, topic="draws"):
+        with refused(InvalidDataError, facts, topic="draws"):
             compare(**pair)
 
 

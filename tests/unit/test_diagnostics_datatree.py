@@ -279,8 +279,8 @@ def test_draws_that_the_full_data_exclude_are_counted(idata, bad):
         log_p[: log_p.size // 4] = bad
         return log_p, np.zeros_like(log_p)
 
-    message = ("25.0%", "impossible")
-    with refused(InvalidDataError, message, topic="draws"):
+    facts = ("25.0%", "impossible")
+    with refused(InvalidDataError, facts, topic="draws"):
         evaluate(Chains(idata), densities, lambda _: 0.0, impossible="not to be used")
 
 

@@ -12,7 +12,6 @@ from pymc_coresets import (
     Coreset,
     InvalidDataError,
     InvalidOptionError,
-    diagnostics,
     plot_comparison,
     plot_history,
     plot_weights,
@@ -127,11 +126,6 @@ def test_comparison_has_one_density_plot_for_each_component():
     assert (
         sum(len(ax.lines) == 2 for ax in plot_comparison(*map(posterior, (1, 2)), "mu").axes) == 1
     )
-
-
-def test_unknown_names_are_not_found():
-    with pytest.raises(AttributeError, match="plot_nothing"):
-        _ = diagnostics.plot_nothing
 
 
 def test_posteriors_with_different_numbers_of_draws_are_plotted_together():

@@ -50,7 +50,7 @@ def test_a_dimension_of_the_model_may_be_called_sample():
 
 
 @pytest.mark.parametrize(
-    ("draws", "message"),
+    ("draws", "facts"),
     [
         ({"mu": MU}, ("lack", "'beta'")),
         ({"mu": MU, "beta": BETA[..., :2]}, ("'beta'", "shape")),
@@ -60,8 +60,8 @@ def test_a_dimension_of_the_model_may_be_called_sample():
         ([1.0, 2.0], ("list", "DataTree")),
     ],
 )
-def test_bad_draws_are_named(draws, message):
-    with refused(InvalidDataError, message, topic="draws"):
+def test_bad_draws_are_named(draws, facts):
+    with refused(InvalidDataError, facts, topic="draws"):
         Draws.of(draws, SHAPES)
 
 

@@ -207,7 +207,7 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
         ({"on_failure": "raise"}, ("9 rows", "1 free dimensions", "'mu'")),
         ({"time_budget": 60.0}, ("9 rows", "1 free dimensions", "'mu'")),
@@ -215,8 +215,8 @@ def test_variables_along_the_rows_are_named_with_the_call_that_draws_them(
         ({"dim": "z"}, ("dim='z'", "[]")),
     ],
 )
-def test_a_refusal_is_raised_where_there_are_no_draws(options, message):
-    with refused(pmc.UnsupportedModelError, message):
+def test_a_refusal_is_raised_where_there_are_no_draws(options, facts):
+    with refused(pmc.UnsupportedModelError, facts):
         pmc.sample(mean_of(X[:9]), **options, **QUIET)
 
 
@@ -293,7 +293,7 @@ def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
         ({"on_failure": "ask"}, ("on_failure='ask'", "'nuts'")),
         ({"draws": 29}, ("draws=29", "at least 30")),
@@ -305,8 +305,8 @@ def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
         ({"on_failure": "nuts", "rows": "here"}, ("on_failure='nuts'", "rows=...")),
     ],
 )
-def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options, message):
-    with refused(InvalidOptionError, message):
+def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options, facts):
+    with refused(InvalidOptionError, facts):
         pmc.sample(**({"model": model} | QUIET | options))
 
 
@@ -315,8 +315,8 @@ def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options,
 
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
 def test_a_time_budget_ends_sampling_with_a_sentence(model):
-    words = ("sampling", "pm.sample", "0 of")
-    with refused(OutOfTimeError, words):
+    facts = ("sampling", "pm.sample", "0 of")
+    with refused(OutOfTimeError, facts):
         pmc.sample(model, size=20, time_budget=1e-9, **QUIET)
     with refused(InvalidOptionError, "time_budget=-1.0"):
         pmc.sample(model, time_budget=-1.0, **QUIET)

@@ -16,6 +16,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.options import positive_number
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 CLASSES = [CoresetError, *CoresetError.__subclasses__()]
@@ -94,3 +95,20 @@ def test_an_error_keeps_its_section_in_another_process():
         str(pickle.loads(pickle.dumps(error))) == str(error) == "Bad. (docs: troubleshooting#draws)"
     )
     assert error.message == "Bad."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidDataError("'beta' has 3 rows."),
+        CoresetError("'beta' has 3 rows.", topic="draws"),
+        CoresetError("'beta' has 30 rows."),
+        CoresetError("'beta' has 3,000 rows."),
+        CoresetError("'alpha' has 3 rows."),
+    ],
+)
+def test_another_class_topic_or_fact_is_another_refusal(error):
+    with refused(CoresetError, ("'beta'", "3")):
+        raise CoresetError("Of the 3 rows, 2 lack 'beta'.")
+    with pytest.raises(AssertionError), refused(CoresetError, "'beta'", "3"):
+        raise error

@@ -100,7 +100,7 @@ PLANTED = [
     ),
     *plant(
         "rowlogp/unit_modes.py",
-        ("+ nodes.log_weights + np.log(width)", "+ np.log(width)"),
+        ("logs + nodes.log_weights + volume", "logs + volume"),
         ("found.places + width * nodes.points[:, 0]", "found.places + nodes.points[:, 0]"),
     ),
     *plant(
@@ -933,7 +933,7 @@ PLANTED = [
     *plant(
         "sampling/units/centring.py",
         ("doubt**2 <= _ALIKE * enough", "True"),
-        ("(_TO_SPARE if known.is_finer(nodes) else 1.0)", "1.0"),
+        ("(_TO_SPARE if is_lower else _BETTER)", "_BETTER"),
         (
             "rows.take(some), weights=self.weights[some] / share",
             "rows.take(some), weights=self.weights[some]",

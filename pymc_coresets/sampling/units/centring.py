@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 _FOR_MODES = 200
 #: Units in which rules of fewer nodes are compared with those that all others are judged by, and
 #: the part of the acceptable error up to which these may differ.
-_FOR_JUDGES, _ALIKE = 200, 0.01
+_FOR_JUDGES, _ALIKE = 200, 0.1
 #: Units of several modes, of all units, by which the error of nodes is judged.
 _MOST_OF_SEVERAL = 1_000
 #: Degree along several axes up to which nodes are tried, if those of lower ones find no mode.
@@ -234,7 +234,7 @@ class _Form:
             around = laplace(density, x)
         # Those for tails reach to where nothing is left of any integral.
         more = [r for r in higher_rules(rule, self.units.factor.n_dims) if not r.tails]
-        for finer in more[1:2] * _STEPS:
+        for finer in more[2:3] * _STEPS:
             around, length = moved(around, self.density(finer, around.location))
             if length < _NEAR / 3:
                 break

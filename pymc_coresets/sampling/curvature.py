@@ -212,9 +212,11 @@ def where_flat(density: Density, start: np.ndarray) -> Normal:
             around = Normal(x, factor_of(hessian))
         except (LinAlgError, ValueError):
             break
-        around, move = moved(around, density)
-        if move < _FLAT:
+        around, length = moved(around, density)
+        if length < _FLAT:
             return around
+        if not np.isfinite(length):
+            break
         x = around.location
     raise SamplingError(f"The gradient of the posterior is zero nowhere nearby: {REMEDY}")
 
@@ -222,9 +224,12 @@ def where_flat(density: Density, start: np.ndarray) -> Normal:
 def moved(around: Normal, density: Density) -> tuple[Normal, float]:
     """Move a normal distribution by a step of Newton's; also its length in standard deviations.
 
-    The length is the largest along any of the whitened axes.
+    The length is the largest along any of the whitened axes; infinite, without a step, if the
+    gradient is not finite.
     """
     slope = density.logp_and_gradient(around.location)[1]
+    if not np.isfinite(slope).all():
+        return around, np.inf
     step = around.factor.solve(slope)
     length = np.abs(around.factor.whiten(step)).max()
     return replace(around, location=around.location + step), float(length)

@@ -630,6 +630,8 @@ PLANTED = [
             "= factor, DenseFactor(factor.lower @ root)",
             "= factor, DenseFactor(root)",
         ),
+        ("around.factor.whiten(step)", "around.whiten(step)"),
+        ("        if length < _FLAT:\n", "        if length < 100 * _FLAT:\n"),
     ),
     *plant(
         "sampling/maximisation/many_modes.py",

@@ -2,6 +2,7 @@
 
 import itertools
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pymc as pm
@@ -17,7 +18,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling import curvature, modes
-from pymc_coresets.sampling.curvature import laplace, normal_near
+from pymc_coresets.sampling.curvature import laplace, moved, normal_near, where_flat
 from pymc_coresets.sampling.density import Density, Slopes, pass_of
 from pymc_coresets.sampling.factors.cholesky import factor_of
 from pymc_coresets.sampling.maximisation.one_start import maximise, maximise_by_sample
@@ -478,3 +479,59 @@ def test_an_axis_that_is_bounded_is_not_heavy():
         )
         assert found.tails.heavy is None
         np.testing.assert_allclose(found.tails.stretch, 1.0)
+
+
+# -- where gradients are zero, whatever the values are ---------------------------------------------
+
+
+def of_gradients(gradients, seed=3):
+    """Return a density whose values are noise."""
+    noise = np.random.default_rng(seed)
+    return Density(lambda x: (noise.normal(size=len(x)), gradients(x)))
+
+
+def test_gradients_lead_to_where_they_are_zero():
+    around = where_flat(of_gradients(lambda x: (MEAN - x) @ PRECISION), np.zeros(P))
+    np.testing.assert_allclose(around.location, MEAN, rtol=1e-6)
+    np.testing.assert_allclose(around.factor.matrix, PRECISION, rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", [-2.0, 0.0, 4.0])
+def test_steps_are_repeated_where_the_curvature_changes(start):
+    """To a tenth of a standard deviation: that of exp(x) - x is one."""
+    around = where_flat(of_gradients(lambda x: 1 - np.exp(x)), np.array([start]))
+    assert abs(around.location[0]) < 0.01
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [lambda x: x, np.ones_like, lambda x: np.full_like(x, np.nan), lambda x: -x + np.inf],
+)
+def test_gradients_that_lead_nowhere_are_refused(gradients):
+    with refused(SamplingError, "zero"):
+        where_flat(of_gradients(gradients), np.ones(2))
+
+
+def test_lengths_of_steps_are_in_standard_deviations():
+    around = Normal(np.array([1.0, 2.0]), factor_of(np.diag([4.0, 100.0])))
+    there, length = moved(around, of_gradients(lambda x: np.array([2.0, -10.0]) + 0 * x))
+    np.testing.assert_allclose(there.location, [1.5, 1.9])
+    assert length == pytest.approx(1.0)
+    there, length = moved(around, of_gradients(lambda x: np.inf + x))
+    assert there is around
+    assert length == np.inf
+
+
+# -- units -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_unit_rows", "size"), [(1.0, 1_000), (2.5, 400), (20.0, 250), (1_000.0, 250)]
+)
+def test_samples_of_units_have_as_many_rows(sampler, monkeypatch, n_unit_rows, size):
+    sizes = []
+    monkeypatch.setattr(type(sampler.loglikelihood.observations), "mean_size", n_unit_rows)
+    monkeypatch.setattr(modes, "SampleSearch", lambda _, n, key: sizes.append(n))
+    monkeypatch.setattr(modes, "_found", Mock(side_effect=SamplingError("no mode")))
+    assert proposed(sampler, start_size=1_000) is None
+    assert sizes == [size, min(8 * size, N)]

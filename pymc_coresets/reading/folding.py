@@ -207,7 +207,8 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     >>> pytensor.dprint(simplified([pt.log(1 - pt.sigmoid(x))])[0], file="str").split()[:3]
     ['Neg', '[id', 'A]']
     """
-    lifted, constants = _lifted(graphs)
+    # Vectorised, what has the shape of something else would no longer be known to have length 1.
+    lifted, constants = _lifted(with_constant_shapes(graphs))
     with ops.compiling():
         rewritten = cast(
             list[Variable],
